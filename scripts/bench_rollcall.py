@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""How long a roll call of many hosts takes, and what the leader spends on it and on their beats afterwards.
+
+The leader is a real one, in a process of its own; its members are simulated by one epoll loop in this process, each
+with a loopback address of its own. One line of JSON comes out: seconds from the first connect to the last complete
+roster, the leader's memory (MiB) and its processor time while beats go (per cent of a core).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import select
+import socket
+import subprocess
+import sys
+import time
+
+from musterpoint.loop import Loop
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.hello import Hello, draw
+from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.roster import Offer
+from musterpoint.settings import Settings
+
+OFFER = Offer("bench", "torchrun", 8, "0")
+LEADER_ADDRESS = "127.1.0.1"
+GIVE_UP_AFTER = 120.0
+
+
+def addresses(members: int) -> dict[str, tuple[str, ...]]:
+    """The leader and ``members`` more, in order, each with its own loopback address."""
+    names = {"algo-1": (LEADER_ADDRESS,)}
+    for index in range(members):
+        names[f"algo-{index + 2}"] = (f"127.2.{index // 250}.{index % 250 + 1}",)
+    return names
+
+
+def lead(members: int, port: int) -> None:
+    """The leader's process: says ``ready`` once the roster is out, then answers beats until its stdin ends."""
+    names = addresses(members)
+    loop = Loop()
+    settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER)
+    muster = Muster(loop, tuple(names), tuple(names), "algo-1", OFFER, settings, print, lambda *_a, **_f: None, names)
+    _roster, peers = muster.run()
+    print("ready", flush=True)
+    loop.watch(0, 1, lambda _ready: loop.stop())
+    loop.run()
+    peers.close()
+
+
+class Member:
+    """One simulated host; ``data`` is None once it has the whole roster."""
+
+    def __init__(self, name: str, address: str, port: int) -> None:
+        self.sock = socket.socket()
+        self.sock.setblocking(False)
+        self.sock.bind((address, 0))
+        self.sock.connect_ex((LEADER_ADDRESS, port))
+        self.hello = Hello(name, OFFER, draw(), (LEADER_ADDRESS,), LEADER_ADDRESS).pack()
+        self.size = 0
+
+    def read(self) -> bool:
+        """Whether the roster is complete. The welcome is a small frame, the roster all that follows."""
+        data = self.sock.recv(1 << 20, socket.MSG_PEEK) if not self.size else b""
+        if data:
+            first = 4 + int.from_bytes(data[:4], "big")
+            if len(data) < first + 4:
+                return False
+            self.size = first + 4 + int.from_bytes(data[first : first + 4], "big")
+        while self.size:
+            try:
+                got = len(self.sock.recv(min(self.size, 1 << 20)))
+            except BlockingIOError:
+                return False
+            if not got:
+                raise SystemExit("the leader closed a connection")
+            self.size -= got
+        return True
+
+
+def call_the_roll(members: int, port: int) -> tuple[float, list[socket.socket]]:
+    """Connects everybody; seconds until the last one holds the roster, and the open connections."""
+    poller = select.epoll()
+    waiting: dict[int, Member] = {}
+    done: list[socket.socket] = []
+    people = iter(list(addresses(members).items())[1:])
+    started = time.perf_counter()
+    pending = members
+    while len(done) < members:
+        for _ in range(min(pending, 256)):
+            name, (address,) = next(people)
+            member = Member(name, address, port)
+            waiting[member.sock.fileno()] = member
+            poller.register(member.sock.fileno(), select.EPOLLOUT)
+            pending -= 1
+        for fd, ready in poller.poll(0 if pending else 1.0):
+            member = waiting[fd]
+            if ready & select.EPOLLOUT and member.hello:
+                member.sock.send(member.hello)
+                member.hello = b""
+                poller.modify(fd, select.EPOLLIN)
+            elif ready & select.EPOLLIN and member.read():
+                poller.unregister(fd)
+                done.append(waiting.pop(fd).sock)
+        if time.perf_counter() - started > GIVE_UP_AFTER:
+            raise SystemExit(f"only {len(done)} of {members} hold the roster after {GIVE_UP_AFTER:g} s")
+    return time.perf_counter() - started, done
+
+
+def answer_beats(socks: list[socket.socket], seconds: float) -> int:
+    """Everybody answers the leader's beats; how many there were."""
+    poller = select.epoll()
+    by_fd = {sock.fileno(): sock for sock in socks}
+    for fd in by_fd:
+        poller.register(fd, select.EPOLLIN)
+    data = wire.pack_beat(0)
+    until = time.perf_counter() + seconds
+    beats = 0
+    while (left := until - time.perf_counter()) > 0:
+        for fd, _ready in poller.poll(left):
+            by_fd[fd].recv(65536)
+            by_fd[fd].send(data)
+            beats += 1
+    return beats
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/schedstat") as stat:
+        return int(stat.read().split()[0]) / 1e9
+
+
+def memory(pid: int, key: str) -> float:
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(key + ":")) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--beats", type=float, default=0.0, metavar="S", help="measure beats for S seconds")
+    parser.add_argument("--lead", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.lead:
+        lead(arguments.members, arguments.lead)
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, arguments.members + 512), hard))
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, __file__, "--members", str(arguments.members), "--lead", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as leader:
+        assert leader.stdin is not None and leader.stdout is not None
+        while socket.socket().connect_ex((LEADER_ADDRESS, port)):
+            time.sleep(0.01)
+        before = memory(leader.pid, "VmRSS")
+        spent = cpu_seconds(leader.pid)
+        seconds, socks = call_the_roll(arguments.members, port)
+        assert leader.stdout.readline() == "ready\n"
+        figures = {
+            "members": arguments.members, "seconds": round(seconds, 3),
+            "leader_cpu_s": round(cpu_seconds(leader.pid) - spent, 2),
+            "leader_rss_before_mib": round(before, 1), "leader_rss_mib": round(memory(leader.pid, "VmRSS"), 1),
+            "leader_rss_most_mib": round(memory(leader.pid, "VmHWM"), 1),
+        }  # fmt: skip
+        if arguments.beats:
+            spent = cpu_seconds(leader.pid)
+            figures["beats"] = answer_beats(socks, arguments.beats)
+            figures["beats_cpu_percent"] = round((cpu_seconds(leader.pid) - spent) / arguments.beats * 100, 2)
+        print(json.dumps(figures))
+        for sock in socks:
+            sock.close()
+        leader.stdin.close()
+
+
+if __name__ == "__main__":
+    main()

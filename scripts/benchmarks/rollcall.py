@@ -1,0 +1,42 @@
+"""The roll call of 1,000 and 10,000 members simulated in one process, and the leader's processor time for beats."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks import trial
+from benchmarks.figure import Figure
+
+PROGRAM = Path(__file__).resolve().parent.parent / "bench_rollcall.py"
+BEATS_FOR = "20"
+GOALS = {1000: (0.5, 20.0), 10_000: (4.0, 60.0)}
+
+
+def call(site: trial.Site, members: int, *more: str) -> dict[str, Any]:
+    command = [str(site.python), str(PROGRAM), "--members", str(members), *more]
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=trial.environment(), check=True, timeout=300)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def measure(site: trial.Site) -> list[Figure]:
+    thousand = call(site, 1000, "--beats", BEATS_FOR)
+    figures = []
+    for members, found in ((1000, thousand), (10_000, call(site, 10_000))):
+        seconds, memory = GOALS[members]
+        most = found["leader_rss_most_mib"]
+        figures.append(
+            Figure(
+                f"roll call, first connect → last of {members:,} members holds the roster",
+                f"≤ {seconds:g} s, {memory:g} MiB",
+                f"{found['seconds']:.2f} s, {most:.0f} MiB",
+                found["seconds"] <= seconds and most <= memory,
+                found,
+            )
+        )
+    beats = thousand["beats_cpu_percent"]
+    figures.append(Figure("beats at 1,000 members, every 5 s", "≤ 1 % of a core", f"{beats:.2f} %", beats <= 1, {}))
+    return figures

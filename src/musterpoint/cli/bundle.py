@@ -1,0 +1,114 @@
+"""``muster bundle``: the package as one Python file, to put beside a training script or into an image.
+
+The file is text through and through (a zip with a header, named ``.py``, breaks under ``python -m`` and under git's
+line-end rules): a readable head, then the package as a zip in base64. The same package and Python give the same bytes.
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+import os
+import sys
+import zipfile
+from typing import Iterator, Mapping, Sequence
+
+import musterpoint
+from musterpoint import exit_codes
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import Parser
+from musterpoint.errors import UsageError
+
+OLDEST = (3, 10)
+NEWEST_TRIED = 19
+"""The newest minor version an old Python looks for on PATH."""
+
+TEMPLATE = "launcher.txt"
+LEFT_OUT = ("local", os.path.join("cli", "local.py"), os.path.join("cli", "plan_local.py"), "__main__.py")
+"""What only ``muster local`` needs; it plays the platform, and a launcher runs where there is one."""
+
+_LINE = 120
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+EXAMPLES = """
+examples:
+  muster bundle                           launcher.py, to put beside train.py
+  muster bundle -o /opt/bin/train         what SageMaker runs in a container (made executable)
+"""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster bundle`` with ``argv`` (the words after the command)."""
+    return guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = Parser("muster bundle", "Write the whole launcher as one Python file, with nothing to install.", EXAMPLES)
+    parser.add_argument("-o", "--output", default="launcher.py", metavar="FILE", help="where to [launcher.py]")
+    output = parser.parse_args(argv).output
+    text = bundle()
+    try:
+        with open(output, "w", encoding="ascii", newline="\n") as file:
+            file.write(text)
+        os.chmod(output, 0o755)
+    except OSError as error:
+        raise UsageError(f"--output={output}: can't be written: {error.strerror}") from None
+    print(f"wrote {output} ({len(text) // 1024} KiB)")
+    return exit_codes.OK
+
+
+def bundle() -> str:
+    """The text of the one-file launcher. From within one, it is that file itself."""
+    package = os.path.dirname(os.path.abspath(musterpoint.__file__))
+    if not os.path.isdir(package):
+        with open(sys.modules["__main__"].__file__ or "", encoding="ascii") as file:
+            return file.read()
+    with open(os.path.join(package, "cli", TEMPLATE), encoding="ascii") as file:
+        text = file.read()
+    words = {
+        "VERSION": musterpoint.__version__,
+        "OLDEST": ".".join(map(str, OLDEST)),
+        "OLDEST_TUPLE": ", ".join(map(str, OLDEST)),
+        "NEWEST_TRIED": str(NEWEST_TRIED),
+        "USAGE_CODE": str(exit_codes.USAGE),
+        "ARCHIVE": _wrapped(archive(package)),
+    }
+    for word, value in words.items():
+        text = text.replace(f"@{word}@", value)
+    return text
+
+
+def archive(package: str) -> bytes:
+    """The modules below ``package`` as a zip."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        for path in _modules(package):
+            with open(os.path.join(package, path), "rb") as file:
+                source = file.read()
+            name = "musterpoint/" + path.replace(os.sep, "/")
+            _add(made, name, source)
+    return buffer.getvalue()
+
+
+def _add(made: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.create_system = 3
+    entry.external_attr = 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    made.writestr(entry, data, compresslevel=9)
+
+
+def _modules(package: str) -> Iterator[str]:
+    """Paths of the modules that go in, relative to ``package``, in one order on every machine."""
+    for folder, folders, files in os.walk(package):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        inside = os.path.relpath(folder, package)
+        for name in sorted(files):
+            path = os.path.normpath(os.path.join(inside, name))
+            if name.endswith(".py") and not path.startswith(LEFT_OUT):
+                yield path
+
+
+def _wrapped(data: bytes) -> str:
+    text = binascii.b2a_base64(data, newline=False).decode("ascii")
+    return "\n".join(text[at : at + _LINE] for at in range(0, len(text), _LINE))

@@ -1,0 +1,22 @@
+"""The way in of the one-file launcher: which command it is follows from the file's name."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(path: str) -> int:
+    """Runs the file at ``path`` as ``train``, as ``muster`` or, by any other name, as ``muster launch``."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name == "train":
+        from musterpoint.cli import train
+
+        return train.main()
+    if name == "muster":
+        from musterpoint.cli import main as muster
+
+        return muster.main(sys.argv[1:])
+    from musterpoint.cli import launch
+
+    return launch.main(sys.argv[1:])

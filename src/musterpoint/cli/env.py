@@ -1,0 +1,138 @@
+"""``muster env``: the variables a script of this job sees on this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import Callable, Mapping, NamedTuple, Sequence
+
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import Parser, add_options, given, read
+from musterpoint.cli.plan import planned
+from musterpoint.fabric.survey import survey
+from musterpoint.job.read import found
+from musterpoint.job.sagemaker import base_of
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.masking import Masker
+from musterpoint.rollcall.roster import Roster
+
+EXAMPLES = """
+text is for reading and hides secrets; the others are for programs and don't.
+
+examples:
+  muster env                                              a table
+  eval "$(muster env --format export)"                    this shell, as a script would find it
+  eval "$(muster env --format pet)"; torchrun train.py    torchrun's own variables
+  muster env --format accelerate > config.yaml; accelerate launch --config_file config.yaml train.py
+  muster env --format hostfile > hostfile                 host slots=N, for mpirun and deepspeed
+"""
+
+
+class Scope(NamedTuple):
+    """What a format writes about: this host's plan and roster, and the variables it comes to."""
+
+    plan: LaunchPlan
+    roster: Roster
+    variables: dict[str, str]
+    mask: Callable[[str, str], str]
+    gpus: int
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster env`` with ``argv`` (the words after the command)."""
+    return guarded(lambda: _run(argv, environ))
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    command, asked = read(_parser, argv)
+    if not command.program and found(base_of(environ), environ) == "plain":
+        # any program sees these variables
+        command = command._replace(program=sys.executable)
+    result = planned(command, given(asked), environ)
+    roster, plan = result.of(result.job.current_host)
+    scope = Scope(plan, roster, _variables(plan), Masker(environ).mask_value, survey(environ).gpus)
+    sys.stdout.write(FORMATS[asked.format](scope))
+    sys.stdout.flush()
+    return 0
+
+
+def _variables(plan: LaunchPlan) -> dict[str, str]:
+    """What the plan adds for the first rank of this host, by name."""
+    settings = (*plan.environment, *(plan.processes[0].environment if plan.processes else ()))
+    return dict(sorted((setting.name, setting.value) for setting in settings))
+
+
+def _text(scope: Scope) -> str:
+    return "".join(f"{name}={scope.mask(name, value)}\n" for name, value in scope.variables.items())
+
+
+def _json(scope: Scope) -> str:
+    return json.dumps(scope.variables, indent=1) + "\n"
+
+
+def _export(scope: Scope) -> str:
+    return _exports(scope.variables)
+
+
+def _pet(scope: Scope) -> str:
+    """torchrun's variables: each of its flags reads ``PET_<FLAG>``."""
+    roster = scope.roster
+    return _exports(
+        {
+            "PET_NNODES": str(len(roster.group)),
+            "PET_NPROC_PER_NODE": str(roster.seat.slots),
+            "PET_NODE_RANK": str(max(roster.node_rank, 0)),
+            "PET_MASTER_ADDR": roster.master_address,
+            "PET_MASTER_PORT": str(roster.master_port),
+        }
+    )
+
+
+def _accelerate(scope: Scope) -> str:
+    """A configuration file of accelerate's (``default_config.yaml``)."""
+    roster = scope.roster
+    several = "MULTI_GPU" if scope.gpus else "MULTI_CPU"
+    lines = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": several if roster.world_size > 1 else "NO",
+        "num_machines": len(roster.group),
+        "num_processes": roster.world_size,
+        "machine_rank": max(roster.node_rank, 0),
+        "main_process_ip": roster.master_address,
+        "main_process_port": roster.master_port,
+        "rdzv_backend": "static",
+        "same_network": "true",
+    }
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+
+def _hostfile(scope: Scope) -> str:
+    return "".join(f"{seat.name} slots={seat.slots}\n" for seat in scope.roster.group)
+
+
+def _exports(variables: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+FORMATS: dict[str, Callable[[Scope], str]] = {
+    "text": _text,
+    "json": _json,
+    "export": _export,
+    "pet": _pet,
+    "accelerate": _accelerate,
+    "hostfile": _hostfile,
+}
+
+
+def _parser(prefix: str) -> Parser:
+    parser = Parser(
+        "muster env",
+        "Print the SM_* and framework variables a script of this job sees on this host.",
+        EXAMPLES,
+        usage="muster env [--format FORMAT] [options] [--] [PROGRAM [ARGS...]]",
+    )
+    parser.add_argument(prefix + "format", choices=tuple(FORMATS), default="text", help="how to write them (text)")
+    add_options(parser, prefix=prefix)
+    return parser

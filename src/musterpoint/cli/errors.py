@@ -1,0 +1,25 @@
+"""What people see of an error, and the code it ends with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Callable
+
+from musterpoint import exit_codes
+from musterpoint.console import Console
+from musterpoint.errors import MusterError
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The exit code of ``command``; an error of ours is one sentence on stderr and its code."""
+    try:
+        return command()
+    except MusterError as error:
+        Console().say(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        return exit_codes.of_signal(2)
+    except BrokenPipeError:
+        # the reader left (muster plan | head); the interpreter must not try to flush again
+        sys.stdout = None  # type: ignore[assignment]
+        return exit_codes.OK

@@ -1,0 +1,45 @@
+"""``muster launch``: the platform has started this process on every host; run PROGRAM under the right launcher."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping, Sequence
+
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, given, read
+from musterpoint.errors import UsageError
+
+EXAMPLES = f"""
+The second form is for entry points that get hyperparameters as flags: only {SCRIPT_FLAG} and
+{OWN_PREFIX}... are read here, every other flag goes to the script, untouched and in order.
+
+examples:
+  muster launch train.py --epochs 3
+  muster launch --launcher ranks --slots 4 -m package.train --lr 0.1
+  muster launch --epochs 3 {SCRIPT_FLAG} train.py {OWN_PREFIX}slots 4
+"""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster launch`` with ``argv`` (the words after the command); the job's exit code."""
+    return guarded(lambda: _run(argv, environ))
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    command, asked = read(_parser, argv)
+    if not command.program:
+        raise UsageError("muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`")
+    from musterpoint import road
+
+    return road.launch(command.program, command.arguments, command.module, given(asked), environ)
+
+
+def _parser(prefix: str) -> Parser:
+    parser = Parser(
+        "muster launch",
+        "Run PROGRAM on this host as one of the job's hosts, which the platform has already started.",
+        EXAMPLES,
+        usage=f"muster launch [options] [--] PROGRAM [ARGS...]\n       muster launch {SCRIPT_FLAG} PROGRAM [FLAGS...]",
+    )
+    add_options(parser, prefix=prefix)
+    return parser

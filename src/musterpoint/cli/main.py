@@ -1,0 +1,75 @@
+"""``muster``: one word per command, each in its own module, imported only when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Mapping, NamedTuple, Sequence
+
+import musterpoint
+from musterpoint.cli.errors import guarded
+from musterpoint.errors import UsageError
+
+
+class Entry(NamedTuple):
+    """A command: the module whose ``main(arguments, environ)`` it is, and what it does."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "launch": Entry("musterpoint.cli.launch", "gather the hosts the platform started and run PROGRAM under a launcher"),
+    "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
+    "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
+    "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
+    "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
+}
+
+HELP = """usage: muster COMMAND [options] [PROGRAM [ARGS...]]
+
+musterpoint assembles the hosts of a distributed training job, starts the right launcher on each,
+keeps watch, and says truly how the job ended.
+
+commands:
+{commands}
+
+examples:
+  muster local --hosts 2 train.py --epochs 3     two hosts on this machine, as they would be on the platform
+  muster plan --hosts 2 train.py --epochs 3      what each of them would run, every flag with its reason
+  muster launch --slots 8 train.py --epochs 3    on every host of a cluster that the platform has started
+  muster launch -m package.train --lr 0.1        a module
+  muster bundle -o launcher.py                   one file to put beside a training script
+
+muster COMMAND --help tells more; muster --version tells the version.
+"""
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster`` with ``argv`` (the words after it); the exit code."""
+    return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv), environ))
+
+
+def _run(words: list[str], environ: Mapping[str, str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        rows = "\n".join(f"  {name:<8} {entry.help}" for name, entry in COMMANDS.items())
+        print(HELP.format(commands=rows), end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"musterpoint {musterpoint.__version__}")
+        return 0
+    entry = COMMANDS.get(words[0])
+    if entry is None:
+        raise UsageError(f"muster {words[0]}: no such command; expected one of {', '.join(COMMANDS)}")
+    from importlib import import_module
+
+    try:
+        command = import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if error.name != entry.module and not (error.name or "").startswith("musterpoint.local"):
+            raise
+        raise UsageError(
+            f"muster {words[0]}: not part of the one-file launcher; install the package for it: pip install musterpoint"
+        ) from None
+    code: int = command.main(words[1:], environ)
+    return code

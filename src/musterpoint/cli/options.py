@@ -1,0 +1,161 @@
+"""The command line, derived from :data:`musterpoint.settings.OPTIONS`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Collection, NamedTuple, NoReturn, Sequence
+
+from musterpoint.errors import UsageError
+from musterpoint.settings import OPTIONS, Option
+
+SCRIPT_FLAG = "--train-script"
+OWN_PREFIX = "--muster-"
+"""What our flags begin with where all others are the program's."""
+
+
+class Command(NamedTuple):
+    """A command line, read: our own flags (``head``, for a :class:`Parser`), and the program with its arguments."""
+
+    head: tuple[str, ...]
+    program: str
+    arguments: tuple[str, ...]
+    module: bool = False
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with whole flags only, whose errors are a UsageError: one sentence, code 64."""
+
+    def __init__(self, prog: str, description: str, examples: str = "", **more: Any) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **more,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see `{self.prog} --help`")
+
+    def takes_value(self, flag: str) -> bool | None:
+        """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
+        action = self._option_string_actions.get(flag)
+        return None if action is None else action.nargs != 0
+
+
+def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = (), prefix: str = "--") -> None:
+    """Adds a flag for every option whose field isn't among ``leave_out``; what is given lands under its field."""
+    group = parser.add_argument_group("options of the job", "each is also a MUSTER_* variable, such as MUSTER_LAUNCHER")
+    for option in OPTIONS:
+        if option.field in leave_out:
+            continue
+        flags = [prefix + flag.removeprefix("--") for flag in (option.flag, *option.aliases)]
+        group.add_argument(
+            *flags,
+            dest=option.field,
+            type=_reader(option, flags[0]),
+            metavar="|".join(option.choices) if 0 < len(option.choices) <= 4 else option.metavar,
+            default=argparse.SUPPRESS,
+            help=_help(option),
+        )
+
+
+def given(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The settings given on the command line, by field."""
+    return {option.field: value for option in OPTIONS if (value := getattr(namespace, option.field, None)) is not None}
+
+
+def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+    """The program and our own flags, from either form. ``make`` builds the parser for flags with a prefix.
+
+    Raises:
+        UsageError: a flag is wrong.
+    """
+    parser, own = make("--"), make(OWN_PREFIX)
+    command = split_script_form(parser, own, arguments)
+    if command is not None:
+        return command, own.parse_args(command.head)
+    command = split(parser, arguments)
+    return command, parser.parse_args(command.head)
+
+
+def split(parser: Parser, arguments: Sequence[str]) -> Command:
+    """``[options] [--] PROGRAM [ARGS…]``: everything from PROGRAM on is the user's, word for word.
+
+    ``-m MODULE`` stands in PROGRAM's place. PROGRAM is empty where there is none.
+
+    Raises:
+        UsageError: a flag before PROGRAM is none of ours.
+    """
+    at = _program_at(parser, arguments)
+    head, rest = arguments[:at], list(arguments[at:])
+    if rest and rest[0].startswith("-") and rest[0] not in ("--", "-m"):
+        parser.error(f"unknown option {rest[0]} (options of the program itself come after it)")
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    module = rest[:1] == ["-m"]
+    if module:
+        rest = rest[1:] or parser.error("-m needs the name of a module")
+    return Command(tuple(head), rest[0] if rest else "", tuple(rest[1:]), module)
+
+
+def split_script_form(parser: Parser, own: Parser, arguments: Sequence[str]) -> Command | None:
+    """The form in which hyperparameters reach an entry point: flags only, and one of them is --train-script.
+
+    Only ``--train-script`` and the ``--muster-…`` flags of ``own`` are ours; every other word goes to the script,
+    untouched and in order. None where this is the other form, in which PROGRAM comes before any --train-script.
+    """
+    first = arguments[_program_at(parser, arguments) :][:1]
+    program_first = bool(first) and (first[0] in ("--", "-m") or not first[0].startswith("-"))
+    if program_first or not any(word.partition("=")[0] == SCRIPT_FLAG for word in arguments):
+        return None
+    head: list[str] = []
+    others: list[str] = []
+    script = ""
+    words = iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag == SCRIPT_FLAG:
+            script = value if equals else next(words, "")
+        elif flag.startswith(OWN_PREFIX):
+            head += [word] if equals or not own.takes_value(flag) else [word, next(words, "")]
+        else:
+            others.append(word)
+    if not script:
+        parser.error(f"{SCRIPT_FLAG} needs a file")
+    return Command(tuple(head), script, tuple(others))
+
+
+def _program_at(parser: Parser, arguments: Sequence[str]) -> int:
+    """Where the flags of ``parser`` end."""
+    at = 0
+    while at < len(arguments):
+        flag, equals, _ = arguments[at].partition("=")
+        valued = parser.takes_value(flag)
+        if valued is None:
+            break
+        value_follows = valued and not equals and arguments[at + 1 : at + 2] != [SCRIPT_FLAG]
+        at += 2 if value_follows else 1
+    return min(at, len(arguments))
+
+
+def settings_table() -> str:
+    """Every option as a Markdown table, for the documentation."""
+    rows = ["| option | variable | meaning | default |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        values = "\\|".join(option.choices) or option.metavar
+        aliases = "".join(f", `{alias}`" for alias in option.aliases)
+        rows.append(f"| `{option.flag} {values}`{aliases} | `{option.variable}` | {option.help} | {option.default} |")
+    return "\n".join(rows) + "\n"
+
+
+def _reader(option: Option, flag: str) -> Callable[[str], Any]:
+    # argparse would put its own words around a ValueError
+    return lambda text: option.read(text, flag)
+
+
+def _help(option: Option) -> str:
+    choices = f" ({', '.join(option.choices)})" if len(option.choices) > 4 else ""
+    default = f" [{option.default}]" if option.default else ""
+    return (option.help + choices + default).replace("%", "%%")

@@ -1,0 +1,77 @@
+"""``muster plan``: what every host would run, and why. Starts nothing and needs no network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any, Mapping, Sequence
+
+from musterpoint import settings
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import Command, Parser, add_options, given, read
+from musterpoint.cli.planning import Planned, add_host_option, plan_views, views_of
+from musterpoint.errors import UsageError
+from musterpoint.job.read import read_job
+from musterpoint.launch.explain import to_json, to_text
+from musterpoint.masking import Masker
+
+EXAMPLES = """
+Without PROGRAM: the job of this container, as `train` would run it. With PROGRAM: as `muster launch`
+would; with --hosts N, as `muster local` would, with all of its options.
+
+examples:
+  muster plan
+  muster plan --host algo-2 --json
+  muster plan --hosts 2 --slots 4 train.py --epochs 3
+"""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster plan`` with ``argv`` (the words after the command)."""
+    return guarded(lambda: _run(argv, environ))
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    if any(word.partition("=")[0] == "--hosts" for word in argv):
+        from musterpoint.cli import plan_local
+
+        local = plan_local.read(argv)
+        if local is not None:
+            return _show(plan_local.planned(local, environ), local.options, environ)
+    command, asked = read(_parser, argv)
+    return _show(planned(command, given(asked), environ), asked, environ)
+
+
+def planned(command: Command, told: Mapping[str, Any], environ: Mapping[str, str]) -> Planned:
+    """The plans of the job that this container, or the program of ``command``, is."""
+    options = settings.from_environ(environ, told)
+    job = read_job(environ, options, "", command.program or None, command.arguments, command.module)
+    return plan_views(views_of(job, options, environ), typed=bool(command.program))
+
+
+def _show(planned: Planned, asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if asked.host and asked.host not in planned.job.hosts:
+        raise UsageError(f"--host={asked.host}: no host of this job; expected one of {', '.join(planned.job.hosts)}")
+    plans = [plan for plan in planned.plans if asked.host in ("", plan.host)]
+    mask = Masker(environ).mask_value
+    if asked.json:
+        json.dump(to_json(plans, planned.headline, planned.notes, mask), sys.stdout, indent=1)
+        print(flush=True)
+    else:
+        print(to_text(plans, planned.headline, planned.notes, mask), end="", flush=True)
+    return 0
+
+
+def _parser(prefix: str) -> Parser:
+    parser = Parser(
+        "muster plan",
+        "Show what every host of the job would run, each flag and variable with its reason.",
+        EXAMPLES,
+        usage="muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]",
+    )
+    add_host_option(parser, prefix)
+    parser.add_argument(prefix + "json", action="store_true", help="as JSON, for programs")
+    add_options(parser, prefix=prefix)
+    return parser

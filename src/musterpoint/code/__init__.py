@@ -1,0 +1,1 @@
+"""The user's code on this host, and the argv that starts it."""

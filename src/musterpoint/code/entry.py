@@ -1,0 +1,109 @@
+"""What kind of program an entry point is, and the words that start it."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping, NamedTuple
+
+from musterpoint import search_path
+from musterpoint.errors import UsageError
+
+
+class Start(NamedTuple):
+    """``kind`` is a workspace's; ``words`` start the program, without its arguments."""
+
+    kind: str
+    words: tuple[str, ...]
+
+
+def find(program: str, module: bool, folder: str, interpreter: str, environ: Mapping[str, str]) -> Start:
+    """How ``program`` is started from the code directory ``folder``.
+
+    ``.sh`` is a shell script whatever else is there. With a ``setup.py`` in ``folder`` a program is a module, as
+    sagemaker-training has it; so is a directory with a ``__main__.py``. ``.py`` is a Python script. Any other file is
+    started by its own first line or as an executable; a bare name that isn't a file is a command on PATH.
+
+    Raises:
+        UsageError: there is no such program, or it can't be started; the message says what is there instead.
+    """
+    if module:
+        return Start("module", (interpreter, "-m", program))
+    path = os.path.join(folder, program)
+    if program.endswith(".sh") and os.path.isfile(path):
+        return Start("shell", (*_first_line(path, ("/bin/sh",)), _relative(program)))
+    name = _module_name(program)
+    if os.path.isfile(os.path.join(path, "__main__.py")):
+        return Start("module", (interpreter, "-m", name)) if name else Start("python", (interpreter, program))
+    if name and os.path.isfile(os.path.join(folder, "setup.py")) and _is_module(name, folder):
+        return Start("module", (interpreter, "-m", name))
+    if program.endswith(".py") and os.path.isfile(path):
+        return Start("python", (interpreter, "./" + program if program.startswith("-") else program))
+    if os.path.isfile(path):
+        return Start("executable", _executable(program, path, environ))
+    command = search_path.find(program, environ)
+    if command:
+        return Start("executable", (command,))
+    if os.path.isdir(path):
+        raise UsageError(f"the program {program!r} is a directory without a __main__.py in {folder}{_around(folder)}")
+    raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
+
+
+def _module_name(program: str) -> str:
+    """``pkg/train.py`` as a module of the code directory, ``pkg.train``; empty where it can't be one."""
+    name = os.path.normpath(program).removesuffix(".py").replace(os.sep, ".")
+    return name if all(part.isidentifier() for part in name.split(".")) else ""
+
+
+def _is_module(name: str, folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, *name.split(".")) + ".py")
+
+
+def _relative(program: str) -> str:
+    """The path a shell script gets as ``$0``, which sagemaker-training begins with ``./``."""
+    return program if os.path.isabs(program) else "./" + program
+
+
+def _first_line(path: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The interpreter that the ``#!`` line of ``path`` names, with its argument; ``default`` where there is none.
+
+    Raises:
+        UsageError: the file can't be read, or what the line names isn't here.
+    """
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(512)
+    except OSError as error:
+        raise UsageError(f"the program {path} can't be read: {error.strerror}") from None
+    if not line.startswith(b"#!"):
+        return default
+    words = os.fsdecode(line[2:]).strip().split(None, 1)
+    if not words or not os.path.exists(words[0]):
+        raise UsageError(f"the first line of {path} asks for {' '.join(words) or 'nothing'}, which isn't on this host")
+    return tuple(words)
+
+
+def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    name = _relative(program)
+    if os.access(path, os.X_OK):
+        return (name,)
+    starter = _first_line(path, ())
+    if not starter and program.endswith((".R", ".r")) and search_path.find("Rscript", environ):
+        starter = (search_path.find("Rscript", environ),)
+    if not starter:
+        raise UsageError(
+            f"the program {path} isn't executable and has no first line that names its interpreter (#!…): add one, "
+            "or run chmod +x on it before the job"
+        )
+    return (*starter, name)
+
+
+def _around(folder: str) -> str:
+    """What is in the folder, for the error of a program that isn't."""
+    try:
+        names = sorted(name + "/" * os.path.isdir(os.path.join(folder, name)) for name in os.listdir(folder))
+    except OSError as error:
+        return f", which can't be read: {error.strerror}"
+    if not names:
+        return ", which is empty"
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", which has " + ", ".join(names[:12]) + more

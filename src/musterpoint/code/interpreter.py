@@ -1,0 +1,49 @@
+"""What the user's Python has: asked of a child of it, since it need not be the one that runs us."""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+_HAS = """
+import importlib.util, sys
+try:
+    found = importlib.util.find_spec(sys.argv[1])
+except (ImportError, ValueError, AttributeError):
+    found = None
+sys.exit(0 if found else 3)
+"""
+_VERSION = """
+import importlib.metadata, sys
+try:
+    print(importlib.metadata.version(sys.argv[1]))
+except importlib.metadata.PackageNotFoundError:
+    pass
+"""
+TIMEOUT = 60.0
+"""Seconds a child may take; a cold network file system needs a few."""
+
+
+def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str) -> bool:
+    """Whether ``interpreter``, started in ``cwd`` with ``environ``, finds the module ``name``. Nothing is imported.
+
+    A dotted name imports its parents. False where the interpreter can't be started.
+    """
+    return _ask(interpreter, _HAS, name, environ, cwd)[0] == 0
+
+
+def version(interpreter: str, distribution: str, environ: Mapping[str, str], cwd: str) -> str:
+    """The installed version of ``distribution`` (``torch`` → ``2.13.0``); empty where it isn't installed."""
+    return _ask(interpreter, _VERSION, distribution, environ, cwd)[1].strip()
+
+
+def _ask(interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str) -> tuple[int, str]:
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", script, word], env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return -1, ""
+    return answer.returncode, answer.stdout

@@ -1,0 +1,34 @@
+"""musterpoint's own lines: one prefix, one place, never mixed into the middle of a user's line.
+
+They go to stderr. Once the log pump runs it takes them over (:attr:`Console.sink`), so that a reader who doesn't read
+our output never holds up the thread that handles signals.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable
+
+PREFIX = "musterpoint: "
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(2, data) :]
+        except OSError:
+            return  # nobody to tell
+
+
+class Console:
+    """``mask`` runs over every line; ``sink`` takes finished bytes."""
+
+    def __init__(self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all) -> None:
+        self.mask = mask
+        self.sink = sink
+
+    def say(self, text: str) -> None:
+        """One message; further lines of it are indented under the first."""
+        first, *rest = self.mask(text).splitlines() or [""]
+        lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
+        self.sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))

@@ -1,0 +1,33 @@
+"""The exit codes musterpoint itself gives; every other code is the user's own.
+
+A code of ours is told from a user's same number by the ``muster:`` prefix of the failure reason and by
+``outcome.json``.
+"""
+
+OK = 0
+USAGE = 64
+"""A file, key or option is wrong; an entry point is missing or not executable."""
+ROLLCALL = 69
+"""Not every host was here by the deadline."""
+INTERNAL = 70
+"""A bug of musterpoint's own."""
+FETCH = 71
+"""The user's code or its requirements could not be fetched or installed."""
+LAUNCHER = 72
+"""The launcher can't start: ``mpirun`` or torch missing, wrong world size."""
+STALLED = 74
+"""A hang was detected and ended."""
+HOST_LOST = 76
+"""A host was lost without a word."""
+STOPPED = 143
+"""Stopped by the platform (SIGTERM), also when every rank then ended with 0."""
+
+
+def of_signal(signo: int) -> int:
+    """The code a shell reports for a process that died by signal ``signo``: 128 + n."""
+    return 128 + signo
+
+
+def of_status(returncode: int) -> int:
+    """A ``waitstatus_to_exitcode`` value (negative: a signal) as the code the control plane gets (0–255)."""
+    return of_signal(-returncode) if returncode < 0 else returncode & 0xFF

@@ -1,0 +1,1 @@
+"""What this host has: processors, accelerators, interfaces, and the settings they call for."""

@@ -1,0 +1,128 @@
+"""The interface by which the other hosts are reached, and the settings that make NCCL and Gloo use it.
+
+Left alone, NCCL takes the first interface that isn't Docker's or the loopback, and Gloo the one the host's own name
+resolves to; on a machine with several, either can be one that reaches nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping
+
+from musterpoint.fabric.devices import Devices
+from musterpoint.launch.plan import EnvSetting
+
+NCCL = "NCCL_SOCKET_IFNAME"
+GLOO = "GLOO_SOCKET_IFNAME"
+
+
+def network_settings(
+    devices: Devices, leader: str, hosts: int, environ: Mapping[str, str], root: str = "/"
+) -> tuple[EnvSetting, ...]:
+    """The interface settings for a group of ``hosts`` hosts whose leader has the numeric address ``leader``.
+
+    Nothing for one host, where the route's interface isn't among ``devices``, or over a value the user set in
+    ``environ`` or in NCCL's configuration files.
+    """
+    interface = interface_toward(leader, root) if hosts > 1 else ""
+    if interface not in devices.interfaces:
+        return ()
+    # NCCL matches by prefix: eth1 would take eth10 too
+    crowded = any(other != interface and other.startswith(interface) for other in devices.interfaces)
+    reason = f"the interface by which this host reaches the leader, {leader}"
+    settings = (
+        EnvSetting(NCCL, "=" + interface if crowded else interface, reason),
+        EnvSetting(GLOO, interface, reason),
+    )
+    taken = _nccl_configured(environ, root)
+    return tuple(setting for setting in settings if setting.name not in environ and setting.name not in taken)
+
+
+def interface_toward(address: str, root: str = "/") -> str:
+    """The interface of the route to a numeric ``address`` (of this host or another); empty if there is none.
+
+    Read from the kernel's route tables in ``/proc/net``; the local table isn't among them for IPv4, so an address of
+    this host's own is found by the network it lies in.
+    """
+    if ":" in address:
+        return _longest_match(_packed6(address), _routes6(root))
+    wanted = _packed4(address)
+    if wanted is None:
+        return ""
+    return "lo" if wanted >> 24 == 127 else _longest_match(wanted, _routes4(root))
+
+
+_Route = tuple[int, int, int, int, str]
+"""Destination, mask, prefix length, metric, interface."""
+
+
+def _longest_match(address: int | None, routes: list[_Route]) -> str:
+    if address is None:
+        return ""
+    fitting = [route for route in routes if address & route[1] == route[0]]
+    return min(fitting, key=lambda route: (-route[2], route[3]))[4] if fitting else ""
+
+
+def _routes4(root: str) -> list[_Route]:
+    """``/proc/net/route``: destination and mask are hexadecimal words in this machine's byte order."""
+    import sys
+
+    routes = []
+    for line in _lines(os.path.join(root, "proc/net/route"))[1:]:
+        fields = line.split()
+        if len(fields) < 8 or not int(fields[3], 16) & 1:
+            continue
+        destination, mask = (int.from_bytes(int(fields[at], 16).to_bytes(4, sys.byteorder), "big") for at in (1, 7))
+        routes.append((destination, mask, mask.bit_count(), int(fields[6]), fields[0]))
+    return routes
+
+
+def _routes6(root: str) -> list[_Route]:
+    """``/proc/net/ipv6_route``, and this host's own addresses from ``/proc/net/if_inet6``."""
+    everything = (1 << 128) - 1
+    routes = []
+    for line in _lines(os.path.join(root, "proc/net/if_inet6")):
+        fields = line.split()
+        if len(fields) == 6:
+            routes.append((int(fields[0], 16), everything, 128, -1, fields[5]))
+    for line in _lines(os.path.join(root, "proc/net/ipv6_route")):
+        fields = line.split()
+        # 0x200: a reject route
+        if len(fields) != 10 or int(fields[8], 16) & 0x200 or not int(fields[8], 16) & 1:
+            continue
+        length = int(fields[1], 16)
+        mask = everything << (128 - length) & everything
+        routes.append((int(fields[0], 16), mask, length, int(fields[5], 16), fields[9]))
+    return routes
+
+
+def _packed4(address: str) -> int | None:
+    parts = address.split(".")
+    if len(parts) != 4 or not all(part.isdecimal() and int(part) < 256 for part in parts):
+        return None
+    return int.from_bytes(bytes(map(int, parts)), "big")
+
+
+def _packed6(address: str) -> int | None:
+    import socket
+
+    try:
+        return int.from_bytes(socket.inet_pton(socket.AF_INET6, address.partition("%")[0]), "big")
+    except OSError:
+        return None
+
+
+def _nccl_configured(environ: Mapping[str, str], root: str) -> set[str]:
+    """Names that NCCL's own files set: ``/etc/nccl.conf``, and ``~/.nccl.conf`` or ``NCCL_CONF_FILE``."""
+    home = environ.get("HOME", "")
+    files = [os.path.join(root, "etc/nccl.conf"), environ.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")]
+    lines = [line for file in files for line in _lines(file)]
+    return {line.partition("=")[0].strip() for line in lines if "=" in line and not line.lstrip().startswith("#")}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,112 @@
+"""Typed fields of JSON objects. What is wrong becomes one sentence: where, which value, what was expected."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from musterpoint.errors import UsageError
+
+_SHOWN = 80
+
+
+def shown(value: Any) -> str:
+    """``value`` as JSON, shortened, for an error message."""
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return "a deeply nested value"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def wrong(where: str, value: Any, expected: str) -> UsageError:
+    """The error for ``value`` found at ``where`` (a file and key, or a variable)."""
+    return UsageError(f"{where} is {shown(value)}, expected {expected}")
+
+
+def parse(text: str, where: str) -> Any:
+    """``text`` decoded as JSON.
+
+    Raises:
+        UsageError: it isn't JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} isn't valid JSON: {error}") from None
+
+
+def load(path: str) -> Any:
+    """The decoded JSON file at ``path``.
+
+    Raises:
+        UsageError: it can't be read, isn't UTF-8 or isn't JSON.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} isn't UTF-8: {error.reason} at byte {error.start}") from None
+    return parse(text, path)
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """``value``, which must be a JSON object."""
+    if not isinstance(value, dict):
+        raise wrong(where, value, "an object")
+    return value
+
+
+def text(value: Any, where: str) -> str:
+    """``value``, which must be a string without NUL; null counts as empty."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise wrong(where, value, "a string")
+    if "\0" in value:
+        raise wrong(where, value, "a string without NUL characters")
+    return value
+
+
+def host(value: Any, where: str) -> str:
+    """``value``, which must be a host name (letters, digits, ``.``, ``_``, ``-``) or an address."""
+    allowed = isinstance(value, str) and all(c.isascii() and (c.isalnum() or c in "._-:") for c in value)
+    if not allowed or not value or value[0] in ".-":
+        raise wrong(where, value, "a host name such as algo-1")
+    return str(value)
+
+
+def host_list(value: Any, where: str) -> tuple[str, ...]:
+    """``value``, which must be a list of different host names, in the order it has them."""
+    if not isinstance(value, list):
+        raise wrong(where, value, 'a list of host names such as ["algo-1", "algo-2"]')
+    names = tuple(host(entry, f"{where}[{index}]") for index, entry in enumerate(value))
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{where} has {name} more than once; each host must stand there once")
+        seen.add(name)
+    return names
+
+
+def count(value: Any, where: str, least: int = 1) -> int:
+    """``value``, which must be a whole number, ``least`` or more (digits in a string will do)."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise wrong(where, value, f"a whole number, {least} or more")
+    return value
+
+
+def flag(value: Any, where: str) -> bool:
+    """``value``, which must be a truth value: a boolean, 0, 1, null, or ``True``/``False`` as Python's str() spells."""
+    if value is None or value == "":
+        return False
+    spelled = value.lower() if isinstance(value, str) else value
+    if spelled in (True, "true", "1"):
+        return True
+    if spelled in (False, "false", "0"):
+        return False
+    raise wrong(where, value, "true or false")

@@ -1,0 +1,115 @@
+"""Hyperparameters: the platform's strings, their values, and the user's arguments made from them.
+
+Encoding differs by who sent them (SDK v2: JSON; SDK v3: strings raw, the rest JSON; tuners: Python's ``str``), so a
+value is its text decoded as JSON, else the text itself. Both forms are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Iterable, Mapping
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import mapping, shown
+from musterpoint.job.model import Hyperparameter
+
+HIDDEN_PREFIX = "sagemaker_"
+HIDDEN_NAMES = frozenset({"_tuning_objective_metric"})
+
+
+def hidden(name: str) -> bool:
+    """Whether a hyperparameter is the platform's and not an argument of the user's program."""
+    return name.startswith(HIDDEN_PREFIX) or name in HIDDEN_NAMES
+
+
+def decode(config: Any, where: str) -> tuple[Hyperparameter, ...]:
+    """The content of ``hyperparameters.json`` in file order. Values that aren't strings are taken as they are.
+
+    Raises:
+        UsageError: ``config`` isn't an object.
+    """
+    return tuple(_decode_one(name, value) for name, value in mapping(config, where).items())
+
+
+def _decode_one(name: str, value: Any) -> Hyperparameter:
+    if not isinstance(value, str):
+        return of_value(name, value)
+    try:
+        return Hyperparameter(name, value, json.loads(value))
+    except (ValueError, RecursionError):
+        return Hyperparameter(name, value, value)
+
+
+def of_value(name: str, value: Any) -> Hyperparameter:
+    """A hyperparameter whose value is known already (from ``SM_HPS``)."""
+    return Hyperparameter(name, value if isinstance(value, str) else json.dumps(value), value)
+
+
+def values(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Any]:
+    """Decoded values by name, in file order."""
+    return {entry.name: entry.value for entry in hyperparameters}
+
+
+def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
+    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given."""
+    for entry in hyperparameters:
+        if entry.name == name and entry.value is not None:
+            return entry.value if isinstance(entry.value, str) else entry.raw
+    return ""
+
+
+def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker") -> tuple[str, ...]:
+    """The user's arguments, in file order, without the hidden names.
+
+    ``style`` ``sagemaker`` spells values as sagemaker-training does: ``True``, an empty word for null, ``k=v,k=v``
+    for an object, Python's ``str`` for all else; a one-letter name gets one dash. ``json`` gives strings as they are
+    and everything else as JSON text.
+
+    Raises:
+        UsageError: a name or value can't be an argument (a NUL, half of a surrogate pair).
+    """
+    spell = _json_text if style == "json" else _sagemaker_text
+    words: list[str] = []
+    for entry in hyperparameters:
+        if hidden(entry.name):
+            continue
+        try:
+            pair = (_option(entry.name), spell(entry.value))
+        except RecursionError:
+            raise _not_an_argument(entry, "it is nested too deeply") from None
+        if not (passable(pair[0]) and passable(pair[1])):
+            raise _not_an_argument(entry, "a NUL or half of a surrogate pair is in it")
+        words += pair
+    return tuple(words)
+
+
+def _not_an_argument(entry: Hyperparameter, why: str) -> UsageError:
+    return UsageError(
+        f"the hyperparameter {shown(entry.name)} = {shown(entry.value)} can't be an argument: {why}; "
+        "send it encoded, or as a file of an input channel"
+    )
+
+
+def passable(word: str) -> bool:
+    """Whether ``word`` can be an argument or a variable's value."""
+    if "\0" in word:
+        return False
+    try:
+        word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _option(name: str) -> str:
+    return f"--{name}" if len(name) > 1 else f"-{name}" if name else ""
+
+
+def _sagemaker_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={inner}" for key, inner in sorted(value.items()))
+    return "" if value is None else str(value)
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,137 @@
+"""The typed job: what the platform asked for, before anything of this machine or of other hosts is known."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Hyperparameter(NamedTuple):
+    """``raw`` is the platform's text; ``value`` is it decoded ("JSON, else raw")."""
+
+    name: str
+    raw: str
+    value: Any
+
+
+class Channel(NamedTuple):
+    """One input data channel. ``mode`` is ``File`` or ``Pipe``; ``config`` is the platform's object, all keys kept."""
+
+    name: str
+    mode: str
+    path: str
+    config: dict[str, Any]
+
+
+class InstanceGroup(NamedTuple):
+    """Hosts of one instance type, in natural order."""
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
+class Distribution(NamedTuple):
+    """How the job asked to be spread.
+
+    ``kind`` is one of :data:`KINDS`. ``processes_per_host`` is None where the job doesn't say. ``groups`` names the
+    instance groups that take part (empty: not said). ``options`` is the job's ``custom_mpi_options`` text.
+    ``parameters`` is the model-parallel library's ``mp_parameters``. ``processes`` is the number of ranks over all
+    hosts where the job says that (Chainer, ``sagemaker_mpi_num_processes``).
+    """
+
+    kind: str = "none"
+    processes_per_host: int | None = None
+    options: str = ""
+    groups: tuple[str, ...] = ()
+    parameters: dict[str, Any] | None = None
+    processes: int | None = None
+
+
+KINDS = (
+    "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
+    "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy",
+)  # fmt: skip
+
+
+class EntryPoint(NamedTuple):
+    """The user's program as the platform names it.
+
+    ``program`` is a path relative to the code (``train.py``), an absolute path, a command on PATH, or a module when
+    ``module`` is true. ``source`` is where the code comes from (a directory, an archive, an ``s3://`` URI; empty: the
+    platform's code directory or the working directory).
+    """
+
+    program: str
+    source: str = ""
+    module: bool = False
+
+
+class Paths(NamedTuple):
+    """The platform's directories on this host, absolute. Empty where the platform has none (``plain``)."""
+
+    base: str = ""
+    input: str = ""
+    input_config: str = ""
+    input_data: str = ""
+    model: str = ""
+    output: str = ""
+    output_data: str = ""
+    output_intermediate: str = ""
+    failure: str = ""
+    success: str = ""
+    code: str = ""
+    checkpoints: str = ""
+
+
+class Note(NamedTuple):
+    """Something to tell people. ``level`` is ``info`` or ``warning``; ``text`` one sentence."""
+
+    level: str
+    text: str
+
+
+class Job(NamedTuple):
+    """What was asked for. Immutable; built by one reader per platform.
+
+    ``hosts`` are all hosts of the job in natural order, which is rank order; ``group_hosts`` are those that take part
+    in the distribution (all, unless instance groups say otherwise), in the same order; the first is the leader.
+    ``arguments`` are the user's arguments as the program gets them. ``files`` are the decoded configuration files, by
+    file name, unknown keys kept. ``grace`` is how many seconds the platform leaves between SIGTERM and SIGKILL.
+    """
+
+    platform: str
+    name: str
+    hosts: tuple[str, ...]
+    current_host: str
+    group_hosts: tuple[str, ...]
+    entry_point: EntryPoint
+    distribution: Distribution = Distribution()
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+    arguments: tuple[str, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    groups: tuple[InstanceGroup, ...] = ()
+    current_group: str = ""
+    instance_type: str = ""
+    network_interface: str = ""
+    region: str = ""
+    arn: str = ""
+    log_level: int = 20
+    paths: Paths = Paths()
+    grace: float = 30.0
+    files: dict[str, Any] = {}
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def rank_of_host(self) -> int:
+        """This host's place among all hosts of the job."""
+        return self.hosts.index(self.current_host)
+
+    @property
+    def leader(self) -> str:
+        """The first host of the distribution group."""
+        return self.group_hosts[0]
+
+    @property
+    def in_group(self) -> bool:
+        """Whether this host takes part in the distribution."""
+        return self.current_host in self.group_hosts

@@ -1,0 +1,86 @@
+"""Which reader reads this job: by the setting, else by what is here."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Iterable, Mapping
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import text
+from musterpoint.job.model import EntryPoint, Job
+from musterpoint.job.plain import read_plain
+from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
+from musterpoint.job.toolkit_env import has_variables, read_variables
+from musterpoint.settings import Settings
+
+PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
+"""Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+LOCAL = "MUSTER_LOCAL"
+"""Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
+
+
+def read_job(
+    environ: Mapping[str, str],
+    settings: Settings,
+    base: str = "",
+    program: str | None = None,
+    arguments: tuple[str, ...] = (),
+    module: bool = False,
+) -> Job:
+    """The job of this process. ``base`` is the platform's directory (default: as the environment says).
+
+    With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` is what
+    runs, from the working directory; without it the platform names the program, too.
+
+    Raises:
+        UsageError: there is no job here, or what is here is wrong.
+    """
+    base = base or base_of(environ)
+    platform = settings.platform if settings.platform != "auto" else found(base, environ)
+    if platform == "plain":
+        if not program:
+            raise UsageError(
+                f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
+                "training platform runs in its containers; on this machine run `muster local PROGRAM`"
+            )
+        return _launched(read_plain(), program, module, arguments)
+    if has_tree(base) or not has_variables(environ):
+        job = read_tree(base, environ, settings)
+    else:
+        job = read_variables(environ, settings, base)
+    if program:
+        return _launched(job, program, module, arguments)
+    return job._replace(arguments=(*job.arguments, *_typed(environ)))
+
+
+def found(base: str, environ: Mapping[str, str]) -> str:
+    """The platform whose settings are here; an input folder without its main file is still SageMaker's."""
+    return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
+
+
+def _launched(job: Job, program: str, module: bool, arguments: tuple[str, ...]) -> Job:
+    """``job`` with a program of the command line, which runs from the working directory."""
+    return job._replace(
+        name=job.name or os.path.basename(program).partition(".")[0],
+        entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
+        arguments=_words(arguments, "an argument of PROGRAM"),
+        paths=job.paths._replace(code=os.getcwd()),
+    )
+
+
+def _words(arguments: Iterable[str], what: str) -> tuple[str, ...]:
+    return tuple(text(word, what) for word in arguments)
+
+
+def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
+    text_of_list = environ.get(PROGRAM_ARGS, "")
+    if not text_of_list:
+        return ()
+    try:
+        words = json.loads(text_of_list)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{PROGRAM_ARGS}={text_of_list!r}: expected a JSON list of strings")
+    return _words(words, PROGRAM_ARGS)

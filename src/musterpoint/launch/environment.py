@@ -1,0 +1,44 @@
+"""The environment every launcher adds. A variable that is already set is the user's, and stays as it is."""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping
+
+from musterpoint.fabric.devices import Devices
+from musterpoint.launch.plan import EnvSetting
+
+
+def common_environment(
+    exports: Iterable[tuple[str, str]],
+    devices: Devices,
+    room: int,
+    network: Iterable[EnvSetting],
+    environ: Mapping[str, str],
+) -> tuple[EnvSetting, ...]:
+    """``exports`` are the platform's variables for scripts; ``room`` is how many ranks may share this host."""
+    return unless_set(
+        (
+            EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
+            EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
+            EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, room)),
+            *network,
+            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
+        ),
+        environ,
+    )
+
+
+def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tuple[EnvSetting, ...]:
+    """``settings`` without the variables of ``environ``; of several settings of one variable, the first."""
+    kept: dict[str, EnvSetting] = {}
+    for setting in settings:
+        if setting.name not in environ:
+            kept.setdefault(setting.name, setting)
+    return tuple(kept.values())
+
+
+def _threads(cpus: int, room: int) -> tuple[str, str]:
+    threads = max(1, cpus // room)
+    processors = f"{cpus} processor{'s' if cpus != 1 else ''}"
+    slots = f"{room} slot{'s' if room != 1 else ''}"
+    return str(threads), f"{processors} of this container over {slots}"

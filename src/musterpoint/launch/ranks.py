@@ -1,0 +1,51 @@
+"""``ranks``: this host's supervisor starts every rank itself, with the variables ``env://`` reads."""
+
+from __future__ import annotations
+
+from musterpoint.launch.plan import EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.launch.site import Site
+from musterpoint.launch.stub_command import program_arguments
+
+IDENTITY = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""What a rank is; a value found in the environment belongs to another world and is replaced, as torchrun does."""
+
+
+def plan_ranks(site: Site) -> LaunchPlan:
+    """One process per slot of this host."""
+    roster, workspace = site.roster, site.workspace
+    return LaunchPlan(
+        launcher="ranks",
+        host=roster.me,
+        processes=tuple(_process(site, local_rank) for local_rank in range(roster.seat.slots)),
+        environment=tuple(setting for setting in site.environment_of() if setting.name not in IDENTITY),
+        local_ranks=roster.seat.slots,
+        world_size=roster.world_size,
+        first_rank=roster.first_rank,
+        user_cwd=workspace.cwd,
+        user_pythonpath=site.pythonpath,
+    )
+
+
+def _process(site: Site, local_rank: int) -> ProcessPlan:
+    roster = site.roster
+    rank = roster.first_rank + local_rank
+    return ProcessPlan(
+        "rank",
+        f"rank {rank}",
+        program_arguments(site.workspace.argv),
+        (
+            EnvSetting("RANK", str(rank), "global rank: hosts in order, then slots"),
+            EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
+            EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
+            EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
+            EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
+            EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+            EnvSetting("MASTER_ADDR", site.master_address, "where rank 0 listens"),
+            EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+        ),
+        cwd=site.workspace.cwd,
+        rank=rank,
+        local_rank=local_rank,
+    )

@@ -1,0 +1,60 @@
+"""What a launcher plans from."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping, NamedTuple
+
+from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.devices import Devices
+from musterpoint.job.model import Job
+from musterpoint.launch.environment import unless_set
+from musterpoint.launch.plan import EnvSetting
+from musterpoint.rollcall.roster import Roster
+from musterpoint.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+
+
+class Site(NamedTuple):
+    """One host of one job, complete. ``environment`` is what every launcher adds, ``environ`` what was there.
+
+    ``room`` is the number of ranks that fit on this host, whether or not the launcher starts as many.
+    """
+
+    job: Job
+    workspace: Workspace
+    roster: Roster
+    devices: Devices
+    settings: Settings
+    environ: Mapping[str, str]
+    environment: tuple[EnvSetting, ...]
+    room: int
+
+    @property
+    def hosts(self) -> int:
+        """Hosts in the distribution group."""
+        return len(self.roster.group)
+
+    @property
+    def master_address(self) -> str:
+        """The address ranks meet at; the loopback where nobody else takes part."""
+        return self.roster.master_address if self.hosts > 1 else LOOPBACK
+
+    @property
+    def own_address(self) -> str:
+        return self.roster.seat.address if self.hosts > 1 else LOOPBACK
+
+    @property
+    def pythonpath(self) -> str:
+        """The user's PYTHONPATH with the code's directories in front; empty if there is neither."""
+        own = self.environ.get("PYTHONPATH", "")
+        return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else [])))
+
+    def environment_of(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
+        """What a program started without a stub gets: the launcher's ``own`` settings, the common ones, PYTHONPATH."""
+        settings = unless_set((*own, *self.environment), self.environ)
+        if not self.workspace.pythonpath:
+            return settings
+        reason = "the program's code, in front of the PYTHONPATH it was given"
+        return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))

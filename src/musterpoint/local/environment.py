@@ -1,0 +1,47 @@
+"""The environment of one host: what a container of the platform would be started with."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Mapping
+
+from musterpoint.job.read import LOCAL, PROGRAM_ARGS
+from musterpoint.local.job import LocalJob
+
+SURROUNDING = (
+    "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "OMPI_*", "PMI_*",
+    "PMIX_*", "TF_CONFIG",
+)  # fmt: skip
+"""Variables of a job around this one, which no host of this one may inherit."""
+
+PATCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patches")
+
+
+def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Every variable of ``host``: the caller's, less :data:`SURROUNDING`, then the platform's, then the user's.
+
+    ``own`` are what the run and its backend set; an option that was given wins over them.
+    """
+    environment = {name: value for name, value in inherited.items() if not _surrounding(name)}
+    environment["TRAINING_JOB_NAME"] = job.name
+    environment["TRAINING_JOB_ARN"] = f"arn:aws:sagemaker:local:000000000000:training-job/{job.name.lower()}"
+    environment.update(own)
+    environment.update(job.options)
+    environment[LOCAL] = "1"
+    environment[PROGRAM_ARGS] = json.dumps(list(job.arguments))
+    if job.host_slots:
+        environment["MUSTER_SLOTS"] = str(job.host_slots[job.hosts.index(host)])
+    environment.update(job.environment)
+    paths = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if job.cpu_fallback:
+        environment["MUSTER_CPU_FALLBACK"] = "1"
+        paths.insert(0, PATCHES)
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment
+
+
+def _surrounding(name: str) -> bool:
+    return any(name == known or (known.endswith("*") and name.startswith(known[:-1])) for known in SURROUNDING)

@@ -1,0 +1,140 @@
+"""What a local job is asked to be: the caller's words checked once, before anything is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from typing import Any, NamedTuple
+
+from musterpoint.errors import UsageError
+
+NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class LocalJob(NamedTuple):
+    """One job for hosts of this machine.
+
+    ``program`` is relative to ``source_dir`` (absolute). ``arguments`` reach the program untouched, after the
+    hyperparameters. ``hyperparameters`` are decoded values; ``distribution`` are the hyperparameters, already encoded,
+    that a distribution becomes. ``options`` are ``MUSTER_*`` variables, ``host_slots`` slots per host (empty: not
+    given). ``environment`` is the user's. ``channels`` maps names to absolute paths.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    program: str
+    source_dir: str
+    arguments: tuple[str, ...] = ()
+    hyperparameters: dict[str, Any] = {}
+    distribution: dict[str, str] = {}
+    channels: dict[str, str] = {}
+    options: dict[str, str] = {}
+    host_slots: tuple[int, ...] = ()
+    environment: dict[str, str] = {}
+    region: str = ""
+    interface: str = "eth0"
+    cpu_fallback: bool = False
+    stop_after: float | None = None
+    grace: float = 120.0
+
+
+def host_names(count: int) -> tuple[str, ...]:
+    """``algo-1`` … as SageMaker names them."""
+    return tuple(f"algo-{number}" for number in range(1, count + 1))
+
+
+def name_for(program: str, now: float) -> str:
+    """A job name from the program and the time, within the platform's alphabet and 63 characters."""
+    stem = re.sub(r"[^a-zA-Z0-9]+", "-", os.path.splitext(os.path.basename(program))[0]).strip("-") or "job"
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.localtime(now)) + f"-{int(now * 1000) % 1000:03}"
+    return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
+
+
+def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
+    """The source directory (absolute) and the program relative to it.
+
+    ``program`` may be relative to ``source_dir`` or to ``cwd``; without ``source_dir`` its own directory is the source.
+
+    Raises:
+        UsageError: there is no such file, or it lies outside the source directory.
+    """
+    if not source_dir:
+        path = os.path.abspath(os.path.join(cwd, program))
+        if not os.path.isfile(path):
+            raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script")
+        return os.path.dirname(path), os.path.basename(path)
+    source = os.path.abspath(os.path.join(cwd, source_dir))
+    if not os.path.isdir(source):
+        raise UsageError(f"--source-dir={source_dir!r}: there is no directory {source}")
+    for base in (source, cwd):
+        path = os.path.abspath(os.path.join(base, program))
+        inside = os.path.relpath(path, source)
+        if os.path.isfile(path) and not inside.startswith(os.pardir):
+            return source, inside
+    raise UsageError(
+        f"PROGRAM={program!r}: there is no such file in --source-dir {source}; give its path relative to that directory"
+    )
+
+
+def read_json(text: str, option: str, cwd: str) -> dict[str, Any]:
+    """The JSON object in ``text``, or in the file it names. A UsageError names ``option``."""
+    where = option
+    if not text.lstrip().startswith("{"):
+        path = os.path.join(cwd, text)
+        where = f"{option} (file {path})"
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{option}={text!r}: expected a JSON object or a file holding one: {error}") from None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: expected a JSON object, got text that isn't JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def read_pairs(texts: list[str], option: str, what: str, names: re.Pattern[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a mapping. A UsageError shows the form that was expected."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not names.fullmatch(name):
+            raise UsageError(f"{option}={text!r}: expected {what}")
+        if name in pairs:
+            raise UsageError(f"{option}={text!r}: {name} was given twice")
+        pairs[name] = value
+    return pairs
+
+
+def read_channels(texts: list[str], cwd: str) -> dict[str, str]:
+    """``NAME=PATH`` texts as names and absolute paths that exist."""
+    channels = read_pairs(texts, "--channel", "NAME=PATH with a name of A-Z a-z 0-9 . _ -", CHANNEL)
+    for name, path in channels.items():
+        channels[name] = os.path.abspath(os.path.join(cwd, path))
+        if not os.path.exists(channels[name]):
+            raise UsageError(f"--channel={name}={path}: there is no file or directory {channels[name]}")
+    return channels
+
+
+def read_host_slots(text: str, hosts: int) -> tuple[int, ...]:
+    """``2,4`` as slots of the first host, the second, …; one number per host."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"--host-slots={text!r}: expected whole numbers from 1, separated by commas, such as 2,4")
+    if len(parts) != hosts:
+        raise UsageError(f"--host-slots={text!r}: expected one number for each of the {hosts} hosts, got {len(parts)}")
+    return tuple(int(part) for part in parts)
+
+
+def check(job: LocalJob) -> LocalJob:
+    """The job itself, if the platform would take its name; else a UsageError."""
+    if not NAME.fullmatch(job.name):
+        raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")
+    return job

@@ -1,0 +1,142 @@
+"""Where devices go into torch: every "cuda" is taken for "cpu"."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Callable
+
+from . import cuda, gloo
+from .replacement import replace
+
+
+def patch(torch: ModuleType) -> None:
+    """Patches a freshly imported ``torch``."""
+    devices = Devices(torch)
+    cuda.patch(torch)
+    _patch_tensors(torch, devices)
+    _patch_modules(torch, devices)
+    _patch_precision(torch)
+    if torch.distributed.is_available():
+        gloo.patch(torch)
+
+
+class Devices:
+    """Tells CUDA devices and takes them for the CPU, among a call's arguments."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._type = torch.device
+        self.cpu = torch.device("cpu")
+
+    def is_cuda(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return value == "cuda" or value.startswith("cuda:")
+        return isinstance(value, self._type) and value.type == "cuda"
+
+    def convert(self, value: Any) -> Any:
+        return self.cpu if self.is_cuda(value) else value
+
+    def is_index(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` with CUDA devices among its arguments taken for the CPU; a number in ``device=`` is one too."""
+
+        @functools.wraps(function)
+        def on_the_cpu(*args: Any, **kwargs: Any) -> Any:
+            if "device" in kwargs and self.is_index(kwargs["device"]):
+                kwargs["device"] = self.cpu
+            kwargs = {name: self.convert(value) for name, value in kwargs.items()}
+            return function(*(self.convert(value) for value in args), **kwargs)
+
+        return on_the_cpu
+
+
+def _patch_tensors(torch: Any, devices: Devices) -> None:
+    _device: Any = import_module("torch.utils._device")
+    for constructor in _device._device_constructors():
+        if hasattr(torch, constructor.__name__) and getattr(torch, constructor.__name__) is constructor:
+            setattr(torch, constructor.__name__, devices.wrap(constructor))
+    for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"):
+        setattr(torch.Tensor, name, devices.wrap(getattr(torch.Tensor, name)))
+    torch.Tensor.to = _tensor_to(torch.Tensor.to, devices)
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self
+    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
+    torch.Tensor.record_stream = lambda self, stream: None
+    cast = torch.Tensor.type
+    torch.Tensor.type = lambda self, dtype=None, *args, **kwargs: cast(
+        self, dtype.replace("torch.cuda.", "torch.") if isinstance(dtype, str) else dtype, *args, **kwargs
+    )
+    enter_device = _device.DeviceContext.__init__
+    _device.DeviceContext.__init__ = lambda self, device: enter_device(self, devices.convert(device))
+    torch.set_default_device = devices.wrap(torch.set_default_device)
+    torch.load = torch.serialization.load = _load(torch.load, devices)
+    torch.Generator = _generator(torch.Generator, devices)
+
+
+def _tensor_to(to: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
+    wrapped = devices.wrap(to)
+
+    @functools.wraps(to)
+    def to_the_cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and devices.is_index(args[0]):
+            args = (devices.cpu, *args[1:])
+        return wrapped(self, *args, **kwargs)
+
+    return to_the_cpu
+
+
+def _load(load: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
+    """Everything is loaded onto the CPU, also what was saved on a GPU, unless a function of the user's own decides."""
+
+    @functools.wraps(load)
+    def load_on_the_cpu(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return load(f, map_location if callable(map_location) else devices.cpu, *args, **kwargs)
+
+    return load_on_the_cpu
+
+
+def _generator(base: Any, devices: Devices) -> Any:
+    class Generator(base):  # type: ignore[misc]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return super().__new__(cls, device=devices.convert(device))
+
+    Generator.__module__ = "torch"
+    Generator.__qualname__ = "Generator"
+    return Generator
+
+
+def _patch_modules(torch: Any, devices: Devices) -> None:
+    module_to = torch.nn.Module.to
+
+    @functools.wraps(module_to)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and devices.is_index(args[0]):
+            args = (devices.cpu, *args[1:])
+        return devices.wrap(module_to)(self, *args, **kwargs)
+
+    torch.nn.Module.to = to
+    torch.nn.SyncBatchNorm.convert_sync_batchnorm = classmethod(lambda cls, module, process_group=None: module)
+    loader = torch.utils.data.DataLoader
+    replace(loader, "__init__", pin_memory=lambda value: False, pin_memory_device=lambda value: "")
+
+
+def _patch_precision(torch: Any) -> None:
+    """float16 on the CPU is slow or missing, so CUDA's mixed precision is off."""
+    autocast = torch.amp.autocast_mode.autocast
+    enter = autocast.__init__
+
+    def start(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
+        if device_type == "cuda":
+            device_type, dtype, enabled = "cpu", torch.bfloat16, False
+        enter(self, device_type, dtype, enabled, cache_enabled)
+
+    autocast.__init__ = start
+    scaler = torch.amp.GradScaler
+    make = scaler.__init__
+
+    def make_scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        make(self, "cpu", **{**kwargs, "enabled": False})
+
+    scaler.__init__ = make_scaler

@@ -1,0 +1,102 @@
+"""Hosts as process trees: no root, no namespaces, one loopback address each where the machine has 127/8.
+
+Host names are known to musterpoint only (a hosts file of its own); a program that resolves them itself needs the
+``netns`` backend.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import subprocess
+import sys
+from typing import Mapping, Sequence
+
+from musterpoint.local import keeper
+from musterpoint.local.tree import Layout, write_text
+
+FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
+ONE_ADDRESS = "127.0.0.1"
+
+
+class Process:
+    """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
+
+    name = "process"
+
+    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
+        self.layout = layout
+        self.hosts = hosts
+        self.one_address = one_address or not _binds(str(FIRST_ADDRESS))
+        self.about = "processes of this machine, " + (
+            f"all on {ONE_ADDRESS}" if self.one_address else "a loopback address each"
+        )
+        self.addresses: dict[str, str] = {}
+        self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+        self._port = 0
+
+    def open(self) -> None:
+        self.addresses = {
+            host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index)
+            for index, host in enumerate(self.hosts)
+        }
+        write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
+        self._port = _free_port(self.addresses[self.hosts[0]])
+
+    @property
+    def _hosts_file(self) -> str:
+        return os.path.join(self.layout.hosts, "hosts")
+
+    def environment(self, host: str) -> dict[str, str]:
+        return {"MUSTER_HOSTS_FILE": self._hosts_file, "MUSTER_ROLLCALL_PORT": str(self._port)}
+
+    def start(
+        self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
+    ) -> subprocess.Popen[bytes]:
+        control_read, control = os.pipe()
+        try:
+            handle = subprocess.Popen(
+                [sys.executable, "-I", "-S", keeper.__file__, str(control_read), *argv],
+                stdin=stdin, stdout=output, stderr=output, cwd="/", env=dict(env), pass_fds=(control_read,),
+                start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(control)
+            raise
+        finally:
+            os.close(control_read)
+        self._started[host] = (handle, control)
+        return handle
+
+    def signal(self, host: str, signo: int) -> None:
+        try:
+            os.write(self._started[host][1], bytes([signo]))
+        except BrokenPipeError:
+            pass  # the host has ended
+
+    def kill(self, host: str) -> None:
+        self.signal(host, 9)
+
+    def close(self) -> None:
+        started, self._started = self._started, {}
+        for _, control in started.values():
+            os.close(control)
+        for handle, _ in started.values():
+            handle.wait()
+
+
+def _binds(address: str) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,230 @@
+"""One local job from its trees to its description: the control plane's side, told as one story."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from musterpoint import exit_codes
+from musterpoint.console import Console
+from musterpoint.local import collect, tree
+from musterpoint.local.backend import Backend
+from musterpoint.local.description import HostEnd, Phase, describe, judge
+from musterpoint.local.environment import host_environment
+from musterpoint.local.job import LocalJob
+from musterpoint.local.stream import Pump, prefixes
+from musterpoint.local.tree import Layout
+from musterpoint.loop import READ, Loop, Timer
+from musterpoint.timeline import Timeline
+
+ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
+"""What the platform's ``train`` is here."""
+
+CPU_FALLBACK = (
+    "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
+    "its speed and memory say nothing about a GPU"
+)
+CONTROL_PLANE = "control plane"
+_STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
+_LATE_OUTPUT = 5.0
+
+
+class Ground(NamedTuple):
+    """Where a job runs. Logs go to descriptor ``out``; ``inherited`` is the caller's environment."""
+
+    layout: Layout
+    backend: Backend
+    console: Console
+    inherited: Mapping[str, str]
+    out: int = 1
+    entry: Sequence[str] = ENTRY
+
+
+def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
+    """Runs ``job`` to its end and returns its description, which also lies in ``job.json``.
+
+    Must be called from the main thread. Nothing is left running, whatever happens.
+    """
+    phases = Phases(ground.console)
+    phases.enter("Starting", f"{_hosts(job)}, {ground.backend.name}: {ground.backend.about}")
+    if job.cpu_fallback:
+        ground.console.say(CPU_FALLBACK)
+    hosts = Hosts(job, ground, phases)
+    try:
+        for host in job.hosts:
+            tree.write(job, host, ground.layout)
+        ground.backend.open()
+        hosts.start()
+        hosts.wait()
+    finally:
+        hosts.close()
+    phases.enter("Uploading", "collecting what the hosts left")
+    for warning in collect.archive(ground.layout, job.hosts):
+        ground.console.say(f"warning: {warning}")
+    left = {host: collect.read(ground.layout, host) for host in job.hosts}
+    verdict = judge(hosts.ends, left, hosts.stopped)
+    phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}")
+    ground.console.say(f"model: {ground.layout.artifact('model.tar.gz')}; everything: {ground.layout.output}")
+    description = describe(job, ground.layout, ground.backend.name, phases.passed, hosts.ends, verdict)
+    collect.timeline(ground.layout, job.hosts, phases.timeline.to_json())
+    tree.write_text(ground.layout.artifact("job.json"), json.dumps(description, indent=1) + "\n")
+    return description
+
+
+def _hosts(job: LocalJob) -> str:
+    return f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
+
+
+class Phases:
+    """The statuses the job goes through, said as they begin and kept."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.passed: list[Phase] = []
+        self.timeline = Timeline(CONTROL_PLANE)
+
+    def enter(self, status: str, message: str) -> None:
+        self.passed.append(Phase(status, time.time(), message))
+        self.timeline.add("phase", status=status)
+        took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
+        self.console.say(f"{status}{took}: {message}")
+
+
+class Hosts:
+    """The running hosts: their handles, their output, and the signals people send to the job."""
+
+    def __init__(self, job: LocalJob, ground: Ground, phases: Phases) -> None:
+        self.job = job
+        self.ground = ground
+        self.phases = phases
+        self.ends: dict[str, HostEnd] = {}
+        self.stopped = False
+        self._handles: dict[str, subprocess.Popen[bytes]] = {}
+        self._silent: set[str] = set()
+        self._loop = Loop()
+        self._loop.prepare_posts()
+        self._pump = Pump(ground.out, lambda host: self._loop.post(lambda: self._fell_silent(host)))
+        self._signals = Signals(self._loop, self._on_signal)
+        self._timers: list[Timer] = []
+
+    def start(self) -> None:
+        """Starts every host with the platform's entry point."""
+        own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
+        marks = prefixes(self.job.hosts, colour=self.ground.out >= 0 and os.isatty(self.ground.out))
+        stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
+        self.phases.enter("Training", f"job {self.job.name}")
+        for host in self.job.hosts:
+            layout = self.ground.layout
+            own_here = {
+                **own, "SAGEMAKER_BASE_DIR": layout.tree(host), "MUSTER_LOG_DIR": layout.ranks(host),
+                **self.ground.backend.environment(host),
+            }  # fmt: skip
+            environment = host_environment(self.job, host, self.ground.inherited, own_here)
+            read, write = os.pipe()
+            self._pump.add(host, read, layout.log(host), marks[host])
+            try:
+                self._handles[host] = self.ground.backend.start(host, self.ground.entry, environment, stdin, write)
+            finally:
+                os.close(write)
+        self._pump.start()
+        if self.job.stop_after is not None:
+            self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
+
+    def wait(self) -> None:
+        """Returns when every host has ended and its output is out."""
+        self._look_for_ends()
+        if len(self._handles) > len(self.ends) or self._silent < set(self.ends):
+            self._loop.run()
+
+    def close(self) -> None:
+        """Kills what still runs; safe at any point."""
+        self._signals.close()
+        self.ground.backend.close()
+        self._pump.close()
+        self._loop.close()
+
+    def _look_for_ends(self) -> None:
+        for host, handle in self._handles.items():
+            if host not in self.ends and handle.poll() is not None:
+                self.ends[host] = HostEnd(exit_codes.of_status(handle.returncode), time.time())
+                self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
+        if len(self.ends) == len(self._handles):
+            if self._silent == set(self._handles):
+                self._loop.stop()
+            else:
+                # a process that got away may hold the pipe for ever
+                self._timers.append(self._loop.call_later(_LATE_OUTPUT, self._loop.stop))
+
+    def _fell_silent(self, host: str) -> None:
+        self._silent.add(host)
+        self._look_for_ends()
+
+    def _on_signal(self, signo: int) -> None:
+        if signo == signal.SIGCHLD:
+            self._look_for_ends()
+        elif self.stopped:
+            self.ground.console.say(f"{signal.Signals(signo).name} again: killing every host")
+            self._kill()
+        else:
+            self._stop(signal.Signals(signo).name)
+
+    def _stop_on_time(self) -> None:
+        if not self.stopped:
+            self._stop(f"--stop-after {self.job.stop_after:g}")
+
+    def _stop(self, why: str) -> None:
+        """StopTrainingJob: SIGTERM to every host, and after the platform's grace the end."""
+        self.stopped = True
+        self.phases.enter("Stopping", f"{why}; the hosts have {self.job.grace:g} s, a second Ctrl-C kills them at once")
+        for host in self._running:
+            self.ground.backend.signal(host, signal.SIGTERM)
+        self._timers.append(self._loop.call_later(self.job.grace, self._kill))
+
+    def _kill(self) -> None:
+        for host in self._running:
+            self.ground.backend.kill(host)
+
+    @property
+    def _running(self) -> list[str]:
+        return [host for host in self._handles if host not in self.ends]
+
+
+class Signals:
+    """Signals as events of the loop, instead of exceptions at any line. The old handlers come back on close."""
+
+    def __init__(self, loop: Loop, on_signal: Any) -> None:
+        self._loop = loop
+        self._on_signal = on_signal
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        numbers = [getattr(signal, name) for name in (*_STOPS, "SIGCHLD") if hasattr(signal, name)]
+        self._old = {number: signal.signal(number, _noted) for number in numbers}
+        self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        loop.watch(self._read, READ, self._arrived)
+
+    def _arrived(self, _ready: int) -> None:
+        for signo in dict.fromkeys(os.read(self._read, 4096)):
+            self._on_signal(signo)
+
+    def close(self) -> None:
+        if self._read < 0:
+            return
+        signal.set_wakeup_fd(self._old_wakeup)
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._loop.forget(self._read)
+        os.close(self._read)
+        os.close(self._write)
+        self._read = -1
+
+
+def _noted(_signo: int, _frame: FrameType | None) -> None:
+    """The wake-up descriptor has it."""

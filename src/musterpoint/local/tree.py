@@ -1,0 +1,99 @@
+"""The ``/opt/ml`` tree of each host, as the platform would have made it before it starts the container.
+
+The layout and the files are SageMaker's (`local mode`_ writes the same three configuration files); values of
+hyperparameters are JSON text, as SDK v2 encodes them.
+
+.. _local mode: https://sagemaker.readthedocs.io/en/stable/overview.html#local-mode
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from musterpoint.local.job import LocalJob
+
+DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/metrics/sagemaker", "code", "checkpoints")
+
+
+class Layout(NamedTuple):
+    """Where everything of one local job lies, below ``output`` (absolute)."""
+
+    output: str
+
+    @property
+    def hosts(self) -> str:
+        return os.path.join(self.output, "hosts")
+
+    def host(self, name: str) -> str:
+        return os.path.join(self.hosts, name)
+
+    def tree(self, name: str) -> str:
+        """The host's ``/opt/ml``."""
+        return os.path.join(self.hosts, name, "opt", "ml")
+
+    def log(self, name: str) -> str:
+        """Everything the host wrote, byte for byte."""
+        return os.path.join(self.hosts, name, "log")
+
+    def ranks(self, name: str) -> str:
+        """The directory of one file per rank."""
+        return os.path.join(self.hosts, name, "ranks")
+
+    def artifact(self, name: str) -> str:
+        return os.path.join(self.output, name)
+
+
+def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
+    """The files of ``input/config`` on ``host``, by name."""
+    hyperparameters = {name: json.dumps(value) for name, value in job.hyperparameters.items()}
+    hyperparameters.update(job.distribution)
+    platform = {
+        "sagemaker_program": job.program,
+        "sagemaker_submit_directory": job.source_dir,
+        "sagemaker_container_log_level": 20,
+        "sagemaker_job_name": job.name,
+    }
+    if job.region:
+        platform["sagemaker_region"] = job.region
+    hyperparameters.update({name: json.dumps(value) for name, value in platform.items()})
+    return {
+        "hyperparameters.json": hyperparameters,
+        "resourceconfig.json": {
+            "current_host": host,
+            "hosts": list(job.hosts),
+            "network_interface_name": job.interface,
+            "current_instance_type": "local",
+        },
+        "inputdataconfig.json": {
+            channel: {
+                "TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None",
+            }
+            for channel in job.channels
+        },
+    }  # fmt: skip
+
+
+def write(job: LocalJob, host: str, layout: Layout) -> None:
+    """Makes the whole tree of ``host``. Channels are links to the user's own data, which is never copied."""
+    tree = layout.tree(host)
+    for directory in DIRECTORIES:
+        os.makedirs(os.path.join(tree, directory), exist_ok=True)
+    os.makedirs(layout.ranks(host), exist_ok=True)
+    for name, content in config(job, host).items():
+        write_text(os.path.join(tree, "input", "config", name), json.dumps(content, indent=1) + "\n")
+    for channel, path in job.channels.items():
+        link = os.path.join(tree, "input", "data", channel)
+        if os.path.isfile(path):
+            os.makedirs(link, exist_ok=True)
+            link = os.path.join(link, os.path.basename(path))
+        os.symlink(path, link)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes ``text`` so that a reader sees the old file or the whole new one."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(part, path)

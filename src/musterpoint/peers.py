@@ -1,0 +1,130 @@
+"""The protocol in which the roll call's channel and the supervisor meet: events in, words out.
+
+The supervisor knows only this module of the other hosts; :mod:`musterpoint.rollcall` implements it three times (the
+leader's end, a worker's end, and a host that is alone).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Protocol, Union
+
+from musterpoint import exit_codes
+
+
+class Failure(NamedTuple):
+    """One failure as it travels between hosts and into the reports (JSON: an object of these keys).
+
+    ``kind`` is the class in ``outcome.json``: ``user``, ``oom``, ``peer`` (a symptom of another host's failure),
+    ``infra``. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``. ``code`` is what the control plane gets
+    (1–255), ``at`` is seconds since the epoch on the host that failed.
+    """
+
+    host: str
+    code: int
+    cause: str
+    kind: str
+    reason: str
+    rank: int | None = None
+    local_rank: int | None = None
+    signal: int | None = None
+    at: float = 0.0
+
+    @classmethod
+    def from_wire(cls, value: Any) -> Failure:
+        """Builds it from decoded JSON; unknown keys are dropped, wrong types are a ``ValueError``."""
+        if not isinstance(value, dict):
+            raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
+        try:
+            failure = cls(**{key: value[key] for key in cls._fields if key in value})
+        except TypeError as error:
+            raise ValueError(f"a failure lacks a key: {error}") from None
+        for name, kinds in _FAILURE_TYPES.items():
+            if not isinstance(getattr(failure, name), kinds) or isinstance(getattr(failure, name), bool):
+                raise ValueError(f"a failure's {name} is {getattr(failure, name)!r}")
+        return failure
+
+
+def lost_host(host: str, why: str, at: float = 0.0) -> Failure:
+    """The failure that a host lost without a word stands for."""
+    reason = f"muster: host {host} was lost: {why}"
+    return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
+
+
+_NUMBER = (int, float)
+_OPTIONAL = (int, type(None))
+_FAILURE_TYPES: dict[str, Any] = {
+    "host": str, "code": int, "cause": str, "kind": str, "reason": str,
+    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": _NUMBER,
+}  # fmt: skip
+
+
+class JobFailed(NamedTuple):
+    """The leader's verdict: this is the job's first failure. Every host ends with its code and reason.
+
+    ``secondary`` counts the later failures known when the verdict fell.
+    """
+
+    failure: Failure
+    secondary: int = 0
+
+
+class StopAll(NamedTuple):
+    """A stop was asked for on ``host`` (SIGTERM there): every host stops, with checkpoints."""
+
+    host: str
+    signal: int
+
+
+class PeerLost(NamedTuple):
+    """``host`` is lost without a word; ``why`` says how that was seen. Only a warning to ``script`` jobs."""
+
+    host: str
+    why: str
+
+
+class PeerSilent(NamedTuple):
+    """``host`` has been silent for ``seconds``; it is being dialled again (or its call awaited)."""
+
+    host: str
+    seconds: float
+
+
+class PeerBack(NamedTuple):
+    """A silent or cut-off ``host`` is heard again; its session was resumed."""
+
+    host: str
+
+
+class Arrived(NamedTuple):
+    """Every host of the roster has called :meth:`Peers.arrive` with this ``point``."""
+
+    point: str
+
+
+class AllDone(NamedTuple):
+    """Every host has said ``done``: leave."""
+
+
+PeerEvent = Union[JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone]
+
+
+class Peers(Protocol):
+    """This host's end of the open channel. All methods return at once; events come in the loop's thread."""
+
+    def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
+        """Delivers every event from now on (and those that waited) to ``on_event``."""
+
+    def failed(self, failure: Failure) -> None:
+        """Says that something failed here. The verdict comes back as :class:`JobFailed`, on a lone host too."""
+
+    def stopping(self, signal: int) -> None:
+        """Says that this host was told to stop; the others get :class:`StopAll`."""
+
+    def arrive(self, point: str) -> None:
+        """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
+
+    def done(self, code: int) -> None:
+        """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have."""
+
+    def close(self) -> None:
+        """Says ``bye`` and gives every descriptor back."""

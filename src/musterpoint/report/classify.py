@@ -1,0 +1,61 @@
+"""The class of a failure: the user's own, out of memory, the echo of another host's failure, or the infrastructure."""
+
+from __future__ import annotations
+
+import re
+
+_OUT_OF_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|CUDA error: out of memory|failure '?out of memory|\bMemoryError\b|[Cc]annot allocate memory"
+    r"|can't allocate memory|OOM when allocating|RESOURCE_EXHAUSTED: .*[Oo]ut of memory|std::bad_alloc"
+    r"|NRT_RESOURCE|[Ff]ailed to allocate .* on (?:NC|device)"
+)
+_OWN_MISTAKE = re.compile(
+    r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
+    r"|invalid usage"
+)
+_PEER_LOST = re.compile(
+    # gloo and the store of torch.distributed
+    r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)"
+    r"|\bConnection closed by peer \[|\bDist(?:Backend|Network|Store)Error\b|[Ss]ocket [Tt]imeout"
+    r"|recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes|monitoredBarrier"
+    r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
+    r"|[Bb]roken pipe.*(?:TCPStore|c10d)|torch\.distributed.*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe)"
+    # NCCL
+    r"|nccl\w*Error.*(?:remote|peer)|ncclRemoteError|ncclSystemError|remote process exited|NCCL communicator was aborted"
+    r"|NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
+    # TensorFlow, Horovod, MPI, JAX
+    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
+    r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
+    r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
+    r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout",
+    re.S,
+)
+_INFRASTRUCTURE = re.compile(
+    r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
+    r"|Stale file handle|Remote I/O error|Transport endpoint is not connected|CUDA error: (?:hardware|unknown error)"
+    r"|NVLink error|Xid \d+"
+)
+
+
+def is_peer_lost(text: str) -> bool:
+    """Whether an error is the echo of a failure elsewhere: another rank or its host went away.
+
+    A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
+    """
+    return _PEER_LOST.search(text) is not None and _OWN_MISTAKE.search(text) is None
+
+
+def kind_of(text: str, status: int | None, oom: bool = False) -> str:
+    """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
+
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. A SIGKILL that nobody here sent and
+    nothing explains is the infrastructure's.
+    """
+    if (oom and (status == -9 or "killed by signal: Killed" in text)) or _OUT_OF_MEMORY.search(text):
+        return "oom"
+    if is_peer_lost(text):
+        return "peer"
+    if status == -9 or status is None or _INFRASTRUCTURE.search(text):
+        return "infra"
+    return "user"

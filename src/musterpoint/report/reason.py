@@ -1,0 +1,115 @@
+"""The failure reason: the few lines that reach the control plane, the user's own error first."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from musterpoint import exit_codes
+from musterpoint.errors import FetchError, MusterError, RollCallError
+from musterpoint.peers import Failure
+from musterpoint.supervise.outcome import RankEnd
+
+LIMIT = 900
+"""Bytes of UTF-8 in a reason. SageMaker shows 1,024 characters and adds words of its own."""
+ERROR_SHARE = 480
+"""Bytes of them for the error itself where there is more to say."""
+
+
+def failure_of(end: RankEnd, host: str, mask: Callable[[str], str], code_root: str = "") -> Failure:
+    """What a rank's end means: its exact code, its class, and the reason in the order of importance.
+
+    ``mask`` hides known secrets in the user's text. Files under ``code_root`` are named relative to it. A rank that is
+    itself a launcher (of the user's own) and hides its child's code behind its 1 gets the child's.
+    """
+    from musterpoint.report import classify, culprit
+
+    tail = end.tail or end.stdout_tail
+    error = culprit.find(tail) or culprit.find(end.stdout_tail)
+    inner = culprit.inner_code(tail) if error is not None and error.wrapper and end.status == 1 else None
+    code = inner or (1 if end.status is None else exit_codes.of_status(end.status)) or 1
+    signo = -end.status if end.status is not None and end.status < 0 else None
+    if signo is None and inner is not None and inner > 128:
+        signo = inner - 128
+    who = f"rank {end.rank} (local rank {end.local_rank}) on {host}, {_how(end, code, signo)}"
+    parts = [who]
+    if error is not None and error.kind == "last":
+        parts.append("its last line: " + clip(mask(error.text), ERROR_SHARE))
+    elif error is not None:
+        frames = "\n".join(_frame(frame, code_root) for frame in reversed(error.frames))
+        parts = [mask(error.text), who, mask(frames)]
+    text = error.text if error is not None else ""
+    kind = classify.kind_of(text, -signo if signo else end.status, end.oom)
+    return Failure(host, code, "user", kind, fit(parts), end.rank, end.local_rank, signo, end.at)
+
+
+def with_secondary(failure: Failure, count: int) -> str:
+    """``failure``'s reason with a count of the failures that followed it, still within :data:`LIMIT`."""
+    if count <= 0:
+        return failure.reason
+    others = "1 other rank" if count == 1 else f"{count} other ranks"
+    return fit([failure.reason, f"{others} failed after it (peer lost)"], last_first=True)
+
+
+def of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
+    """A failure of our own: the sentence of a :class:`MusterError`, or what of a bug's traceback fits. Code 70 then."""
+    if isinstance(error, MusterError):
+        kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"
+        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}\non {host}"]), at=at)
+    import traceback
+
+    frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
+    lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
+    reason = fit([mask(lead), f"on {host}, exit code {exit_codes.INTERNAL}", mask(frames)])
+    return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
+
+
+def fit(parts: list[str], limit: int = LIMIT, last_first: bool = False) -> str:
+    """``parts`` as lines within ``limit`` bytes. The first is cut to its share where there are others; then the last.
+
+    ``last_first``: the last part is kept whole and the text before it is cut.
+    """
+    parts = [part for part in parts if part]
+    whole = "\n".join(parts)
+    if len(whole.encode("utf-8", "replace")) <= limit:
+        return whole
+    if last_first:
+        kept = "\n" + parts[-1]
+        return clip("\n".join(parts[:-1]), limit - len(kept.encode())) + kept
+    rest = len("\n".join(parts[1:]).encode("utf-8", "replace")) + 1
+    first = clip(parts[0], limit if len(parts) == 1 else max(ERROR_SHARE, limit - rest))
+    return clip("\n".join([first, *parts[1:]]), limit)
+
+
+def clip(text: str, limit: int) -> str:
+    """``text`` within ``limit`` bytes of UTF-8, cut at a character, with an ellipsis where something is missing."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    return data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
+
+
+def _how(end: RankEnd, code: int, signo: int | None) -> str:
+    if end.oom and signo == 9:
+        return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
+    if signo is not None:
+        return f"killed by {signal_name(signo)} (exit code {code})"
+    return f"exit code {code}" if end.status is not None else f"ended unseen (exit code {code})"
+
+
+def signal_name(signo: int) -> str:
+    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
+    import signal
+
+    try:
+        return signal.Signals(signo).name
+    except ValueError:
+        return f"signal {signo}"
+
+
+def _frame(frame: tuple[str, int, str, str], code_root: str) -> str:
+    file, line, function, code = frame
+    root = code_root.rstrip("/") + "/"
+    if code_root and file.startswith(root):
+        file = file[len(root) :]
+    where = f'  File "{file}", line {line}' + (f", in {function}" if function else "")
+    return where + (f"\n    {code}" if code else "")

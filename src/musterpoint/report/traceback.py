@@ -1,0 +1,220 @@
+"""Tracebacks as programs print them: every exception in a tail of bytes, with its frames.
+
+Understood are Python's own forms (chains, groups, ``SyntaxError``, faulthandler dumps), the copies that torch and
+multiprocessing print of a child's traceback, and lines tagged with a rank.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Frame(NamedTuple):
+    """``code`` is the source line, empty where none was printed."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+class Raised(NamedTuple):
+    """One exception as printed. ``text`` is its last line with the rest of the message; ``frames`` are outermost first.
+
+    ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail.
+    ``chained`` says that it was raised from, or while handling, the one before. ``aside`` marks what didn't end the
+    program by itself: ignored exceptions, those of a thread or a child, further members of a group. ``fatal`` marks a
+    faulthandler dump.
+    """
+
+    text: str
+    frames: tuple[Frame, ...]
+    label: str = ""
+    start: int = 0
+    end: int = 0
+    chained: bool = False
+    aside: bool = False
+    fatal: bool = False
+
+    @property
+    def name(self) -> str:
+        """The exception's class as printed, such as ``torch.cuda.OutOfMemoryError``."""
+        return self.text.split(":", 1)[0].split("\n", 1)[0].strip()
+
+
+class Line(NamedTuple):
+    """One line of a tail: its number, its rank tag (empty: none) and its text without the tag."""
+
+    number: int
+    label: str
+    text: str
+
+
+_TAG = re.compile(
+    r"\[rank (?P<ours>\d+)\] |\[rank(?P<torch>\d+)\]: ?|\[default(?P<elastic>\d+)\]: ?"
+    r"|\[\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>: ?|\[(?P<horovod>\d+)\]<std(?:out|err)>: ?"
+)
+_HEADER = re.compile(r"(?:Traceback|Exception Group Traceback) \(most recent call last\):\s*$")
+_FRAME = re.compile(r'(?P<indent>\s+)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?:<locals>\.)?[A-Za-z_]\w*(?:: .*|:)?$")
+_FATAL = re.compile(r"Fatal Python error: .+")
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+_CHAIN = re.compile(r"(?:During handling of the above exception, another|The above exception was the direct cause)")
+_ASIDE = re.compile(
+    r"(?:Exception ignored |Exception in thread |Process \S+:$|Error in atexit|--- Logging error ---"
+    r"|Task exception was never retrieved|Future exception was never retrieved|Exception in callback )"
+)
+_GROUP = re.compile(r"\s*(?:\+ (?=Exception Group)|\|(?: |$))")
+_MEMBER = re.compile(r"\s*\+[-+]+ ?(?P<number>\d*)")
+_CARETS = re.compile(r"[\s~^]+$")
+_NOISE = re.compile(
+    r"\s*$|[WEIF]\d{4} \d\d:\d\d|\[[WEIF]\d{4} \d\d:\d\d|.*\b\w*Warning: |\s*warnings\.warn\(|terminate called without"
+    r"|wandb: |frame #\d+: |Extension modules: |[*=~-]{4,}\s*$|\s+what\(\):|<omitting |\(Use `|Exception raised from "
+    r"|/\S+/resource_tracker\.py|\"\"\"|musterpoint: |Aborted \(core|.*\(core dumped\)|srun: |--------"
+)
+MESSAGE_LINES = 6
+"""At most so many lines of one exception's message are kept."""
+
+
+def is_noise(text: str) -> bool:
+    """Whether a line says nothing of why a program ended: empty, a warning, a launcher's log line, a C++ frame."""
+    return _NOISE.match(text) is not None
+
+
+def lines_of(tail: bytes) -> list[Line]:
+    """The lines of a tail, decoded for people; of a line that was overwritten (``\\r``) only what remained."""
+    lines = []
+    for number, raw in enumerate(tail.decode("utf-8", "replace").split("\n")):
+        text = raw.rstrip("\r").rsplit("\r", 1)[-1]
+        label = ""
+        while tag := _TAG.match(text):
+            label, text = next(filter(None, tag.groups())), text[tag.end() :]
+        lines.append(Line(number, label, text))
+    return lines
+
+
+def parse(lines: list[Line]) -> list[Raised]:
+    """Every exception in ``lines``, in the order in which their texts end. Ranks' lines may be interleaved."""
+    found: list[Raised] = []
+    for label in dict.fromkeys(line.label for line in lines):
+        found += _Reader([line for line in lines if line.label == label], label).read()
+    return sorted(found, key=lambda raised: raised.end)
+
+
+class _Reader:
+    """Walks the lines of one rank."""
+
+    def __init__(self, lines: list[Line], label: str) -> None:
+        self.label = label
+        self.numbers = [line.number for line in lines]
+        self.texts, self.members = _ungroup([line.text for line in lines])
+        self.at = 0
+
+    def read(self) -> list[Raised]:
+        found: list[Raised] = []
+        chained = aside = False
+        while self.at < len(self.texts):
+            text = self.texts[self.at]
+            raised = None
+            if _HEADER.search(text):
+                raised = self._raised(self.at + 1, aside)
+            elif _FRAME.match(text) or self.members[self.at] > 0 > self.members[self.at - 1]:
+                raised = self._raised(self.at, aside)
+            elif _FATAL.match(text):
+                raised = self._dump()
+            if raised is not None:
+                found.append(raised._replace(chained=chained))
+                chained = aside = False
+                continue
+            chained = chained or _CHAIN.match(text) is not None
+            # what such a line announces follows within a line or two
+            aside = _ASIDE.match(text) is not None or (aside and not found_end(text))
+            self.at += 1
+        return found
+
+    def _raised(self, at: int, aside: bool) -> Raised | None:
+        """The exception whose first frame is at ``at``; moves behind it, or returns None and leaves the place."""
+        start = self.at
+        frames, base, end = self._frames(at)
+        if end >= len(self.texts):
+            return None
+        first = self.texts[end][base:] if self.texts[end][:base].isspace() or not base else self.texts[end]
+        if not _EXCEPTION.match(first.rstrip()) or (not frames and self.members[end] <= 0):
+            return None
+        message = [first.rstrip()]
+        self.at = end + 1
+        while self.at < len(self.texts) and len(message) < MESSAGE_LINES and not self._ends(self.texts[self.at]):
+            message.append(self.texts[self.at][base:].rstrip())
+            self.at += 1
+        return Raised(
+            "\n".join(message), tuple(frames), self.label, self.numbers[start], self.numbers[self.at - 1],
+            aside=aside or self.members[end] > 1,
+        )  # fmt: skip
+
+    def _frames(self, at: int) -> tuple[list[Frame], int, int]:
+        """The frames from ``at`` on, how far the whole traceback is indented, and the first line after them."""
+        frames: list[Frame] = []
+        base = 0
+        while at < len(self.texts):
+            text = self.texts[at]
+            if frame := _FRAME.match(text):
+                if not frames:
+                    base = max(0, len(frame["indent"]) - 2)
+                frames.append(Frame(frame["file"], int(frame["line"]), (frame["function"] or "").strip()))
+            elif not frames or not text.startswith(" " * (base + 2)) or not text.strip():
+                break
+            elif not frames[-1].code and not _CARETS.match(text):
+                frames[-1] = frames[-1]._replace(code=text.strip())
+            at += 1
+        return frames, base, at
+
+    def _ends(self, text: str) -> bool:
+        """Whether ``text`` is no longer part of the message before it."""
+        return bool(
+            is_noise(text) or _HEADER.search(text) or _FRAME.match(text) or _CHAIN.match(text) or _ASIDE.match(text)
+            or _FATAL.match(text) or text.startswith("-- Process ")
+        )  # fmt: skip
+
+    def _dump(self) -> Raised:
+        """A faulthandler dump: the frames of the thread that crashed, or of the first one shown."""
+        start, text = self.at, self.texts[self.at].strip()
+        self.at += 1
+        frames: list[Frame] = []
+        for ahead in range(self.at, min(self.at + 200, len(self.texts))):
+            if self.texts[ahead].startswith("Current thread") and _THREAD.match(self.texts[ahead]):
+                frames, _, self.at = self._frames(ahead + 1)
+                break
+        return Raised(
+            text, tuple(reversed(frames)), self.label, self.numbers[start], self.numbers[self.at - 1], fatal=True
+        )
+
+
+def found_end(text: str) -> bool:
+    """Whether a line that only announced a traceback has lost its meaning by ``text``."""
+    return not (text.startswith((" ", "future:", "Message:", "handle:", "Call stack:")) or not text.strip())
+
+
+def _ungroup(texts: list[str]) -> tuple[list[str], list[int]]:
+    """Lines without the bars of an exception group's tree, and for each its number in the group.
+
+    0 outside; -1 for the tree's own rulers.
+    """
+    plain: list[str] = []
+    members: list[int] = []
+    number = 0
+    for text in texts:
+        ruler = _MEMBER.match(text)
+        bar = _GROUP.match(text)
+        if ruler and (number or plain):
+            number = int(ruler["number"]) if ruler["number"] else number
+            plain.append("")
+            members.append(-1)
+        elif bar:
+            plain.append(text[bar.end() :])
+            members.append(number)
+        else:
+            number = 0
+            plain.append(text)
+            members.append(0)
+    return plain, members

@@ -1,0 +1,267 @@
+"""The road: one job, from what the platform says to the exit code. Read this first.
+
+Each step turns one typed value into the next and knows nothing of those behind it::
+
+    job/  ─Job─▶  code/  ─Workspace─▶  rollcall/  ─Roster─▶  launch/  ─LaunchPlan─▶  supervise/  ─Outcome─▶  report/
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any, Mapping, NamedTuple
+
+from musterpoint import __version__, exit_codes, settings
+from musterpoint.code.interpreter import has_module
+from musterpoint.code.prepare import prepare
+from musterpoint.code.workspace import Workspace
+from musterpoint.console import Console
+from musterpoint.errors import MusterError
+from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.network import network_settings
+from musterpoint.fabric.survey import survey
+from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.model import Job, Paths
+from musterpoint.job.read import LOCAL, PROGRAM_ARGS, read_job
+from musterpoint.job.sagemaker import base_of, paths_of
+from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import Choice, choose, room_for_ranks
+from musterpoint.launch.pid1 import pid1_note
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.loop import Loop
+from musterpoint.masking import Masker
+from musterpoint.peers import Failure, Peers
+from musterpoint.report import files, oom, reason
+from musterpoint.report import timeline as timeline_file
+from musterpoint.report.explain import Explain
+from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.roster import Offer, Roster, Seat
+from musterpoint.settings import Settings
+from musterpoint.supervise.handover import Outer
+from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.policy import Rules
+from musterpoint.supervise.stream import ranks_of
+from musterpoint.supervise.pump import Pump
+from musterpoint.supervise.signals import STOPPING, Signals
+from musterpoint.supervise.supervisor import Supervisor
+from musterpoint.timeline import Timeline
+
+RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
+"""Of the platform's grace, this share (at most so many seconds) is kept to report in: 15 s of 120, 5 s of 30."""
+
+
+class Request(NamedTuple):
+    """What was asked of this process. ``given`` are options of the command line, by field.
+
+    ``program`` is None for ``train``, where the platform names it. ``typed`` is true where a person did.
+    """
+
+    environ: Mapping[str, str]
+    given: Mapping[str, Any] = {}
+    program: str | None = None
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    typed: bool = False
+
+
+class Scene:
+    """What every step may use: the loop, our voice, our memory, our ears."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.started_at = time.time()
+        self.loop = Loop()
+        self.masker = Masker(request.environ)
+        self.console = Console(lambda text: self.masker.mask(text))
+        self.timeline = Timeline()
+        self.timeline.add("started", version=__version__)
+        self.ears = Signals(self.loop, lambda signo: None)
+
+    def learn(self, job: Job) -> None:
+        """What the job says may be secret, too; and whose timeline this is."""
+        values = {entry.name: entry.value for entry in job.hyperparameters}
+        self.masker = Masker(self.request.environ, values)
+        self.timeline.host = job.current_host
+
+
+class Ready(NamedTuple):
+    """This host, before any other is known: what it would run, and the devices it has."""
+
+    workspace: Workspace
+    devices: Devices
+    choice: Choice
+
+
+def travel(request: Request) -> int:
+    """The whole road. Returns the exit code of this process; every ending has left its report."""
+    scene = Scene(request)
+    job, options = None, Settings()
+    try:
+        options = settings.from_environ(request.environ, request.given)
+        job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+        scene.learn(job)
+        outcome = _muster_and_run(scene, job, options)
+    except Abandoned as stop:
+        outcome = Outcome(options.stop_exit_code, None, stop.host, ())
+        scene.console.say(str(stop))
+    except Exception as error:  # a bug of ours is reported like everything else
+        failure = reason.of_error(error, job.current_host if job else "this host", scene.masker.mask, time.time())
+        outcome = Outcome(failure.code, failure, "", ())
+        scene.console.say(failure.reason.removeprefix("muster: "))
+    finally:
+        scene.ears.close()
+    paths = job.paths if job else _paths_without_job(request)
+    problems = files.write(outcome, paths, scene.started_at, request.environ)
+    problems += timeline_file.write(scene.timeline, paths)
+    for problem in problems:
+        scene.console.say(f"warning: {problem}")
+    return outcome.code
+
+
+def _paths_without_job(request: Request) -> Paths:
+    """``train`` reports even what is wrong with the job's own files."""
+    paths = paths_of(base_of(request.environ))
+    return paths if request.program is None and os.path.isdir(paths.base) else Paths()
+
+
+def get_ready(job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False) -> Ready:
+    """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
+
+    Raises:
+        MusterError: the program is missing, or the launcher can't be had here.
+    """
+    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable)
+    devices = survey(environ)
+
+    def has_torch() -> bool:
+        return has_module(workspace.interpreter, "torch", environ, workspace.cwd)
+
+    local = typed or bool(environ.get(LOCAL))
+    return Ready(workspace, devices, choose(job, options, devices, has_torch, local))
+
+
+def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
+    devices = ready.devices
+    exports = sagemaker_exports(
+        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
+        roster.master_port,
+    )  # fmt: skip
+    network = network_settings(devices, roster.master_address, len(roster.group), environ)
+    return build_plan(job, ready.workspace, roster, devices, options, ready.choice, exports, environ, network)
+
+
+def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
+    say, record = scene.console.say, scene.timeline.add
+    for text in [*(f"{note.level}: {note.text}" for note in job.notes), pid1_note()]:
+        if text:
+            say(text.removeprefix("info: "))
+    ready, refusal = _ready_or_refused(scene, job, options)
+    muster = Muster(
+        scene.loop, job.hosts, job.group_hosts, job.current_host, _offer(job, options, ready), options, say, record
+    )
+    scene.ears.hear = lambda signo: muster.abandon(signo) if signo in STOPPING else None
+    roster, peers = muster.run()
+    plan = None
+    if ready is not None:
+        try:
+            plan = plan_here(job, options, ready, roster, scene.request.environ)
+        except MusterError as error:
+            refusal = reason.of_error(error, job.current_host, scene.masker.mask, time.time())
+    files.reserve(job.paths)
+    return _supervise(scene, job, options, roster, peers, plan, refusal)
+
+
+def _ready_or_refused(scene: Scene, job: Job, options: Settings) -> tuple[Ready | None, Failure | None]:
+    """A host that can't run its part still attends the roll call, or the others would wait for it in vain."""
+    try:
+        return get_ready(job, options, scene.request.environ, scene.request.typed), None
+    except MusterError as error:
+        return None, reason.of_error(error, job.current_host, scene.masker.mask, time.time())
+
+
+def _offer(job: Job, options: Settings, ready: Ready | None) -> Offer:
+    if ready is None:
+        return Offer(job.name, "", 0, __version__)
+    room = room_for_ranks(job, options, ready.devices)
+    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room)
+
+
+def _supervise(
+    scene: Scene, job: Job, options: Settings, roster: Roster, peers: Peers, plan: LaunchPlan | None,
+    refusal: Failure | None,
+) -> Outcome:  # fmt: skip
+    pump = Pump(
+        prefix=options.log_prefix, host=job.current_host, log_ranks=ranks_of(options.log_ranks),
+        log_dir=options.log_dir, streams=plan.local_ranks if plan else 1,
+    )  # fmt: skip
+    scene.console.sink = pump.say
+    rules = Rules(
+        host=job.current_host, grace=grace_of(job, options), on_failure=options.on_failure,
+        stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
+        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+    )  # fmt: skip
+    supervisor = Supervisor(
+        scene.loop, rules, peers, pump, Explain(job.current_host, scene.masker.mask_user, job.paths.code),
+        stop_signal=getattr(signal, "SIG" + options.stop_signal), say=scene.console.say, record=scene.timeline.add,
+        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me},
+    )  # fmt: skip
+    scene.ears.hear = supervisor.hear
+    outcome = supervisor.run(plan, inherited(scene.request.environ), refusal)
+    peers.close()
+    return outcome
+
+
+def grace_of(job: Job, options: Settings) -> float:
+    """Seconds between a rank's stop signal and SIGKILL: as told, or the platform's grace less what a report takes."""
+    if options.stop_grace is not None:
+        return options.stop_grace
+    return job.grace - min(LONGEST_RESERVE, job.grace / RESERVE_SHARE)
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment processes start from: ours, less the options that were meant for this process alone.
+
+    A launcher that runs as the job's program would take them for its own, and the secret is nobody's business.
+    """
+    ours = {option.variable for option in settings.OPTIONS} | {PROGRAM_ARGS, LOCAL}
+    return {name: value for name, value in environ.items() if name not in ours}
+
+
+def launch(
+    program: str, arguments: tuple[str, ...], module: bool, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> int:
+    """``muster launch``: the platform has started this process on every host; PROGRAM is what it shall run.
+
+    Below another musterpoint (``train`` with our ``launcher.py`` as entry point) the plan is handed to that one.
+    """
+    outer = Outer.find(environ)
+    offered = outer.offer() if outer else None
+    if outer is None or offered is None:
+        return travel(Request(environ, given, program, arguments, module, typed=True))
+    for signo in STOPPING:
+        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
+    options = settings.from_environ(environ, given)
+    job = read_job(environ, options, "", program, arguments, module)
+    plan = plan_inside(job, options, offered, environ)
+    code = outer.hand_over(plan, inherited(environ))
+    return exit_codes.INTERNAL if code is None else code
+
+
+def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan for hosts that another musterpoint has gathered: its roster, with the slots of this launcher."""
+    names = tuple(seat.name for seat in offered.seats)
+    group = tuple(seat.name for seat in offered.group)
+    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me)
+    ready = get_ready(job, options, environ, typed=True)
+    seats = tuple(seat._replace(slots=_slots_inside(seat, ready.choice, options)) for seat in offered.seats)
+    return plan_here(job, options, ready, offered._replace(seats=seats), environ)
+
+
+def _slots_inside(seat: Seat, choice: Choice, options: Settings) -> int:
+    if not seat.grouped:
+        return 0
+    return choice.slots if choice.launcher == "script" or options.slots else seat.room

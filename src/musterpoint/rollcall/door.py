@@ -1,0 +1,203 @@
+"""The leader's one listening port: strangers come in, hosts with a hello or a session come out.
+
+A stranger costs little and not for long: few bytes, a few seconds, and only so many at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from typing import Any, Callable
+
+from musterpoint.errors import UsageError
+from musterpoint.loop import READ, Loop
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.hello import Hello, Resume, draw
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.link import Link, plain_address
+from musterpoint.rollcall.proof import prove, same
+
+_BACKLOG = 4096
+_AT_ONCE = 64
+_SPARE = 128
+_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+def listen(port: int, me: str) -> socket.socket:
+    """A socket that listens on ``port``, for IPv6 and IPv4 where the system has both.
+
+    Raises:
+        UsageError: the port can't be had.
+    """
+    for family in (socket.AF_INET6, socket.AF_INET):
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        try:
+            if sys.platform != "win32":  # there it would let two listeners share the port
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind(("", port))
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            if family == socket.AF_INET6 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL):
+                continue
+            why = (error.strerror or str(error)).lower()
+            raise UsageError(
+                f"--rollcall-port {port} can't be listened on by {me} ({why}): give every host another free port"
+            ) from None
+        return sock
+    raise UsageError(f"--rollcall-port {port}: {me} has neither IPv4 nor IPv6")
+
+
+def make_room(connections: int) -> None:
+    """Raises this process's limit of open files where so many connections would not fit under it."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 512
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):
+            pass  # the connections that don't fit wait at the door
+
+
+class Door:
+    """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it."""
+
+    def __init__(
+        self, loop: Loop, sock: socket.socket, me: str, job: str, secret: str, hosts: int, limits: Limits
+    ) -> None:  # fmt: skip
+        self.on_hello: Callable[[Link, Hello, bool], None]
+        self.on_resume: Callable[[Link, Resume], None]
+        self._loop = loop
+        self._sock = sock
+        self._me = me
+        self._job = job
+        self._secret = secret
+        self._most = hosts + _SPARE
+        self._limits = limits
+        self._strangers: dict[Link, float] = {}
+        self._sweeping = False
+        self._paused = False
+
+    def open(self) -> None:
+        """Lets callers in from now on."""
+        self._loop.watch(self._sock.fileno(), READ, self._accept)
+
+    def close(self) -> None:
+        self._loop.forget(self._sock.fileno())
+        self._sock.close()
+        for link in self._strangers:
+            link.close()
+        self._strangers.clear()
+
+    def refuse(self, link: Link, reason: str, **more: Any) -> None:
+        """Tells why, and lets the other end close first, so that it can read it."""
+        link.send(wire.pack("refused", host=self._me, job=self._job, reason=reason, **more))
+        link.on_frame, link.on_end = _ignore, self._gone
+        self._strangers.setdefault(link, self._loop.clock())
+        self._sweep_soon()
+        link.finish()
+
+    def waiting(self) -> list[str]:
+        """Addresses of those who are connected but have not said hello."""
+        return [link.peer for link in self._strangers if link.on_frame is not _ignore]
+
+    def _accept(self, _ready: int) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _FULL:
+                    self._pause()
+                    return
+                continue  # the caller has gone again
+            while len(self._strangers) >= self._most:
+                self._evict(next(iter(self._strangers)))
+            link = Link(
+                self._loop, sock, plain_address(str(address[0])), wire.HELLO_LIMIT, self._first, self._gone
+            )  # fmt: skip
+            self._strangers[link] = self._loop.clock()
+            self._sweep_soon()
+
+    def _pause(self) -> None:
+        """Out of descriptors: the listening socket stays ready, so it isn't watched for a moment."""
+        self._loop.forget(self._sock.fileno())
+        if self._strangers:
+            self._evict(next(iter(self._strangers)))
+        self._loop.call_later(self._limits.retry, lambda: self.open() if self._sock.fileno() >= 0 else None)
+
+    def _evict(self, link: Link) -> None:
+        self._strangers.pop(link, None)
+        link.close()
+
+    def _gone(self, link: Link, _why: str, _eof: bool) -> None:
+        self._strangers.pop(link, None)
+
+    def _sweep_soon(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self._loop.call_later(self._limits.hello / 4, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        latest = self._loop.clock() - self._limits.hello
+        while self._strangers and next(iter(self._strangers.values())) <= latest:
+            self._evict(next(iter(self._strangers)))
+        if self._strangers:
+            self._sweep_soon()
+
+    def _first(self, link: Link, payload: bytes) -> None:
+        message = wire.unpack(payload)
+        kind = message["t"]
+        if kind == "resume" and message.get("protocol") == wire.PROTOCOL:
+            resume = Resume.from_wire(message)
+            self._strangers.pop(link)
+            self.on_resume(link, resume)
+        elif kind == "hello":
+            hello = Hello.from_wire(message)
+            if bool(self._secret) == bool(hello.nonce) and hello.protocol == wire.PROTOCOL:
+                self._challenge(link, payload, hello)
+            else:
+                self._strangers.pop(link)
+                self.on_hello(link, hello, False)
+        else:
+            raise wire.WireError(f"a {kind!r} where a hello is expected")
+
+    def _challenge(self, link: Link, payload: bytes, hello: Hello) -> None:
+        if not self._secret:
+            self._strangers.pop(link)
+            self.on_hello(link, hello, False)
+            return
+        nonce = draw()
+        link.owner = (payload, hello, nonce)
+        link.on_frame = self._proof
+        link.send(wire.pack("challenge", nonce=nonce, proof=prove(self._secret, "leader", payload, nonce)))
+
+    def _proof(self, link: Link, payload: bytes) -> None:
+        message = wire.unpack(payload)
+        said, hello, nonce = link.owner
+        if message["t"] != "proof":
+            raise wire.WireError("no proof of the secret")
+        self._strangers.pop(link)
+        link.owner = None
+        if same(wire.text(message, "proof", 128), prove(self._secret, "worker", said, nonce)):
+            self.on_hello(link, hello, True)
+        else:
+            self.refuse(link, f"{hello.host} has another secret than {self._me} (--secret, MUSTER_SECRET)")
+
+
+def _ignore(_link: Link, _payload: bytes) -> None:
+    """What a refused host says further."""

@@ -1,0 +1,268 @@
+"""The leader's roll call: lets every host in, gives out the seats, publishes the roster."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from musterpoint.errors import MusterError, RollCallError
+from musterpoint.loop import Loop, Timer
+from musterpoint.peers import Peers
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.rollcall.attendance import Attendance
+from musterpoint.rollcall.beats import SHARES, Beats
+from musterpoint.rollcall.door import Door, listen, make_room
+from musterpoint.rollcall.hello import Hello, Resume, draw
+from musterpoint.rollcall.leader_peers import LeaderPeers
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.member import Member
+from musterpoint.rollcall.names import Answer, Follower, Names
+from musterpoint.rollcall.progress import Teller
+from musterpoint.rollcall.roster import Offer, Roster, Seat
+from musterpoint.rollcall.seats import Change, Seated, Seats
+from musterpoint.rollcall.session import Session
+from musterpoint.settings import Settings
+
+
+class LeaderCall:
+    """:attr:`result` or :attr:`error` is set when it is over."""
+
+    def __init__(
+        self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
+        settings: Settings, names: Names, limits: Limits, say: Callable[[str], None], record: Callable[..., None],
+        choose_port: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self.result: tuple[Roster, Peers] | None = None
+        self.error: MusterError | None = None
+        self._loop = loop
+        self._hosts = hosts
+        self._grouped = frozenset(group_hosts)
+        self._group_hosts = group_hosts
+        self._me = me
+        self._offer = offer
+        self._settings = settings
+        self._names = names
+        self._limits = limits
+        self._say = say
+        self._record = record
+        self._choose_port = choose_port
+        self._others = frozenset(hosts) - {me}
+        checked = "off" if settings.secret else settings.rollcall_check
+        self._seats = Seats(self._others, checked, limits.mismatch)
+        self._follower = Follower(loop, names, limits, self._resolved)
+        self._checked = checked != "off"
+        self._view = Attendance(hosts, me, names, self._seats, self._checked)
+        self._links: dict[Link, None] = {}
+        self._beats = Beats()
+        self._door: Door
+        self._teller: Teller
+        self._timers: list[Timer] = []
+        self._last_sweep = 0.0
+
+    def start(self) -> None:
+        """Raises UsageError if the port can't be listened on."""
+        make_room(len(self._hosts))
+        sock = listen(self._settings.rollcall_port, self._me)
+        self._door = Door(
+            self._loop, sock, self._me, self._offer.job, self._settings.secret, len(self._hosts), self._limits
+        )
+        self._door.on_hello, self._door.on_resume = self._hello, self._resume
+        self._door.open()
+        self._teller = Teller(self._loop, self._say, lambda: self._view.sentence(self._door.waiting()), self._limits.retry_most, self._limits.say)
+        self._last_sweep = self._loop.clock()
+        self._timers = [
+            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
+            self._loop.call_later(self._limits.beat / SHARES, self._sweep),
+        ]
+        self._follower.follow(self._me)
+        if self._checked:
+            for host in self._hosts:
+                self._follower.follow(host)
+
+    def abandon(self, signal: int) -> None:
+        """This host was told to stop: so are the others."""
+        self._end(Abandoned(self._me, signal), wire.pack("abandon", host=self._me, signal=signal))
+
+    # hellos and seats
+
+    def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
+        reason = self._objection(hello)
+        if reason:
+            self._record("hello-refused", host=hello.host, address=link.peer, reason=reason)
+            self._door.refuse(link, reason)
+            if hello.host in self._others:
+                self._view.refused[hello.host] = (reason, link.peer)
+                if proved or not self._checked or self._seats.matches(hello.host, link.peer):
+                    self._cannot(reason)
+            else:
+                self._view.note(f"refused at {link.peer}: {reason}")
+            return
+        now = self._loop.clock()
+        member = Member(hello, link, Session(now, False, self._settings.silence_timeout, self._limits), now)
+        link.owner = member
+        link.frames.limit = wire.MEMBER_LIMIT
+        link.on_frame, link.on_end = self._frame, self._ended
+        self._links[link] = None
+        self._beats.add(member)
+        self._view.hear(hello)
+        link.send(member.welcome(self._me))
+        self._apply(self._seats.claim(member.call, proved))
+        if self._checked and hello.host not in self._seats.taken:
+            self._follower.follow(hello.host)
+
+    def _objection(self, hello: Hello) -> str:
+        if hello.protocol != wire.PROTOCOL:
+            return (
+                f"{hello.host} speaks protocol {hello.protocol}, {self._me} protocol {wire.PROTOCOL}: "
+                "install the same version of musterpoint on all hosts"
+            )
+        if hello.host == self._me:
+            return f"{self._me} is the leader itself: two hosts have this name"
+        if hello.host not in self._others:
+            return f"{hello.host} is not one of the {len(self._hosts)} hosts of {self._offer.job}"
+        if bool(self._settings.secret) != bool(hello.nonce):
+            one, other = (self._me, hello.host) if self._settings.secret else (hello.host, self._me)
+            return f"{one} has a secret and {other} has none (--secret, MUSTER_SECRET)"
+        if hello.offer.job != self._offer.job:
+            return f"{hello.host} belongs to job {hello.offer.job!r}, {self._me} to {self._offer.job!r}"
+        ours, theirs = self._offer.launcher, hello.offer.launcher
+        if hello.host in self._grouped and ours and theirs and ours != theirs:
+            return f"{hello.host} would start the launcher {theirs}, {self._me} {ours}"
+        return ""
+
+    def _resume(self, link: Link, _resume: Resume) -> None:
+        self._door.refuse(link, f"{self._me} has started anew since this session began", over=True)
+
+    def _resolved(self, name: str, answer: Answer) -> None:
+        if self.result or self.error:
+            return
+        if name == self._me:
+            self._view.own = answer
+        if answer.addresses:
+            refused = self._view.refused.get(name)
+            self._apply(self._seats.resolved(name, answer.addresses))
+            if refused is not None and self._seats.matches(name, refused[1]):
+                self._cannot(refused[0])
+        if answer.addresses and not self._seats.waiting.get(name):
+            self._follower.drop(name)
+
+    def _apply(self, changes: list[Change]) -> None:
+        for change in changes:
+            member: Member = change.call.key
+            if isinstance(change, Seated):
+                self._follower.drop(member.name)
+                self._view.refused.pop(member.name, None)
+                if change.warning:
+                    self._view.note(f"warning: {change.warning}; it has the seat because nobody with a known address came")
+                self._record("host-here", host=member.name, address=member.call.address)
+            elif member.link is not None:
+                self._drop(member.link)
+                self._door.refuse(member.link, change.why)
+        if self._seats.filled and not self.error and not self.result:
+            self._publish()
+
+    # connections of hosts that are here
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        member: Member = link.owner
+        member.session.heard(self._loop.clock())
+        if wire.is_beat(payload):
+            return
+        message = wire.unpack(payload)
+        if message["t"] == "abandon":
+            signal = wire.number(message, "signal", 255)
+            self._end(Abandoned(member.name, signal), wire.pack("abandon", host=member.name, signal=signal))
+        elif message["t"] == "leaving":
+            self._deadline(f"{member.name} reached its deadline")
+        else:
+            raise wire.WireError(f"a {message['t']!r} before the roster")
+
+    def _ended(self, link: Link, why: str, _eof: bool) -> None:
+        self._drop(link)
+        self._seats.left(link.owner.call)
+        self._record("connection-ended", host=link.owner.name, why=why)
+
+    def _drop(self, link: Link) -> None:
+        self._links.pop(link, None)
+        self._beats.remove(link.owner)
+
+    def _sweep(self) -> None:
+        now = self._loop.clock()
+        period = self._limits.beat / SHARES
+        for member in self._beats.next():
+            member.beat()
+        late = now - self._last_sweep - period
+        for link in list(self._links):
+            session: Session = link.owner.session
+            if late > self._limits.beat:
+                session.forgive(late)
+            if now - session.heard_at >= self._limits.silence:
+                link.close()
+                self._ended(link, "it fell silent", False)
+        self._apply(self._seats.tick(now))
+        if not self.result and not self.error:
+            self._last_sweep = now
+            self._timers[1] = self._loop.call_later(period, self._sweep)
+
+    # the end
+
+    def _publish(self) -> None:
+        self._finish()
+        members = {name: call.key for name, call in self._seats.taken.items()}
+        roster = self._roster(members)
+        packed = wire.pack_large("roster", roster=roster.to_wire())
+        for warning in self._view.remarks():
+            self._say(warning)
+        peers = LeaderPeers(
+            self._loop, self._door, roster, packed, members, self._settings.silence_timeout, self._limits, self._record
+        )
+        for link in self._links:
+            link.send(packed)
+        self.result = roster, peers
+
+    def _roster(self, members: dict[str, Any]) -> Roster:
+        address = self._view.address()
+        seats = []
+        for host in self._hosts:
+            grouped = host in self._grouped
+            if host == self._me:
+                offer, where = self._offer, address
+            else:
+                member: Member = members[host]
+                offer, where = member.hello.offer, member.call.address
+            seats.append(Seat(host, where, offer.slots if grouped else 0, grouped, offer.version, offer.room))
+        return Roster(self._offer.job, draw(), tuple(seats), address, self._choose_port(), self._me)
+
+    def _deadline(self, why: str = "") -> None:
+        rows = self._view.rows(self._door.waiting())
+        missing = ", ".join(row.host for row in rows[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
+        are = "is" if len(rows) == 1 else "are"
+        waited = why or f"the roll call's {self._settings.rollcall_timeout:g} s are over"
+        headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
+        self._fail(headline)
+
+    def _cannot(self, reason: str) -> None:
+        self._fail(reason)
+
+    def _fail(self, headline: str) -> None:
+        """Everybody gets the same table."""
+        text = self._view.table(headline, self._door.waiting())
+        self._end(RollCallError(text), wire.pack("over", text=text))
+
+    def _end(self, error: MusterError, last_word: bytes) -> None:
+        if self.error or self.result:
+            return
+        self._finish()
+        for link in self._links:
+            link.send(last_word)
+        self._door.close()
+        self.error = error
+        farewell(self._links, self._limits.flush)
+
+    def _finish(self) -> None:
+        self._teller.stop()
+        for timer in self._timers:
+            timer.cancel()
+        for host in self._hosts:
+            self._follower.drop(host)

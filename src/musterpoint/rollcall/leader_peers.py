@@ -1,0 +1,288 @@
+"""The leader's end of the channel: hears every host, finds the verdict, tells it to all."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from musterpoint.loop import Loop, Timer
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerEvent, PeerLost, PeerSilent, StopAll
+from musterpoint.rollcall import session as rules
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.beats import SHARES, Beats
+from musterpoint.rollcall.door import Door
+from musterpoint.rollcall.events import Events
+from musterpoint.rollcall.hello import Hello, Resume
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.member import Member
+from musterpoint.rollcall.proof import same
+from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.verdict import Action as Judgement
+from musterpoint.rollcall.verdict import Announce, Verdict
+
+
+class LeaderPeers(Events):
+    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent."""
+
+    def __init__(
+        self, loop: Loop, door: Door, roster: Roster, packed: bytes, members: dict[str, Member],
+        most_silence: float, limits: Limits, record: Callable[..., None],
+    ) -> None:  # fmt: skip
+        super().__init__(loop)
+        self._door = door
+        self._roster = roster
+        self._packed = packed
+        self._members = members
+        self._limits = limits
+        self._record = record
+        self._verdict = Verdict(limits.hold)
+        self._group = frozenset(seat.name for seat in roster.group)
+        self._points: dict[str, set[str]] = {}
+        self._lost: set[str] = set()
+        self._code: int | None = None
+        self._stopped = False
+        self._all_done = False
+        self._due: Timer | None = None
+        self._last_sweep = loop.clock()
+        self._period = limits.beat / SHARES
+        self._beats = Beats(members.values())
+        self._sweeper = loop.call_later(self._period, self._sweep)
+        door.on_hello, door.on_resume = self._hello, self._resume
+        for member in members.values():
+            if member.link is not None:
+                member.link.on_frame, member.link.on_end = self._frame, self._ended
+
+    # what this host says
+
+    def failed(self, failure: Failure) -> None:
+        self._judge(self._verdict.failed(failure, self._loop.clock()))
+
+    def stopping(self, signal: int) -> None:
+        self._stop(self._roster.me, signal)
+
+    def arrive(self, point: str) -> None:
+        self._arrived(self._roster.me, point)
+
+    def done(self, code: int) -> None:
+        self._code = code
+        self._count_done()
+
+    def close(self) -> None:
+        self._deafen()
+        self._sweeper.cancel()
+        if self._due is not None:
+            self._due.cancel()
+        for member in self._members.values():
+            if member.session.state != rules.OVER:
+                member.post(wire.pack("bye"))
+                member.session.over()
+        self._door.close()
+        farewell([member.link for member in self._members.values() if member.link is not None], self._limits.flush)
+
+    # what the others say
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        member: Member = link.owner
+        session = member.session
+        if session.state == rules.UP:
+            session.heard_at = self._loop.clock()
+        else:
+            self._act(member, session.heard(self._loop.clock()))
+        if wire.is_beat(payload):
+            member.mailbox.acknowledge(wire.beat_count(payload))
+            return
+        message = wire.unpack(payload)
+        member.mailbox.received += 1
+        self._hear(member, message)
+
+    def _hear(self, member: Member, message: dict[str, Any]) -> None:
+        kind = message["t"]
+        if kind == "failed":
+            try:
+                failure = Failure.from_wire(message.get("failure"))
+            except ValueError as error:
+                raise wire.WireError(str(error)) from None
+            self.failed(failure)
+        elif kind in ("stopping", "abandon"):
+            self._stop(member.name, wire.number(message, "signal", 255))
+        elif kind == "arrive":
+            self._arrived(member.name, wire.text(message, "point", 256))
+        elif kind == "done":
+            member.code = wire.number(message, "code", 255)
+            self._verdict.back(member.name)
+            self._count_done()
+        elif kind == "bye":
+            self._leave(member)
+        elif kind == "leaving":
+            self._lose(member, "it reached its roll call's deadline just before the roster came")
+        else:
+            raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _leave(self, member: Member) -> None:
+        if member.code is None and not self._settled:
+            self._lose(member, "it left before its ranks were done")
+            return
+        member.session.over()
+        self._cut(member)
+        self._recount()
+
+    # connections
+
+    def _ended(self, link: Link, why: str, eof: bool) -> None:
+        member: Member = link.owner
+        if member.link is not link:
+            return
+        member.link = None
+        self._record("connection-ended", host=member.name, why=why)
+        if member.session.state != rules.OVER:
+            if member.code is None:
+                self._verdict.cut(member.name)
+            self._act(member, member.session.ended(self._loop.clock(), eof))
+
+    def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
+        member = self._members.get(hello.host)
+        if member is None or hello.offer.job != self._roster.job:
+            self._door.refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}")
+        elif hello.incarnation == member.hello.incarnation:
+            self._go_on(link, member, 0, member.welcome(self._roster.me) + self._packed)
+        else:
+            self._door.refuse(link, f"{self._roster.job} has already started with an earlier start of {hello.host}")
+            if proved or link.peer == member.call.address:
+                self._lose(member, "it was started anew while the job ran")
+
+    def _resume(self, link: Link, resume: Resume) -> None:
+        member = self._members.get(resume.host)
+        if member is None or resume.session != self._roster.session or not same(resume.token, member.token):
+            self._door.refuse(link, f"{self._roster.me} knows no such session", over=True)
+            return
+        reply = wire.pack("resumed", answer=member.answer, got=member.mailbox.received)
+        self._go_on(link, member, resume.got, reply)
+
+    def _go_on(self, link: Link, member: Member, got: int, reply: bytes) -> None:
+        if member.session.state == rules.OVER:
+            verdict = self._verdict.fallen
+            told = {"verdict": verdict.failure._asdict(), "secondary": verdict.secondary} if verdict else {}
+            self._door.refuse(link, f"{member.name} was given up as lost", over=True, **told)
+            return
+        self._cut(member)
+        member.mailbox.acknowledge(got)
+        member.link = link
+        link.owner = member
+        link.frames.limit = wire.MEMBER_LIMIT
+        link.on_frame, link.on_end = self._frame, self._ended
+        link.send(b"".join([reply, *member.mailbox.unacknowledged()]))
+        self._record("session-resumed", host=member.name, address=link.peer)
+        self._act(member, member.session.resumed(self._loop.clock()))
+
+    def _cut(self, member: Member) -> None:
+        if member.link is not None:
+            member.link.close()
+            member.link = None
+
+    def _sweep(self) -> None:
+        now = self._loop.clock()
+        late = now - self._last_sweep - self._period
+        self._last_sweep = now
+        silence = self._limits.silence
+        for member in self._beats.next():
+            member.beat()
+        for member in self._members.values():
+            session = member.session
+            if late > self._limits.beat:
+                session.forgive(late)
+            if session.state != rules.UP or now - session.heard_at >= silence:
+                self._act(member, session.tick(now))
+        self._sweeper = self._loop.call_later(self._period, self._sweep)
+
+    def _act(self, member: Member, actions: list[rules.Action]) -> None:
+        for action in actions:
+            if isinstance(action, rules.Silent):
+                self._quiet(PeerSilent(member.name, action.seconds), member)
+                if member.code is None:
+                    self._judge(self._verdict.silent(member.name))
+            elif isinstance(action, rules.Back):
+                self._verdict.back(member.name)
+                self._quiet(PeerBack(member.name), member)
+                self._judge([])
+            elif isinstance(action, rules.Lost):
+                self._lose(member, action.why)
+
+    def _quiet(self, event: PeerEvent, member: Member) -> None:
+        if member.code is None:
+            self._emit(event)
+
+    # what follows
+
+    @property
+    def _settled(self) -> bool:
+        """How the job ends is known: a host that goes now is no news."""
+        return self._verdict.fallen is not None or self._stopped or self._all_done
+
+    def _lose(self, member: Member, why: str) -> None:
+        """``member`` is lost; one that was done, or that goes when all is decided, is only gone."""
+        member.session.over()
+        self._cut(member)
+        if member.code is None and not self._settled and member.name not in self._lost:
+            self._lost.add(member.name)
+            self._record("host-lost", host=member.name, why=why)
+            self._judge(self._verdict.lost(member.name, why))
+            if self._verdict.fallen is None:
+                self._emit(PeerLost(member.name, why))
+                self._tell(wire.pack("lost", host=member.name, why=why))
+        self._recount()
+
+    def _judge(self, judgements: list[Judgement]) -> None:
+        for judgement in [*judgements, *self._verdict.tick(self._loop.clock())]:
+            if isinstance(judgement, Announce):
+                self._emit(JobFailed(judgement.failure, judgement.secondary))
+                self._tell(
+                    wire.pack("verdict", failure=judgement.failure._asdict(), secondary=judgement.secondary)
+                )  # fmt: skip
+            else:
+                self._lose(self._members[judgement.host], "it fell silent, and ranks fail because of it")
+        due = self._verdict.due
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._loop.call_at(due, lambda: self._judge([])) if due is not None else None
+
+    def _stop(self, host: str, signal: int) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if host != self._roster.me:
+            self._emit(StopAll(host, signal))
+        self._tell(wire.pack("stop", host=host, signal=signal), but=host)
+
+    def _arrived(self, host: str, point: str) -> None:
+        self._points.setdefault(point, set()).add(host)
+        self._count_arrived(point)
+
+    def _count_arrived(self, point: str) -> None:
+        missing = self._group - self._points[point] - {self._roster.me}
+        if self._roster.me in self._points[point] and all(self._is_through(self._members[name]) for name in missing):
+            del self._points[point]
+            self._emit(Arrived(point))
+            self._tell(wire.pack("arrived", point=point))
+
+    def _count_done(self) -> None:
+        if self._code is None or self._all_done:
+            return
+        if all(self._is_through(member) for member in self._members.values()):
+            self._all_done = True
+            self._tell(wire.pack("alldone"))
+            self._emit(AllDone())
+
+    @staticmethod
+    def _is_through(member: Member) -> bool:
+        """Nobody needs to wait for it any more: done, left or lost."""
+        return member.code is not None or member.session.state == rules.OVER
+
+    def _recount(self) -> None:
+        for point in list(self._points):
+            self._count_arrived(point)
+        self._count_done()
+
+    def _tell(self, data: bytes, but: str = "") -> None:
+        for member in self._members.values():
+            if member.session.state != rules.OVER and member.name != but:
+                member.post(data)

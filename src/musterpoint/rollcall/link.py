@@ -1,0 +1,203 @@
+"""One connection that carries frames: non-blocking, in the loop, never longer than a callback."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from functools import partial
+from typing import Any, Callable, Iterable
+
+from musterpoint.loop import READ, WRITE, Loop
+from musterpoint.rollcall import wire
+
+_READ_SIZE = 65536
+_MOST_QUEUED = 64 * 1024 * 1024
+
+
+def plain_address(address: str) -> str:
+    """An address without the IPv4-mapped prefix that dual-stack sockets give, and without a scope."""
+    if address.startswith("::ffff:") and "." in address:
+        return address[7:]
+    return address.partition("%")[0]
+
+
+class Link:
+    """Calls ``on_frame(link, payload)`` for each frame and ``on_end(link, why, eof)`` once when the connection ends.
+
+    ``eof`` says that the other end closed it (an orderly end or a reset), as opposed to a network that gave up.
+    ``peer`` is the other end's address. ``owner`` is whatever the user of the link keeps there.
+    """
+
+    __slots__ = ("_loop", "_queue", "_sock", "ended", "frames", "on_end", "on_frame", "owner", "peer")
+
+    def __init__(
+        self, loop: Loop, sock: socket.socket, peer: str, limit: int,
+        on_frame: Callable[[Link, bytes], None], on_end: Callable[[Link, str, bool], None], owner: Any = None,
+    ) -> None:  # fmt: skip
+        sock.setblocking(False)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            pass  # it has ended already; the first read says so
+        self._loop = loop
+        self._sock = sock
+        self._queue: list[memoryview] | None = None
+        self.peer = peer
+        self.frames = wire.Frames(limit)
+        self.on_frame = on_frame
+        self.on_end = on_end
+        self.owner = owner
+        self.ended = False
+        loop.watch(sock.fileno(), READ, self._ready)
+
+    @property
+    def busy(self) -> bool:
+        """Bytes wait for the other end to read."""
+        return self._queue is not None
+
+    def send(self, data: bytes) -> None:
+        """Sends or queues whole frames; after the end they are dropped."""
+        if self.ended:
+            return
+        if self._queue is not None:
+            self._queue.append(memoryview(data))
+            if sum(map(len, self._queue)) > _MOST_QUEUED:
+                self._end("it does not read what it is sent", False)
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            # told later: whoever sends is in the middle of something
+            self._loop.call_later(0, partial(self._end, _why(error), _is_eof(error)))
+            return
+        if sent < len(data):
+            self._queue = [memoryview(data)[sent:]]
+            self._loop.watch(self._sock.fileno(), READ | WRITE, self._ready)
+
+    def close(self) -> None:
+        """Ends it from this side; ``on_end`` is not called."""
+        if not self.ended:
+            self.ended = True
+            self._loop.forget(self._sock.fileno())
+            self._sock.close()
+
+    def finish(self) -> None:
+        """Sends no more: the other end reads what was sent, then an end."""
+        if not self.ended:
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it has ended already; the next read says so
+
+    def _ready(self, ready: int) -> None:
+        if ready & WRITE and self._queue is not None:
+            self._flush()
+        if ready & READ and not self.ended:
+            self._read()
+
+    def _flush(self) -> None:
+        queue = self._queue or []
+        while queue:
+            try:
+                sent = self._sock.send(queue[0])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._end(_why(error), _is_eof(error))
+                return
+            if sent < len(queue[0]):
+                queue[0] = queue[0][sent:]
+            else:
+                del queue[0]
+        self._queue = None
+        self._loop.watch(self._sock.fileno(), READ, self._ready)
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(_why(error), _is_eof(error))
+            return
+        if not data:
+            self._end("it closed the connection", True)
+            return
+        try:
+            self.frames.feed(data)
+            while not self.ended and (payload := self.frames.next()) is not None:
+                self.on_frame(self, payload)
+        except wire.WireError as error:
+            self._end(f"it sent {error}", True)
+
+    def _end(self, why: str, eof: bool) -> None:
+        if not self.ended:
+            self.close()
+            self.on_end(self, why, eof)
+
+    def take(self) -> tuple[socket.socket, list[memoryview]]:
+        """Takes the socket and its unsent bytes out of the loop (for :func:`farewell`)."""
+        self.ended = True
+        self._loop.forget(self._sock.fileno())
+        return self._sock, self._queue or []
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _is_eof(error: OSError) -> bool:
+    return isinstance(error, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError))
+
+
+def farewell(links: Iterable[Link], seconds: float) -> None:
+    """Sends what is still queued, says the end, and waits until the others have read it: ``seconds`` in all."""
+    deadline = time.monotonic() + seconds
+    socks = {}
+    for link in links:
+        if not link.ended:
+            sock, queue = link.take()
+            if queue and not _send_rest(sock, queue, deadline):
+                sock.close()
+                continue
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                sock.close()
+                continue
+            socks[sock.fileno()] = sock
+    while socks and (left := deadline - time.monotonic()) > 0:
+        for fd in _readable(list(socks), left):
+            try:
+                if socks[fd].recv(_READ_SIZE):
+                    continue
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            socks.pop(fd).close()
+    for sock in socks.values():
+        sock.close()
+
+
+def _send_rest(sock: socket.socket, queue: list[memoryview], deadline: float) -> bool:
+    try:
+        for part in queue:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.sendall(part)
+        sock.setblocking(False)
+    except OSError:
+        return False
+    return True
+
+
+def _readable(fds: list[int], seconds: float) -> list[int]:
+    if not hasattr(select, "poll"):
+        return select.select(fds, [], [], seconds)[0]
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll(seconds * 1000)]

@@ -1,0 +1,168 @@
+"""The roll call as the road calls it: one host's part, chosen by who it is and what was asked for."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from typing import Callable, Mapping
+
+from musterpoint.errors import UsageError
+from musterpoint.loop import Loop
+from musterpoint.peers import Peers
+from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.rollcall.leader import LeaderCall
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.lone import LonePeers
+from musterpoint.rollcall.names import Answer, Names, read_hosts, resolve
+from musterpoint.rollcall.names_call import NamesCall
+from musterpoint.rollcall.roster import Offer, Roster, Seat
+from musterpoint.rollcall.worker import WorkerCall
+from musterpoint.settings import Settings
+
+MASTER_PORT = 7777
+_MANY_HOSTS = 100
+_TAKEN = {errno.EADDRINUSE, errno.EACCES}
+
+
+def is_free(port: int) -> bool:
+    """Whether ``port`` can be bound on every address of this host."""
+    for family in (socket.AF_INET6, socket.AF_INET):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
+                if sys.platform != "win32":
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                sock.bind(("", port))
+        except OSError as error:
+            if sys.platform == "win32" or error.errno in _TAKEN:
+                return False
+    return True
+
+
+def any_free() -> int:
+    """A port that is free now, and that no connection of ours is likely to be given."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
+class Muster:
+    """Gathers the hosts of a job.
+
+    ``hosts`` are all of them in rank order and ``group_hosts`` those of the distribution, whose first is the leader;
+    ``me`` is this one. ``say`` prints a line, ``record`` takes a moment's name and facts. ``addresses`` gives names
+    that need no look-up. ``lookup``, ``limits`` and ``port_is_free`` are there for tests.
+    """
+
+    def __init__(
+        self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
+        settings: Settings, say: Callable[[str], None], record: Callable[..., None],
+        addresses: Mapping[str, tuple[str, ...]] | None = None, *, limits: Limits = Limits(),  # noqa: B008
+        lookup: Callable[[str, int], Answer] = resolve, port_is_free: Callable[[int], bool] = is_free,
+    ) -> None:  # fmt: skip
+        self._loop = loop
+        self._hosts = hosts
+        self._group_hosts = group_hosts
+        self._me = me
+        self._offer = offer
+        self._settings = settings
+        self._say = say
+        self._record = record
+        self._addresses = addresses or {}
+        self._limits = limits
+        self._lookup = lookup
+        self._port_is_free = port_is_free
+        self._call: LeaderCall | WorkerCall | NamesCall | None = None
+        self._stopped: Abandoned | None = None
+
+    def run(self) -> tuple[Roster, Peers]:
+        """The roster and this host's end of the channel; blocks in the loop until every host is here.
+
+        Raises:
+            RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
+            UsageError: the leader's port is taken, or the hosts file can't be read.
+            Abandoned: a host was told to stop in the meantime.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        leader = self._group_hosts[0]
+        if self._settings.rollcall == "off":
+            return self._assumed({host: host for host in self._hosts}), LonePeers(self._loop)
+        if len(self._hosts) == 1:
+            return self._assumed({self._me: "127.0.0.1"}), LonePeers(self._loop)
+        started = self._loop.clock()
+        self._record("rollcall-started", hosts=len(self._hosts), leader=leader)
+        names = Names(self._loop, self._fixed(), self._lookup)
+        call = self._call = self._part(leader, names)
+        call.start()
+        while call.result is None and call.error is None:
+            self._loop.turn()
+        if call.error is not None:
+            self._record("rollcall-failed", reason=str(call.error))
+            raise call.error
+        assert call.result is not None
+        seconds = round(self._loop.clock() - started, 3)
+        self._record("rollcall-done", hosts=len(self._hosts), seconds=seconds)
+        if isinstance(call, NamesCall):
+            return self._assumed(call.result), LonePeers(self._loop)
+        return call.result
+
+    def abandon(self, signal: int) -> None:
+        """This host was told to stop by ``signal``: :meth:`run` raises :class:`Abandoned`, on every host reached."""
+        if self._call is None:
+            self._stopped = Abandoned(self._me, signal)
+        else:
+            self._call.abandon(signal)
+
+    def _part(self, leader: str, names: Names) -> LeaderCall | WorkerCall | NamesCall:
+        if self._settings.rollcall == "names":
+            return NamesCall(
+                self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, self._limits, self._say
+            )
+        if self._me == leader:
+            return LeaderCall(
+                self._loop, self._hosts, self._group_hosts, self._me, self._offer, self._settings, names,
+                self._limits, self._say, self._record, self._master_port,
+            )  # fmt: skip
+        return WorkerCall(
+            self._loop, leader, self._me, self._offer, self._settings, names, self._limits, self._say, self._record
+        )
+
+    def _fixed(self) -> dict[str, tuple[str, ...]]:
+        """Names that need no look-up. Many hosts in ``/etc/hosts`` would make the C library read it once for each."""
+        fixed: dict[str, tuple[str, ...]] = {}
+        if len(self._hosts) > _MANY_HOSTS:
+            try:
+                fixed = read_hosts("/etc/hosts")
+            except OSError:
+                pass
+        if self._settings.hosts_file:
+            try:
+                fixed.update(read_hosts(self._settings.hosts_file))
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise UsageError(f"--hosts-file {self._settings.hosts_file} can't be read: {why}") from None
+        fixed.update((name.lower(), found) for name, found in self._addresses.items())
+        return fixed
+
+    def _master_port(self) -> int:
+        wanted = self._settings.master_port
+        if wanted is None:
+            return MASTER_PORT if self._port_is_free(MASTER_PORT) else any_free()
+        if wanted and not self._port_is_free(wanted):
+            self._say(f"warning: --master-port {wanted} is in use on {self._me}")
+        return wanted or any_free()
+
+    def _assumed(self, addresses: Mapping[str, str]) -> Roster:
+        """A roster without a roll call: every host of the group is taken to bring as many slots as this one."""
+        offer, group = self._offer, frozenset(self._group_hosts)
+        seats = tuple(
+            Seat(host, addresses[host], offer.slots if host in group else 0, host in group, offer.version, offer.room)
+            for host in self._hosts
+        )
+        leader = self._group_hosts[0]
+        port = self._master_port() if self._me == leader else self._settings.master_port or MASTER_PORT
+        return Roster(offer.job, offer.job, seats, addresses[leader], port, self._me)
+

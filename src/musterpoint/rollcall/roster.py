@@ -1,0 +1,93 @@
+"""The roster: every host of the job, where it is and what it brings. The same on all hosts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Offer(NamedTuple):
+    """What a host says of itself in its hello. Hosts that disagree on ``job`` or ``launcher`` can't muster.
+
+    ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``room`` the number it has
+    devices for: a launcher that the job runs as its program goes by that. An empty ``launcher`` has no opinion: that
+    host can't run its part, and will say why once all are here.
+    """
+
+    job: str
+    launcher: str
+    slots: int
+    version: str
+    room: int = 1
+
+
+class Seat(NamedTuple):
+    """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts."""
+
+    name: str
+    address: str
+    slots: int
+    grouped: bool = True
+    version: str = ""
+    room: int = 1
+
+
+class Roster(NamedTuple):
+    """Who is here, in rank order, as the leader published it. ``master_port`` is free on the leader.
+
+    ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
+    """
+
+    job: str
+    session: str
+    seats: tuple[Seat, ...]
+    master_address: str
+    master_port: int
+    me: str
+
+    @property
+    def group(self) -> tuple[Seat, ...]:
+        """The seats that take part in the distribution, in rank order."""
+        return tuple(seat for seat in self.seats if seat.grouped)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all hosts of the group."""
+        return sum(seat.slots for seat in self.group)
+
+    @property
+    def seat(self) -> Seat:
+        """This host's own seat."""
+        return next(seat for seat in self.seats if seat.name == self.me)
+
+    @property
+    def node_rank(self) -> int:
+        """This host's place in the group (-1 outside it)."""
+        return next((index for index, seat in enumerate(self.group) if seat.name == self.me), -1)
+
+    @property
+    def first_rank(self) -> int:
+        """The global rank of this host's local rank 0 (0 outside the group)."""
+        before = self.group[: max(self.node_rank, 0)]
+        return sum(seat.slots for seat in before)
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a JSON object, without ``me``."""
+        value = self._asdict()
+        del value["me"]
+        value["seats"] = [list(seat) for seat in self.seats]
+        return value
+
+    @classmethod
+    def from_wire(cls, value: Any, me: str) -> Roster:
+        """Builds it from decoded JSON; ``ValueError`` says what is wrong with it."""
+        try:
+            seats = tuple(Seat(*row) for row in value["seats"])
+            roster = cls(
+                str(value["job"]), str(value["session"]), seats, str(value["master_address"]),
+                int(value["master_port"]), me,
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a roster: {error!r}") from None
+        if me not in {seat.name for seat in seats}:
+            raise ValueError(f"the roster has no seat for {me}")
+        return roster

@@ -1,0 +1,150 @@
+"""When a quiet or broken connection means what: pure rules for one peer, the same at both ends.
+
+A network blip is not a death: silence is told of, dialled against and waited out; only a closed connection that nobody
+re-opens, a peer that is refused, or a very long silence is a loss.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Union
+
+from musterpoint.rollcall.dial import NOTHING, REFUSED
+from musterpoint.rollcall.limits import Limits
+
+UP = "up"
+SILENT = "silent"
+CUT = "cut"
+OVER = "over"
+
+
+class Dial(NamedTuple):
+    """Call the peer again and resume the session (the leader can't call; it waits)."""
+
+
+class Silent(NamedTuple):
+    seconds: float
+
+
+class Back(NamedTuple):
+    """The peer is heard again."""
+
+
+class Lost(NamedTuple):
+    why: str
+
+
+Action = Union[Dial, Silent, Back, Lost]
+
+
+class Session:
+    """``state`` is UP, SILENT (connected, nothing heard), CUT (no connection) or OVER (said bye, or lost).
+
+    ``calls`` is true for the end that dials. ``most_silence`` is how long mere silence is borne.
+    """
+
+    __slots__ = (
+        "_calls", "_closed", "_cut_at", "_limits", "_most_silence", "_pressed", "_refused_from", "_told",
+        "heard_at", "state",
+    )  # fmt: skip
+
+    def __init__(self, now: float, calls: bool, most_silence: float, limits: Limits) -> None:
+        self.state = UP
+        self.heard_at = now
+        self._calls = calls
+        self._most_silence = most_silence
+        self._limits = limits
+        self._closed = False
+        self._cut_at = now
+        self._refused_from: float | None = None
+        self._told = False
+        self._pressed = False
+
+    def heard(self, now: float) -> list[Action]:
+        """Any byte came on the present connection."""
+        if self.state == SILENT:
+            return self.resumed(now)
+        if self.state == UP:
+            self.heard_at = now
+        return []
+
+    def ended(self, now: float, closed: bool) -> list[Action]:
+        """The connection ended without a bye; ``closed`` says that the peer's side closed it."""
+        if self.state not in (UP, SILENT):
+            return []
+        self.state = CUT
+        self._closed = closed
+        self._cut_at = now
+        return self._dial()
+
+    def tried(self, now: float, kind: str) -> list[Action]:
+        """A round of dialling brought nothing: REFUSED, VANISHED or NOTHING."""
+        # a name can vanish with the network; after a closed connection it vanished with the host
+        telling = kind == REFUSED or (kind != NOTHING and self.state == CUT and self._closed)
+        if not telling:
+            self._refused_from = None
+        elif self._refused_from is None:
+            self._refused_from = max(self._cut_at, now - self._limits.retry_most) if self.state == CUT else now
+        return self.tick(now)
+
+    def resumed(self, now: float) -> list[Action]:
+        """The session goes on, on a new connection or on the old one."""
+        if self.state == OVER:
+            return []
+        news = self._told or self.state != UP
+        self.state = UP
+        self.heard_at = now
+        self._refused_from = None
+        self._told = False
+        return [Back()] if news else []
+
+    def pressed(self, now: float) -> list[Action]:
+        """A failure here waits for what this peer has to do with it: silence is borne no longer."""
+        self._pressed = True
+        return self.tick(now)
+
+    def over(self) -> None:
+        """The peer said bye, or is given up."""
+        self.state = OVER
+
+    def forgive(self, seconds: float) -> None:
+        """This host itself stood still for ``seconds``: they don't count as anybody's silence."""
+        self.heard_at += seconds
+        self._cut_at += seconds
+        if self._refused_from is not None:
+            self._refused_from += seconds
+
+    def tick(self, now: float) -> list[Action]:
+        """What time alone brings."""
+        if self.state == OVER:
+            return []
+        quiet = now - self.heard_at
+        if self.state == UP:
+            if quiet < self._limits.silence:
+                return []
+            self.state = SILENT
+            actions = self._dial()
+        else:
+            actions = []
+        why = self._fatal(now, quiet)
+        if why:
+            self.state = OVER
+            return [*actions, Lost(why)] if self._told else [Lost(why)]
+        if quiet >= self._limits.silence and not self._told:
+            self._told = True
+            actions.insert(0, Silent(quiet))
+        return actions
+
+    def _fatal(self, now: float, quiet: float) -> str:
+        cut = self._limits.cut
+        if self._calls and self._refused_from is not None and now - self._refused_from >= cut:
+            return f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s"
+        if not self._calls and self.state == CUT and self._closed and now - self._cut_at >= cut:
+            return f"its connection was closed and it did not come back within {cut:g} s"
+        if quiet >= self._most_silence:
+            return f"nothing was heard of it for {quiet:.0f} s"
+        if self._pressed and quiet >= self._limits.silence:
+            return f"nothing was heard of it for {quiet:.0f} s while a rank failed"
+        return ""
+
+    def _dial(self) -> list[Action]:
+        return [Dial()] if self._calls else []

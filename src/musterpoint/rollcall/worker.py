@@ -1,0 +1,236 @@
+"""A worker's roll call: reaches the leader, says who it is, waits for the roster."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Callable
+
+from musterpoint.errors import MusterError, RollCallError
+from musterpoint.loop import Loop, Timer
+from musterpoint.peers import Peers
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.rollcall.beats import SHARES
+from musterpoint.rollcall.dial import NOTHING, VANISHED, Dialer, is_local
+from musterpoint.rollcall.hello import Hello, draw
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.names import Answer, Follower, Names
+from musterpoint.rollcall.progress import Row, Teller, table
+from musterpoint.rollcall.proof import prove, same
+from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.rollcall.worker_peers import Ticket, WorkerPeers
+from musterpoint.settings import Settings
+
+_OWN_NAME_PATIENCE = 1.0
+
+
+class WorkerCall:
+    """:attr:`result` or :attr:`error` is set when it is over."""
+
+    def __init__(
+        self, loop: Loop, leader: str, me: str, offer: Offer, settings: Settings, names: Names, limits: Limits,
+        say: Callable[[str], None], record: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self.result: tuple[Roster, Peers] | None = None
+        self.error: MusterError | None = None
+        self._loop = loop
+        self._leader = leader
+        self._me = me
+        self._offer = offer
+        self._settings = settings
+        self._names = names
+        self._limits = limits
+        self._say = say
+        self._record = record
+        self._incarnation = draw()
+        self._own = Answer((), "the name was not answered yet")
+        self._sources: tuple[str, ...] = ()
+        self._follower = Follower(loop, names, limits, self._own_name)
+        self._dialer = Dialer(
+            loop, names, leader, settings.rollcall_port, limits, lambda: self._sources, self._connected, self._missed
+        )
+        self._link: Link | None = None
+        self._hello = b""
+        self._ticket: Ticket | None = None
+        self._stage = Row(leader, "name", "the name was not answered yet")
+        self._heard_at = 0.0
+        self._dialling = False
+        self._leaving = False
+        self._teller: Teller
+        self._handshake: Timer | None = None
+        self._timers: list[Timer] = []
+
+    def start(self) -> None:
+        self._teller = Teller(self._loop, self._say, self._sentence, self._limits.retry_most, self._limits.say)
+        self._timers = [
+            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
+            self._loop.call_later(self._limits.beat / SHARES, self._sweep),
+            self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
+        ]
+        self._follower.follow(self._me)
+
+    def abandon(self, signal: int) -> None:
+        """This host was told to stop: the leader tells the others."""
+        if self._link is not None:
+            self._link.send(wire.pack("abandon", signal=signal))
+        self._end(Abandoned(self._me, signal))
+
+    # reaching the leader
+
+    def _own_name(self, _name: str, answer: Answer) -> None:
+        self._own = answer
+        if answer.addresses:
+            self._follower.drop(self._me)
+            self._sources = tuple(filter(is_local, answer.addresses))
+        self._dial()
+
+    def _dial(self) -> None:
+        if not self._dialling and not self.error:
+            self._dialling = True
+            self._dialer.start()
+
+    def _missed(self, kind: str, detail: str) -> None:
+        in_name = kind == VANISHED or (kind == NOTHING and not self._names.known(self._leader).addresses)
+        self._stage = Row(self._leader, "name" if in_name else "connect", detail)
+        self._dialer.again()
+
+    def _connected(self, sock: socket.socket, address: str) -> None:
+        self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
+        self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended)
+        nonce = draw() if self._settings.secret else ""
+        sees = self._names.known(self._leader).addresses
+        hello = Hello(self._me, self._offer, self._incarnation, sees[:8], address, nonce).pack()
+        self._hello = hello[4:]
+        self._heard_at = self._loop.clock()
+        self._handshake = self._loop.call_later(self._limits.hello, self._no_answer)
+        self._link.send(hello)
+
+    def _no_answer(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._ended(self._link, f"it did not answer the hello within {self._limits.hello:g} s", True)
+
+    def _ended(self, link: Link, why: str, _eof: bool) -> None:
+        self._link = self._ticket = None
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._stage = Row(self._leader, "hello", f"connected, then {why}", link.peer)
+        if self._leaving:
+            self._give_up()
+        elif not self.error:
+            self._dialer.again()
+
+    # what the leader says
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        self._heard_at = self._loop.clock()
+        if wire.is_beat(payload):
+            if not link.busy:
+                link.send(wire.pack_beat(0))
+            return
+        message = wire.unpack(payload, compressed=self._ticket is not None)
+        kind = message["t"]
+        if kind == "challenge" and self._settings.secret and self._ticket is None:
+            self._answer(link, message)
+        elif kind == "welcome" and link.owner == (True if self._settings.secret else None):
+            self._welcome(link, message)
+        elif kind == "refused":
+            reason = wire.text(message, "reason")
+            self._end(RollCallError(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
+        elif kind == "roster" and self._ticket is not None:
+            self._start(link, message)
+        elif kind == "over" and self._ticket is not None:
+            self._end(RollCallError(wire.text(message, "text", 65536)))
+        elif kind == "abandon" and self._ticket is not None:
+            self._end(Abandoned(wire.text(message, "host", 253), wire.number(message, "signal", 255)))
+        else:
+            raise wire.WireError(f"an unexpected {kind!r}")
+
+    def _answer(self, link: Link, message: dict[str, Any]) -> None:
+        nonce = wire.text(message, "nonce", 64)
+        expected = prove(self._settings.secret, "leader", self._hello, nonce)
+        if not same(wire.text(message, "proof", 128), expected):
+            raise wire.WireError("a proof of another secret than ours (--secret, MUSTER_SECRET)")
+        link.owner = True
+        link.send(wire.pack("proof", proof=prove(self._settings.secret, "worker", self._hello, nonce)))
+
+    def _welcome(self, link: Link, message: dict[str, Any]) -> None:
+        if wire.text(message, "host", 253) != self._leader or wire.text(message, "job") != self._offer.job:
+            raise wire.WireError("the welcome of another job's leader")
+        self._ticket = Ticket(wire.text(message, "token", 64), wire.text(message, "answer", 64))
+        link.frames.limit = wire.LEADER_LIMIT
+        self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._record("seated", leader=self._leader, address=link.peer)
+
+    def _start(self, link: Link, message: dict[str, Any]) -> None:
+        try:
+            roster = Roster.from_wire(message.get("roster"), self._me)
+        except ValueError as error:
+            raise wire.WireError(str(error)) from None
+        assert self._ticket is not None
+        self._finish()
+        for warning in self._remarks():
+            self._say(warning)
+        peers = WorkerPeers(
+            self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._limits,
+            self._record,
+        )  # fmt: skip
+        self.result = roster, peers
+
+    # time
+
+    def _sweep(self) -> None:
+        now = self._loop.clock()
+        link = self._link
+        if link is not None and self._ticket is not None and now - self._heard_at >= self._limits.silence:
+            link.close()
+            self._ended(link, "it fell silent", False)
+        self._timers[1] = self._loop.call_later(self._limits.beat / SHARES, self._sweep)
+
+    def _deadline(self) -> None:
+        """The leader knows who is missing, so it is asked for its table first."""
+        if self._link is not None and self._ticket is not None:
+            self._leaving = True
+            self._link.send(wire.pack("leaving"))
+            self._timers.append(self._loop.call_later(2 * self._limits.flush, self._give_up))
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        seconds = self._settings.rollcall_timeout
+        headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
+        self._end(RollCallError(table(headline, 2, [self._stage], self._remarks())))
+
+    def _end(self, error: MusterError) -> None:
+        if self.error or self.result:
+            return
+        self.error = error
+        self._finish()
+        if self._link is not None:
+            farewell([self._link], self._limits.flush)
+
+    def _finish(self) -> None:
+        self._teller.stop()
+        self._dialer.stop()
+        self._follower.drop(self._me)
+        for timer in self._timers:
+            timer.cancel()
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    def _remarks(self) -> list[str]:
+        if not self._own.addresses:
+            return [f"warning: on {self._me} its own name: {self._own.trouble}"]
+        if not any(map(is_local, self._own.addresses)):
+            return [f"warning: {self._me} resolves to {self._own.addresses[0]} here, which is none of its addresses"]
+        return []
+
+    def _sentence(self) -> str:
+        stage = self._stage
+        if stage.stage == "seated":
+            return f"waiting for the other hosts; {self._leader} is here and knows who is missing"
+        where = f" at {stage.address}" if stage.address else ""
+        return f"waiting for {self._leader}{where}: {stage.detail}"

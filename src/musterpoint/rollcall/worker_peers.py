@@ -1,0 +1,263 @@
+"""A worker's end of the channel: tells the leader, obeys the leader, calls it again when the connection breaks."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Callable, NamedTuple
+
+from musterpoint.loop import Loop, Timer
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent, StopAll
+from musterpoint.rollcall import session as rules
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.beats import SHARES
+from musterpoint.rollcall.dial import NOTHING, Dialer, is_local
+from musterpoint.rollcall.events import Events
+from musterpoint.rollcall.hello import Resume
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.mailbox import Mailbox
+from musterpoint.rollcall.names import Names
+from musterpoint.rollcall.proof import same
+from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.verdict import left_alone
+from musterpoint.settings import Settings
+
+
+class Ticket(NamedTuple):
+    """``token`` resumes this host's session; ``answer`` is what only the leader who gave it replies."""
+
+    token: str
+    answer: str
+
+
+class WorkerPeers(Events):
+    """Acts as a lone host once the leader is lost or has left."""
+
+    def __init__(
+        self, loop: Loop, roster: Roster, leader: str, ticket: Ticket, link: Link, names: Names, settings: Settings,
+        limits: Limits, record: Callable[..., None],
+    ) -> None:  # fmt: skip
+        super().__init__(loop)
+        self._roster = roster
+        self._leader = leader
+        self._ticket = ticket
+        self._limits = limits
+        self._record = record
+        self._mailbox = Mailbox()
+        self._session = rules.Session(loop.clock(), True, settings.silence_timeout, limits)
+        self._source = tuple(filter(is_local, (roster.seat.address,)))
+        self._dialer = Dialer(
+            loop, names, leader, settings.rollcall_port, limits, lambda: self._source, self._connected, self._missed
+        )
+        self._link: Link | None = link
+        link.on_frame, link.on_end = self._frame, self._ended
+        self._attempt: Link | None = None
+        self._attempt_timer: Timer | None = None
+        self._pending: list[Failure] = []
+        self._points: list[str] = []
+        self._done = False
+        self._judged = self._stopped = self._all_done = False
+        self._alone = False
+        self._lost_why = ""
+        self._period = limits.beat / SHARES
+        self._last_sweep = loop.clock()
+        self._sweeper = loop.call_later(self._period, self._sweep)
+
+    # what this host says
+
+    def failed(self, failure: Failure) -> None:
+        self._pending.append(failure)
+        if self._alone:
+            self._judge_alone(self._lost_why)
+        elif not self._judged:
+            self._post(wire.pack("failed", failure=failure._asdict()))
+            self._act(self._session.pressed(self._loop.clock()))
+
+    def stopping(self, signal: int) -> None:
+        self._stopped = True
+        self._post(wire.pack("stopping", signal=signal))
+
+    def arrive(self, point: str) -> None:
+        if self._alone:
+            self._emit(Arrived(point))
+            return
+        self._points.append(point)
+        self._post(wire.pack("arrive", point=point))
+
+    def done(self, code: int) -> None:
+        self._done = True
+        if self._alone:
+            self._emit(AllDone())
+        else:
+            self._post(wire.pack("done", code=code))
+
+    def close(self) -> None:
+        self._deafen()
+        self._post(wire.pack("bye"))
+        self._session.over()
+        self._sweeper.cancel()
+        self._drop_attempt()
+        self._dialer.stop()
+        if self._link is not None:
+            farewell([self._link], self._limits.flush)
+            self._link = None
+
+    # what the leader says
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        self._act(self._session.heard(self._loop.clock()))
+        if wire.is_beat(payload):
+            self._mailbox.acknowledge(wire.beat_count(payload))
+            if not link.busy:
+                link.send(wire.pack_beat(self._mailbox.received))
+            return
+        message = wire.unpack(payload)
+        self._mailbox.received += 1
+        kind = message["t"]
+        if kind == "verdict":
+            self._verdict(message)
+        elif kind == "stop":
+            self._stopped = True
+            self._emit(StopAll(wire.text(message, "host", 253), wire.number(message, "signal", 255)))
+        elif kind == "lost":
+            self._emit(PeerLost(wire.text(message, "host", 253), wire.text(message, "why")))
+        elif kind == "arrived":
+            point = wire.text(message, "point", 256)
+            if point in self._points:
+                self._points.remove(point)
+            self._emit(Arrived(point))
+        elif kind == "alldone":
+            self._all_done = True
+            self._emit(AllDone())
+        elif kind == "bye":
+            self._lose("it left before the job was over")
+        else:
+            raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _verdict(self, message: dict[str, Any]) -> None:
+        try:
+            failure = Failure.from_wire(message.get("failure"))
+        except ValueError as error:
+            raise wire.WireError(str(error)) from None
+        self._announce(failure, wire.number(message, "secondary"))
+
+    def _announce(self, failure: Failure, secondary: int) -> None:
+        self._judged = True
+        self._emit(JobFailed(failure, secondary))
+
+    # the connection
+
+    def _post(self, data: bytes) -> None:
+        if self._session.state == rules.OVER:
+            return
+        self._mailbox.put(data)
+        if self._link is not None:
+            self._link.send(data)
+
+    def _sweep(self) -> None:
+        now = self._loop.clock()
+        late = now - self._last_sweep - self._period
+        self._last_sweep = now
+        if late > self._limits.beat:
+            self._session.forgive(late)
+        self._act(self._session.tick(now))
+        if not self._alone:
+            self._sweeper = self._loop.call_later(self._period, self._sweep)
+
+    def _act(self, actions: list[rules.Action]) -> None:
+        for action in actions:
+            if isinstance(action, rules.Dial):
+                self._dialer.start()
+            elif isinstance(action, rules.Silent):
+                self._emit(PeerSilent(self._leader, action.seconds))
+            elif isinstance(action, rules.Back):
+                self._drop_attempt()
+                self._dialer.stop()
+                self._emit(PeerBack(self._leader))
+            else:
+                self._lose(action.why)
+
+    def _ended(self, _link: Link, why: str, eof: bool) -> None:
+        self._link = None
+        self._record("connection-ended", host=self._leader, why=why)
+        self._act(self._session.ended(self._loop.clock(), eof))
+
+    def _missed(self, kind: str, _detail: str) -> None:
+        self._act(self._session.tried(self._loop.clock(), kind))
+        self._dialer.again()
+
+    def _connected(self, sock: socket.socket, address: str) -> None:
+        self._attempt = Link(self._loop, sock, address, wire.LEADER_LIMIT, self._reply, self._refused)
+        self._attempt_timer = self._loop.call_later(self._limits.hello, self._no_reply)
+        resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received)
+        self._attempt.send(resume.pack())
+
+    def _reply(self, link: Link, payload: bytes) -> None:
+        message = wire.unpack(payload)
+        if message["t"] == "refused" and message.get("over") is True:
+            self._drop_attempt()
+            if "verdict" in message and not self._judged:
+                self._verdict({"failure": message["verdict"], **message})
+            self._lose(wire.text(message, "reason"))
+        elif message["t"] == "resumed" and same(wire.text(message, "answer", 64), self._ticket.answer):
+            self._resumed(link, wire.number(message, "got"))
+        else:
+            raise wire.WireError("no answer to our session")
+
+    def _resumed(self, link: Link, got: int) -> None:
+        self._mailbox.acknowledge(got)
+        self._attempt = None
+        self._drop_attempt()
+        if self._link is not None:
+            self._link.close()
+        self._link = link
+        link.on_frame, link.on_end = self._frame, self._ended
+        self._record("session-resumed", host=self._leader, address=link.peer)
+        link.send(b"".join(self._mailbox.unacknowledged()))
+        self._dialer.stop()
+        self._act(self._session.resumed(self._loop.clock()))
+
+    def _no_reply(self) -> None:
+        if self._attempt is not None:
+            self._refused(self._attempt, "no reply", True)
+
+    def _refused(self, _link: Link, _why: str, _eof: bool) -> None:
+        self._drop_attempt()
+        self._missed(NOTHING, "")
+
+    def _drop_attempt(self) -> None:
+        if self._attempt_timer is not None:
+            self._attempt_timer.cancel()
+            self._attempt_timer = None
+        if self._attempt is not None:
+            self._attempt.close()
+            self._attempt = None
+
+    # without the leader
+
+    def _lose(self, why: str) -> None:
+        """The leader is lost, or has left: from now on this host is alone."""
+        if self._alone:
+            return
+        self._alone = True
+        self._session.over()
+        self._sweeper.cancel()
+        self._drop_attempt()
+        self._dialer.stop()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self._lost_why = why
+        if self._done and not self._all_done:
+            self._emit(AllDone())
+        elif not self._all_done and not self._judged and not self._judge_alone(why) and not self._stopped:
+            self._record("host-lost", host=self._leader, why=why)
+            self._emit(PeerLost(self._leader, why))
+        for point in self._points:
+            self._emit(Arrived(point))
+
+    def _judge_alone(self, why: str) -> bool:
+        failure = None if self._judged else left_alone(self._pending, self._leader, why)
+        if failure is not None:
+            self._announce(failure, len(self._pending) - 1)
+        return failure is not None

@@ -1,0 +1,181 @@
+"""Every option, once: its name, flag, ``MUSTER_*`` variable, type, default and help.
+
+The command line, the variables, the documentation's table and ``muster env`` all derive from :data:`OPTIONS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple
+
+from musterpoint.errors import UsageError
+
+
+class Settings(NamedTuple):
+    """The options as the rooms read them. None or an empty string: not given, the default depends on the job."""
+
+    launcher: str = "auto"
+    slots: int | None = None
+    rendezvous: str = "static"
+    rollcall: str = "full"
+    rollcall_timeout: float = 900.0
+    rollcall_check: str = "warn"
+    silence_timeout: float = 300.0
+    rollcall_port: int = 7776
+    master_port: int | None = None
+    stop_grace: float | None = None
+    stop_signal: str = "TERM"
+    stop_exit_code: int = 143
+    on_failure: str = "end"
+    outside: str = "wait"
+    log_ranks: str = "all"
+    log_dir: str = ""
+    log_prefix: str = "none"
+    args: str = "sagemaker"
+    group: str = ""
+    platform: str = "auto"
+    hosts_file: str = ""
+    secret: str = ""
+
+
+class Option(NamedTuple):
+    """One option. ``field`` is its name in :class:`Settings`; ``choices`` empty: anything ``parse`` accepts."""
+
+    field: str
+    help: str
+    parse: Callable[[str], Any]
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    default: str = ""
+    secret: bool = False
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "MUSTER_" + self.field.upper()
+
+    def read(self, text: str, where: str) -> Any:
+        """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
+        if self.choices:
+            if text not in self.choices:
+                raise UsageError(f"{where}={text!r}: expected one of {', '.join(self.choices)}")
+            return text
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise UsageError(f"{where}={'***' if self.secret else repr(text)}: {error}") from None
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError("expected a number of seconds, 0 or more")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("expected a whole number, 1 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.strip().isdecimal() or not 0 <= int(text) <= 65535:
+        raise ValueError("expected a port number, 1 to 65535 (0: any free one)")
+    return int(text)
+
+
+def _code(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) > 255:
+        raise ValueError("expected an exit code, 0 to 255")
+    return int(text)
+
+
+def _ranks(text: str) -> str:
+    if text != "all" and not all(part.strip().isdecimal() for part in text.split(",")):
+        raise ValueError("expected 'all' or global ranks separated by commas, such as 0,8")
+    return text
+
+
+def _signal(text: str) -> str:
+    import signal
+
+    name = text.upper().removeprefix("SIG")
+    if not hasattr(signal, "SIG" + name):
+        raise ValueError("expected the name of a signal, such as TERM or USR2")
+    return name
+
+
+LAUNCHERS = ("auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed")
+
+OPTIONS: tuple[Option, ...] = (
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME",
+           LAUNCHERS, default="auto"),
+    Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
+           default="GPUs, else Neuron cores, else 1; script: always 1"),
+    Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
+           _text, "HOW", ("static", "c10d"), default="static"),
+    Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
+           ("full", "names", "off"), default="full; a one-host job never listens"),
+    Option("rollcall_timeout", "deadline for all hosts to be here", _seconds, "S", default="900"),
+    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", _text, "HOW",
+           ("warn", "strict", "off"), default="warn"),
+    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", _seconds, "S",
+           default="300"),
+    Option("rollcall_port", "the one port the leader listens on", _port, "P",
+           default="7776; a free one in muster local"),
+    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
+           default="7777 if free, else a free one"),
+    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
+           default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
+    Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped", _code, "N", default="143"),
+    Option("on_failure", "whether the first failure on any host ends all", _text, "HOW", ("end", "finish"),
+           default="end"),
+    Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", _text,
+           "HOW", ("wait", "stop"), default="wait"),
+    Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown", _ranks,
+           "RANKS", default="all"),
+    Option("log_dir", "one file per rank", _text, "DIR", default="off; muster local: hosts/<name>/ranks/"),
+    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", _text,
+           "HOW", ("none", "rank", "host", "mpi"), default="none"),
+    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
+           "HOW", ("sagemaker", "json"), default="sagemaker"),
+    Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
+           default="the one group with accelerators"),
+    Option("platform", "which platform's settings to read", _text, "NAME", ("auto", "sagemaker", "plain"),
+           default="auto"),
+    Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", default="none"),
+    Option("secret", "shared by all hosts of the job: seats are then taken by proof, not by address", _text, "TEXT",
+           default="none; always set in muster local", secret=True),
+)  # fmt: skip
+
+BY_FIELD: dict[str, Option] = {option.field: option for option in OPTIONS}
+
+
+def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of ``environ``'s ``MUSTER_*`` variables under those ``given`` on the command line (by field).
+
+    An empty variable counts as not given.
+
+    Raises:
+        UsageError: a value isn't what its option expects; the message names the variable.
+    """
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        text = environ.get(option.variable, "")
+        if given and option.field in given:
+            values[option.field] = given[option.field]
+        elif text:
+            values[option.field] = option.read(text, option.variable)
+    return Settings(**values)

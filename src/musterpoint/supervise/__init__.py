@@ -1,0 +1,1 @@
+"""A launch plan in, an outcome out: start it, stream it, stop it, reap it. Knows no framework."""

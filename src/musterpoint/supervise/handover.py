@@ -1,0 +1,70 @@
+"""How a launcher that the job runs as its program hands its plan to the supervisor it finds above it.
+
+The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's desk in ``MUSTER_OUTER``, gets
+the roster, plans with it, hands the plan and its environment over, and waits for the code. So there is one roll call,
+one channel, one stop budget and one failure file.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any, Mapping
+
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.rollcall.roster import Roster
+from musterpoint.supervise.desk import address_of
+
+HELLO = "inner 1"
+OUTER = "MUSTER_OUTER"
+
+
+def encode(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def plan_from(line: str) -> tuple[LaunchPlan, dict[str, str]]:
+    """A handed-over plan and the environment its processes start from.
+
+    Raises:
+        ValueError: the line is something else.
+    """
+    value = json.loads(line)
+    if not isinstance(value, dict) or not isinstance(value.get("environ"), dict):
+        raise ValueError("expected an object with plan and environ")
+    environ = {str(name): str(text) for name, text in value["environ"].items()}
+    return LaunchPlan.from_wire(value.get("plan")), environ
+
+
+class Outer:
+    """The inner launcher's end. ``None`` from :meth:`find` where there is no supervisor above us."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._file = sock.makefile("rb")
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str]) -> Outer | None:
+        address = environ.get(OUTER, "")
+        if not address:
+            return None
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(address_of(address))
+        except OSError:
+            sock.close()
+            return None  # a variable left over from a job that is gone
+        return cls(sock)
+
+    def offer(self) -> Roster | None:
+        """The hosts that the outer one has gathered; None if it takes no plans (any more)."""
+        self._socket.sendall(HELLO.encode() + b"\n")
+        line = self._file.readline()
+        value = json.loads(line) if line else None
+        return Roster.from_wire(value, value["me"]) if isinstance(value, dict) else None
+
+    def hand_over(self, plan: LaunchPlan, environ: Mapping[str, str]) -> int | None:
+        """Hands the plan over and waits for its end. None when the outer one went away without a word."""
+        self._socket.sendall(encode({"plan": plan.to_wire(), "environ": dict(environ)}).encode() + b"\n")
+        line = self._file.readline().split()
+        return int(line[1]) if len(line) == 2 and line[0] == b"code" and line[1].isdigit() else None

@@ -1,0 +1,53 @@
+"""How the processes of this host ended: facts only; what they mean is the report's business."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from musterpoint.peers import Failure
+
+
+class RankEnd(NamedTuple):
+    """How one rank ended.
+
+    ``status`` is as ``os.waitstatus_to_exitcode`` gives it (negative: a signal), None if nobody could see it.
+    ``ended_by_us`` is true when the rank ended after the supervisor had asked it to (a stop, or another's failure).
+    ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
+    ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
+    stdout where that is separate.
+    """
+
+    rank: int
+    local_rank: int
+    pid: int
+    status: int | None
+    at: float
+    ended_by_us: bool = False
+    oom: bool = False
+    tail: bytes = b""
+    stdout_tail: bytes = b""
+
+
+class Outcome(NamedTuple):
+    """How the job ended, as this host knows it.
+
+    ``code`` is the exit code of the job. ``failure`` is the job's first failure, the same on every host; None when
+    all went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
+    ``ends`` are this host's ranks. ``secondary`` counts the failures after the first, on all hosts as far as known.
+    """
+
+    code: int
+    failure: Failure | None
+    stopped_by: str
+    ends: tuple[RankEnd, ...]
+    secondary: int = 0
+
+
+class AttendantEnd(NamedTuple):
+    """How a launcher or service ended. ``registered`` is how many of its ranks had come up by then."""
+
+    name: str
+    role: str
+    status: int
+    registered: int
+    tail: bytes = b""

@@ -1,0 +1,89 @@
+"""Starting a process: fork, a clean child, exec, and the exec's error back in the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Mapping, NamedTuple, NoReturn
+
+from musterpoint.supervise import tree
+
+
+class Streams(NamedTuple):
+    """Descriptors the child gets as 0, 1 and 2."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+class CannotStart(Exception):
+    """``exec`` (or ``chdir``) failed; ``errno`` says why."""
+
+    def __init__(self, error: OSError, step: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.step = step
+
+
+def spawn(argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, with_parent: bool = True) -> int:
+    """Starts ``argv`` in its own process group and returns its pid.
+
+    Must be called in the main thread: the parent-death signal follows the thread that forked.
+
+    Raises:
+        CannotStart: the program couldn't be executed, or ``cwd`` couldn't be entered.
+    """
+    report_read, report_write = os.pipe()  # closed by a successful exec
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(argv, environment, cwd, streams, report_write, with_parent)
+        os.close(report_write)
+        report_write = -1
+        said = _read_all(report_read)
+    finally:
+        os.close(report_read)
+        if report_write >= 0:
+            os.close(report_write)
+    if said:
+        os.waitpid(pid, 0)
+        step, number = said.decode().split(":")
+        error = OSError(int(number), os.strerror(int(number)), cwd if step == "chdir" else argv[0])
+        raise CannotStart(error, step)
+    return pid
+
+
+def _become(
+    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, report: int, with_parent: bool
+) -> NoReturn:
+    step = "exec"
+    try:
+        os.setpgid(0, 0)
+        if with_parent:
+            tree.die_with_parent()
+        for target, source in enumerate(streams):
+            os.dup2(source, target) if source != target else os.set_inheritable(target, True)
+        # Python ignores these two; and a program must not inherit our handlers' absence or mask
+        for name in ("SIGPIPE", "SIGXFSZ"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        step = "chdir"
+        os.chdir(cwd or "/")
+        step = "exec"
+        os.execvpe(argv[0], argv, dict(environment))
+    except OSError as error:
+        os.write(report, f"{step}:{error.errno or 0}".encode())
+    except BaseException:
+        os.write(report, f"{step}:0".encode())
+    finally:
+        os._exit(127)
+
+
+def _read_all(fd: int) -> bytes:
+    data = b""
+    while True:
+        piece = os.read(fd, 64)
+        if not piece:
+            return data
+        data += piece

@@ -1,0 +1,185 @@
+"""The supervisor: hears of this host's processes and of the other hosts, asks the policy, does what it says."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Callable, Mapping
+
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.loop import Loop, Timer
+from musterpoint.peers import Failure, Peers
+from musterpoint.supervise import handover, policy, tree
+from musterpoint.supervise import events as ev
+from musterpoint.supervise.crew import Crew, Explainer
+from musterpoint.supervise.desk import Visitor
+from musterpoint.supervise.events import Action, Event
+from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.policy import Rules, State
+from musterpoint.supervise.pump import Pump
+from musterpoint.supervise.signals import PASSED_ON, STOPPING
+
+DRAIN_SECONDS = 10.0
+"""How long a slow reader of our output is waited for at the end; a stop leaves less."""
+DRAIN_SECONDS_STOPPED = 3.0
+
+
+class Supervisor:
+    """Runs one job on this host.
+
+    ``stop_signal`` is what ranks get first. ``roster`` is what a launcher that runs as the job's program is given
+    (JSON object). Everything happens in the thread that calls :meth:`run`, but for the pump.
+    """
+
+    def __init__(
+        self, loop: Loop, rules: Rules, peers: Peers, pump: Pump, explain: Explainer, *, stop_signal: int,
+        say: Callable[[str], None], record: Callable[..., None], oom_kills: Callable[[], int],
+        roster: Mapping[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        self._loop, self._rules, self._peers, self._pump = loop, rules, peers, pump
+        self._say, self._record = say, record
+        self._stop_signal = stop_signal
+        self._state = State()
+        self._timers: dict[type, Timer] = {}
+        self._queue: list[Event] = []
+        self._busy = False
+        self._ending_at = 0.0
+        self._finished = False
+        self._explain = explain
+        self._offer = dict(roster or {})
+        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet)
+
+    def hear(self, signo: int) -> None:
+        """A signal came (called in the loop's thread)."""
+        if signo == signal.SIGCHLD:
+            self._crew.reap()
+            if self._finished and not self._crew.left:
+                self._loop.stop()
+        elif signo in PASSED_ON:
+            self._crew.pass_on(signo)
+        elif signo in STOPPING:
+            self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
+
+    def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
+        """Starts ``plan`` and returns when it is over and nothing of it is left.
+
+        ``refusal`` is why this host can't run its part; the others are told, and all end with it.
+        """
+        tree.adopt_orphans()
+        self._peers.listen(self.on_event)
+        try:
+            if plan is not None and refusal is None:
+                self._crew.start(plan, environ)
+            self._pump.start()
+            if refusal is not None:
+                self.on_event(ev.Broken(refusal))
+            self._crew.reap()
+            while not self._finished:
+                self._loop.turn()
+            self._end_what_is_left()
+        except BaseException:
+            self._crew.kill()
+            raise
+        finally:
+            self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
+            self._crew.close()
+        return self._outcome(self._state)
+
+    def _outcome(self, state: State) -> Outcome:
+        code = policy.code_of(state, self._rules)
+        self._record("over", code=code)
+        return Outcome(
+            code=code, failure=None if state.stop_signal else state.verdict or state.failure,
+            stopped_by=state.stopped_by if state.stop_signal else "", ends=tuple(self._crew.ends),
+            secondary=state.secondary,
+        )  # fmt: skip
+
+    def on_event(self, event: Event) -> None:
+        """Decides and acts; events that actions cause wait their turn."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                happened = self._queue.pop(0)
+                self._state, actions = policy.decide(self._state, happened, self._rules)
+                self._note(happened)
+                for action in actions:
+                    self._act(action)
+        finally:
+            self._busy = False
+
+    def _note(self, event: Event) -> None:
+        if not isinstance(event, (ev.SessionOpened, ev.RankEnded)):
+            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            self._record(type(event).__name__, phase=self._state.phase, **facts)
+
+    def _act(self, action: Action) -> None:
+        _ACTS[type(action)](self, action)
+
+    def _signal_ranks(self, action: ev.SignalRanks) -> None:
+        self._crew.signal_ranks(action.signal or self._stop_signal)
+
+    def _start_timer(self, action: ev.StartTimer) -> None:
+        old = self._timers.get(type(action.event))
+        if old is not None:
+            old.cancel()
+        if isinstance(action.event, ev.KillDue):
+            self._ending_at = time.monotonic() + action.seconds
+        self._timers[type(action.event)] = self._loop.call_later(action.seconds, lambda: self.on_event(action.event))
+
+    def _finish(self, action: ev.Finish) -> None:
+        self._finished = True
+
+    def _end_what_is_left(self) -> None:
+        """Nothing survives the job. After a stop, what a dead launcher left behind may use the rest of the grace."""
+        self._crew.dismiss()
+        left = self._crew.left
+        if left and self._state.stop_signal and not self._state.killed and self._ending_at > time.monotonic():
+            self._record("left-behind", processes=len(left))
+            for stat in left:
+                if stat.comm not in tree.SHELLS:
+                    tree.send(stat.pid, self._stop_signal)
+            deadline = self._loop.call_at(self._loop.clock() + self._ending_at - time.monotonic(), self._loop.stop)
+            self._loop.run()
+            deadline.cancel()
+        if self._crew.left:
+            self._crew.kill()
+        self._crew.reap()
+
+    def _greet(self, visitor: Visitor, line: str) -> bool:
+        """A launcher that runs as the job's program asks for the roster, then hands its plan over."""
+        if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
+            return False
+        visitor.on_line = lambda words, text: self._handed_over(visitor, text)
+        visitor.tell(handover.encode(self._offer))
+        return True
+
+    def _handed_over(self, visitor: Visitor, text: str) -> None:
+        try:
+            plan, environ = handover.plan_from(text)
+        except ValueError as error:
+            self._say(f"warning: a launcher handed over what is no plan: {error}")
+            visitor.close()
+            return
+        if self._crew.refusing:
+            visitor.close()
+            return
+        visitor.on_line = lambda words, line: None
+        self._record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
+        self._crew.start(plan, environ, visitor)
+
+
+_ACTS: dict[type, Callable[[Supervisor, Action], None]] = {
+    ev.TellFailed: lambda self, action: self._peers.failed(action.failure),  # type: ignore[union-attr]
+    ev.TellStopping: lambda self, action: self._peers.stopping(action.signal),  # type: ignore[union-attr]
+    ev.TellArrived: lambda self, action: self._peers.arrive(action.point),  # type: ignore[union-attr]
+    ev.TellDone: lambda self, action: self._peers.done(action.code),  # type: ignore[union-attr]
+    ev.SignalRanks: lambda self, action: self._signal_ranks(action),  # type: ignore[arg-type]
+    ev.StartTimer: lambda self, action: self._start_timer(action),  # type: ignore[arg-type]
+    ev.KillTree: lambda self, action: self._crew.kill(),
+    ev.Release: lambda self, action: self._crew.release(action.session, action.code),  # type: ignore[union-attr]
+    ev.Say: lambda self, action: self._say(action.text),  # type: ignore[union-attr]
+    ev.Finish: lambda self, action: self._finish(action),  # type: ignore[arg-type]
+}

@@ -1,0 +1,64 @@
+"""What every test may use: the interpreter, the checkout, an environment without this machine's own settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Variables of the machine that runs the tests which would change what a job is taken for.
+PLATFORM_PREFIXES = (
+    "AZUREML_",
+    "AZ_BATCH",
+    "CURRENT_HOST",
+    "KUBERNETES_",
+    "MUSTER_",
+    "OMPI_",
+    "PMI",
+    "SAGEMAKER_",
+    "SLURM_",
+    "SM_",
+    "TF_CONFIG",
+    "TRAINING_JOB_",
+)
+RANK_NAMES = (
+    "GROUP_RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "NNODES",
+    "NPROC_PER_NODE",
+    "OMP_NUM_THREADS",
+    "RANK",
+    "WORLD_SIZE",
+)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout: the folder that holds pyproject.toml."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """The interpreter that runs the tests, for programs that tests start."""
+    return sys.executable
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """A copy of the environment without any platform's or launcher's variables, with this checkout importable."""
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PLATFORM_PREFIXES) and name not in RANK_NAMES
+    }
+    clean["PYTHONPATH"] = str(ROOT / "src")
+    return clean

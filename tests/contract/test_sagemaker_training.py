@@ -1,0 +1,312 @@
+"""The same job trees through the real sagemaker-training and through ours: what does the user's program see?
+
+Compared are every ``SM_*`` variable (and the few beside them), the arguments and the working directory. Differences
+are allowed only where :data:`musterpoint.job.exports.DIFFERENCES` lists one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from musterpoint.code.prepare import prepare
+from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.read import read_job
+from musterpoint.settings import Settings
+
+PEER = "MUSTER_TEST_SAGEMAKER_TRAINING"
+BESIDE = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
+ADDED = {
+    "SM_CHECKPOINT_DIR", "SM_CURRENT_HOST_RANK", "SM_ENTRY_SCRIPT", "SM_HOST_COUNT", "SM_INPUT_DATA_DIR",
+    "SM_MASTER_ADDR", "SM_MASTER_PORT", "SM_OUTPUT_FAILURE", "SM_SOURCE_DIR",
+}  # fmt: skip
+ADDED_TO_TRAINING_ENV = {"input_data_dir", "master_addr", "master_port"}
+
+DUMP = """
+import json, os, sys
+with open(os.environ["DUMP"], "w") as file:
+    json.dump({"argv": sys.argv, "cwd": os.getcwd(), "environ": dict(os.environ)}, file)
+"""
+SHELL = 'exec "$DUMP_PYTHON" "$(dirname "$0")/dump.py" "$0" "$@"\n'
+ONE_HOST = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "eth0"}
+FILE_CHANNEL = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+
+
+class Tree(NamedTuple):
+    """One job. ``files`` are the code directory's, with their modes; ``source`` are those of ``sources/``."""
+
+    program: str = "dump.py"
+    hyperparameters: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
+    resources: dict[str, Any] = ONE_HOST
+    environ: dict[str, str] = {}
+    files: dict[str, tuple[str, int]] = {"dump.py": (DUMP, 0o644)}
+    source: dict[str, tuple[str, int]] = {}
+    starts: bool = True
+    """Whether our ``train`` starts the program alone, as theirs does; else only functions are compared."""
+
+
+def groups(*entries: tuple[str, str, list[str]]) -> list[dict[str, Any]]:
+    return [{"instance_group_name": name, "instance_type": kind, "hosts": hosts} for name, kind, hosts in entries]
+
+
+SDK_V2 = {
+    "sagemaker_program": '"dump.py"',
+    "sagemaker_container_log_level": "20",
+    "sagemaker_job_name": '"JOB"',
+    "sagemaker_region": '"us-west-2"',
+}
+HOMOGENEOUS = {
+    "current_host": "algo-1",
+    "hosts": ["algo-1", "algo-2"],
+    "network_interface_name": "eth0",
+    "current_instance_type": "ml.m5.xlarge",
+    "current_group_name": "homogeneousCluster",
+    "instance_groups": groups(("homogeneousCluster", "ml.m5.xlarge", ["algo-1", "algo-2"])),
+    "topology": None,
+}
+MIXED = {
+    **HOMOGENEOUS,
+    "hosts": ["algo-1", "algo-2", "algo-3"],
+    "current_group_name": "cpu",
+    "instance_groups": groups(("cpu", "ml.m5.xlarge", ["algo-1"]), ("gpu", "ml.g5.xlarge", ["algo-2", "algo-3"])),
+}
+
+TREES: dict[str, Tree] = {
+    "nothing but the program": Tree(),
+    "an SDK v2 estimator": Tree(hyperparameters={"epochs": "3", "lr": "0.1", **SDK_V2}, resources=HOMOGENEOUS),
+    "every type of value": Tree(
+        hyperparameters={
+            "int": "3", "float": "0.1", "big": "1e5", "text": '"a b"', "raw": "a b", "true": "true", "false": "false",
+            "null": "null", "list": '[1, "x", null]', "object": '{"b": 1, "a": [1, 2], "c": null}', "empty": '""',
+            "blank": "", "quoted": "it's \"so\"", "number": 7, "unicode": '"\u00e4\u4e2d"', "nan": "NaN",
+            "lines": "a\\nb", "zeros": "007", "version": "1.10",
+        },
+    ),
+    "values that aren't strings": Tree(hyperparameters={"a": 1, "b": [1], "c": {"x": 1}, "d": None, "e": True}),
+    "one letter names": Tree(hyperparameters={"b": "1", "a": "2", "z": '{"k": 1}'}),
+    "odd names": Tree(hyperparameters={"batch-size": "1", "a.b": "2", "a b": "3", "a/b": "4", "\u00e4": "5"}),
+    "model_dir and mp_parameters": Tree(hyperparameters={"model_dir": '"s3://b/m"', "mp_parameters": '{"ddp": true}'}),
+    "the tuning service's own": Tree(hyperparameters={"_tuning_objective_metric": "loss", "lr": "0.1"}),
+    "framework parameters": Tree(hyperparameters={"sagemaker_s3_output": "null", "sagemaker_estimator": '"RL"'}),
+    "no region but the machine's": Tree(environ={"AWS_DEFAULT_REGION": "eu-west-1"}),
+    "a job name of the platform's": Tree(environ={"TRAINING_JOB_NAME": "JOB-1"}, hyperparameters=SDK_V2),
+    "an image's program": Tree(environ={"SAGEMAKER_PROGRAM": "dump.py"}, hyperparameters={"sagemaker_program": "x.py"}),
+    "a framework's module": Tree(hyperparameters={"x": "1"}, environ={"SAGEMAKER_SUBMIT_DIRECTORY": ""}),
+    "channels": Tree(inputs={"train": FILE_CHANNEL, "test": {"TrainingInputMode": "Pipe", "ContentType": "text/csv"}}),
+    "odd channels": Tree(inputs={"my-channel.v2": FILE_CHANNEL, "UP": {}, "x_1": {"TrainingInputMode": "File"}}),
+    "local mode of SDK v2": Tree(
+        resources={**ONE_HOST, "current_host": "algo-1-w8w6m", "hosts": ["algo-1-w8w6m"],
+                   "current_instance_type": "local"},
+    ),
+    "local mode of SDK v3": Tree(resources={**ONE_HOST, "network_interface_name": "ethwe"}),
+    "two keys of resources": Tree(resources={"current_host": "algo-1", "hosts": ["algo-1"]}),
+    "a topology": Tree(resources={**HOMOGENEOUS, "topology": [{"hostName": "algo-1", "capacityUnitId": "1"}]}),
+    "two hosts, the second": Tree(resources={**HOMOGENEOUS, "current_host": "algo-2"}),
+    "groups without distribution": Tree(resources=MIXED),
+    "groups with their mpi off": Tree(
+        resources=MIXED,
+        hyperparameters={"sagemaker_mpi_enabled": "false", "sagemaker_distribution_instance_groups": '["gpu"]'},
+    ),
+    "torch_distributed": Tree(
+        resources=HOMOGENEOUS, starts=False,
+        hyperparameters={**SDK_V2, "sagemaker_torch_distributed_enabled": "true",
+                         "sagemaker_instance_type": '"ml.m5.xlarge"'},
+    ),
+    "torch_distributed on one of two groups": Tree(
+        resources=MIXED, starts=False,
+        hyperparameters={"sagemaker_torch_distributed_enabled": "true",
+                         "sagemaker_distribution_instance_groups": '["gpu"]'},
+    ),
+    "a parameter server on an old tree": Tree(
+        resources={**HOMOGENEOUS, "instance_groups": []}, starts=False,
+        hyperparameters={"sagemaker_parameter_server_enabled": "true"},
+    ),
+    "smddp": Tree(
+        resources=HOMOGENEOUS, starts=False,
+        hyperparameters={"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_instance_type": "null",
+                         "sagemaker_distributed_dataparallel_custom_mpi_options": '""'},
+    ),
+    "a script in a folder": Tree(program="src/dump.py", files={"src/dump.py": (DUMP, 0o644)}),
+    "a shell script": Tree(
+        program="train.sh", hyperparameters={"a": "it's", "msg": "two words; $HOME"},
+        files={"dump.py": (DUMP, 0o644), "train.sh": ("#!/bin/bash\n" + SHELL, 0o644)},
+    ),
+    "a shell script without a first line": Tree(
+        program="bin/run.sh", files={"bin/dump.py": (DUMP, 0o644), "bin/run.sh": (SHELL, 0o644)},
+    ),
+    "a program of another kind": Tree(
+        program="start", hyperparameters={"lr": "0.1"},
+        files={"dump.py": (DUMP, 0o644), "start": ("#!/bin/sh\n" + SHELL, 0o755)},
+    ),
+    "a package": Tree(
+        hyperparameters={"x": "1"},
+        files={"dump.py": (DUMP, 0o644), "setup.py": ("from setuptools import setup\nsetup(name='d')\n", 0o644)},
+    ),
+    "a package's module": Tree(
+        program="dump",
+        files={"dump.py": (DUMP, 0o644), "setup.py": ("from setuptools import setup\nsetup(name='d')\n", 0o644)},
+    ),
+    "a source directory elsewhere": Tree(
+        files={}, source={"dump.py": (DUMP, 0o644), "lib/part.py": ("", 0o644)},
+        hyperparameters={"sagemaker_submit_directory": "{sources}"},
+    ),
+    "code that is there already": Tree(hyperparameters={"sagemaker_submit_directory": '"s3://bucket/key"'}),
+}  # fmt: skip
+
+NAMES = ("lr", "batch-size", "epochs", "x", "Model.Name", "weight_decay", "layers", "q", "verbose", "data_path")
+VALUES = (
+    1, -2.5, 1e-8, 10**20, "text", "two words", "", True, False, None, [1, 2], ["a", None], {"k": "v", "a": 1.0}, {},
+    "s3://bucket/key", "--flag", "a=b,c=d", "\u00fc",
+)  # fmt: skip
+
+
+def generated(seed: int) -> Tree:
+    """A tree with random hyperparameters (JSON, or raw as SDK v3 sends strings), channels and resource keys."""
+    pick = random.Random(seed)
+    hyperparameters = {}
+    for name in pick.sample(NAMES, pick.randint(0, len(NAMES))):
+        value = pick.choice(VALUES)
+        hyperparameters[name] = value if isinstance(value, str) and pick.random() < 0.5 else json.dumps(value)
+    optional = {key: HOMOGENEOUS[key] for key in HOMOGENEOUS if key not in ("current_host", "hosts")}
+    kept = pick.sample(sorted(optional), pick.randint(0, len(optional)))
+    if "instance_groups" in kept:
+        kept += ["current_instance_type", "current_group_name"]
+    return Tree(
+        hyperparameters={**hyperparameters, **(SDK_V2 if pick.random() < 0.5 else {})},
+        inputs=dict.fromkeys(pick.sample(("train", "test", "a-b", "c.d"), pick.randint(0, 4)), FILE_CHANNEL),
+        resources={"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], **{key: optional[key] for key in kept}},
+    )
+
+
+TREES.update({f"generated {seed}": generated(seed) for seed in range(8)})
+
+
+class Seen(NamedTuple):
+    """What the user's program saw."""
+
+    argv: list[str]
+    cwd: str
+    variables: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def peer() -> Path:
+    """The directory of the commands of a virtual environment that has sagemaker-training 5.1.4."""
+    python = os.environ.get(PEER, "")
+    if not os.access(python, os.X_OK):
+        pytest.fail(f"{PEER} isn't the path of a Python with sagemaker-training==5.1.4; scripts/test makes one")
+    return Path(python).parent
+
+
+@pytest.fixture(scope="session")
+def no_pip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A path with a ``pip`` that does nothing: theirs installs packages, which isn't what is compared."""
+    folder = tmp_path_factory.mktemp("no-pip")
+    (folder / "pip.py").write_text("")
+    return str(folder)
+
+
+def write(tree: Tree, base: Path) -> None:
+    """Makes the tree anew, so that neither side sees what the other left."""
+    shutil.rmtree(base, ignore_errors=True)
+    sources = base.parent / "sources"
+    shutil.rmtree(sources, ignore_errors=True)
+    config = base / "input" / "config"
+    for folder in (config, base / "code", base / "model", base / "output" / "data", sources):
+        folder.mkdir(parents=True)
+    given = {"sagemaker_program": json.dumps(tree.program), **tree.hyperparameters}
+    hyperparameters = {
+        name: value.replace("{sources}", str(sources)) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+    (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+    (config / "inputdataconfig.json").write_text(json.dumps(tree.inputs))
+    (config / "resourceconfig.json").write_text(json.dumps(tree.resources))
+    for root, files in ((base / "code", tree.files), (sources, tree.source)):
+        for name, (content, mode) in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content)
+            (root / name).chmod(mode)
+
+
+def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/") -> Seen:
+    dump.unlink(missing_ok=True)
+    done = subprocess.run(
+        command, env={**environ, "DUMP": str(dump)}, capture_output=True, text=True, timeout=120, check=False, cwd=cwd
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(dump.read_text())
+    return Seen(seen["argv"], seen["cwd"], of_interest(seen["environ"]))
+
+
+def of_interest(environ: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith("SM_") or name in BESIDE}
+
+
+def run_alone(environ: dict[str, str], dump: Path) -> Seen:
+    """The program as the rooms ``job`` and ``code`` prepare it, without a launcher around it."""
+    job = read_job(environ, Settings())
+    workspace = prepare(job, environ, sys.executable)
+    exports = sagemaker_exports(job, environ, num_cpus=os.cpu_count() or 1)
+    return run(list(workspace.argv), {**environ, **dict(exports)}, dump, workspace.cwd)
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    """Options and their values, sorted, since theirs come sorted by name and ours in file order."""
+    return sorted(zip(words[::2], words[1::2], strict=True))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_program_sees_the_same(name: str, peer: Path, no_pip: str, tmp_path: Path, environ: dict[str, str]) -> None:
+    tree, base, dump = TREES[name], tmp_path / "ml", tmp_path / "dump.json"
+    source_path = environ["PYTHONPATH"]
+    environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
+    environ.update(
+        SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", DUMP_PYTHON=sys.executable, PYTHONPATH=no_pip,
+        AWS_CONFIG_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", **tree.environ,
+    )  # fmt: skip
+    write(tree, base)
+    theirs = run([str(peer / "train")], environ, dump)
+    write(tree, base)
+    if tree.starts:
+        ours_environ = {**environ, "PYTHONPATH": os.pathsep.join((source_path, no_pip)), "MUSTER_ROLLCALL": "off"}
+        ours = run([sys.executable, "-m", "musterpoint.cli.train"], ours_environ, dump)
+    else:
+        ours = run_alone(environ, dump)
+    own = 1 if tree.program.endswith((".py", "dump")) else 2  # a shell script hands its $0 on
+    assert ours.argv[:own] == theirs.argv[:own]
+    assert pairs(ours.argv[own:]) == pairs(theirs.argv[own:])
+    assert ours.cwd == theirs.cwd
+    compare(ours.variables, theirs.variables)
+
+
+def compare(ours: dict[str, str], theirs: dict[str, str]) -> None:
+    """Name by name and value by value, but for the differences that are listed."""
+    ours, theirs = dict(ours), dict(theirs)
+    our_arguments, their_arguments = (json.loads(side.pop("SM_USER_ARGS")) for side in (ours, theirs))
+    assert pairs(our_arguments) == pairs(their_arguments)
+    our_env, their_env = (json.loads(side.pop("SM_TRAINING_ENV")) for side in (ours, theirs))
+    assert our_env.keys() - their_env.keys() == ADDED_TO_TRAINING_ENV
+    for key, value in their_env.items():
+        if key == "job_name" and value is None:
+            continue
+        assert repr(our_env[key]) == repr(value), key  # NaN isn't equal to itself
+    if not theirs["SAGEMAKER_JOB_NAME"]:
+        theirs["SAGEMAKER_JOB_NAME"] = ours["SAGEMAKER_JOB_NAME"]
+    assert {key: ours.get(key) for key in theirs} == theirs
+    for name in ours.keys() - theirs.keys() - ADDED:
+        assert name.isidentifier(), name
+        assert name.startswith(("SM_HP_", "SM_CHANNEL_")), name
+
+
+def test_there_are_enough_trees() -> None:
+    assert len(TREES) >= 25

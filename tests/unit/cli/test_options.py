@@ -1,0 +1,99 @@
+"""The command line: both forms, flags derived from the settings, errors in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from musterpoint.cli.options import Command, Parser, add_options, given, read, settings_table
+from musterpoint.errors import UsageError
+from musterpoint.settings import OPTIONS
+
+
+def make(prefix: str) -> Parser:
+    parser = Parser("muster launch", "A test.")
+    parser.add_argument(prefix + "json", action="store_true")
+    add_options(parser, prefix=prefix)
+    return parser
+
+
+def settled(words: str | list[str]) -> tuple[Command, dict[str, Any]]:
+    command, asked = read(make, words.split() if isinstance(words, str) else words)
+    return command, given(asked)
+
+
+PROGRAM = [
+    ("train.py", ("train.py", ()), {}),
+    ("train.py --slots 3 --lr 0.1 -m x -- y", ("train.py", ("--slots", "3", "--lr", "0.1", "-m", "x", "--", "y")), {}),
+    ("--slots 2 train.py", ("train.py", ()), {"slots": 2}),
+    ("--slots=2 --json train.py --json", ("train.py", ("--json",)), {"slots": 2}),
+    ("--nproc-per-node 4 -- train.py -- a", ("train.py", ("--", "a")), {"slots": 4}),
+    ("--launcher ranks -m pkg.train --lr 1", ("pkg.train", ("--lr", "1")), {"launcher": "ranks"}),
+    ("train.py --train-script other.py", ("train.py", ("--train-script", "other.py")), {}),
+    ("--slots 2 train.py --train-script x", ("train.py", ("--train-script", "x")), {"slots": 2}),
+    ("--log-dir=a=b ./run", ("./run", ()), {"log_dir": "a=b"}),
+    ("", ("", ()), {}),
+]
+
+
+@pytest.mark.parametrize(("words", "program", "options"), PROGRAM, ids=[row[0] or "nothing" for row in PROGRAM])
+def test_program_form(words: str, program: tuple[str, tuple[str, ...]], options: dict[str, Any]) -> None:
+    command, asked = settled(words)
+    assert (command.program, command.arguments) == program
+    assert command.module is (program[0] == "pkg.train")
+    assert asked == options
+
+
+SCRIPT = [
+    ("--train-script t.py --epochs 3", ("--epochs", "3"), {}),
+    ("--epochs 3 --train-script t.py --lr 0.1", ("--epochs", "3", "--lr", "0.1"), {}),
+    ("--train-script=t.py", (), {}),
+    ("--slots 4 --train-script t.py --launcher mine", ("--slots", "4", "--launcher", "mine"), {}),
+    ("--muster-slots 4 --train-script t.py --slots 9", ("--slots", "9"), {"slots": 4}),
+    ("--lr=1 --muster-launcher=ranks --train-script t.py", ("--lr=1",), {"launcher": "ranks"}),
+    ("--json --train-script t.py x y", ("--json", "x", "y"), {}),
+    ("--slots --train-script t.py", ("--slots",), {}),
+    ("-k v --train-script t.py --train 1", ("-k", "v", "--train", "1"), {}),
+]
+
+
+@pytest.mark.parametrize(("words", "arguments", "options"), SCRIPT, ids=[row[0] for row in SCRIPT])
+def test_script_form(words: str, arguments: tuple[str, ...], options: dict[str, Any]) -> None:
+    command, asked = settled(words)
+    assert (command.program, command.arguments, asked) == ("t.py", arguments, options)
+
+
+def test_words_are_not_touched() -> None:
+    words = ["--train-script", "t.py", "--name", "a b", "", "--d", '{"k": "é\n"}']
+    assert settled(words)[0].arguments == ("--name", "a b", "", "--d", '{"k": "é\n"}')
+
+
+WRONG = [
+    ("--epochs 3 train.py", "unknown option --epochs"),
+    ("--slot 3 train.py", "unknown option --slot"),
+    ("--slots x train.py", "--slots='x': expected a whole number"),
+    ("--slots", "expected one argument"),
+    ("--launcher horovod t.py", "--launcher='horovod': expected one of auto"),
+    ("--train-script", "--train-script needs a file"),
+    ("--train-script t.py --muster-slot 3", "--muster-slot"),
+    ("--muster-slots 3 t.py", "unknown option --muster-slots"),
+    ("-m", "-m needs the name of a module"),
+    ("--json=1 t.py", "ignored explicit argument"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[row[0] for row in WRONG])
+def test_errors(words: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        settled(words)
+    assert caught.value.code == 64
+    assert "\n" not in str(caught.value)
+
+
+def test_the_table_and_the_help_have_every_option() -> None:
+    table, text = settings_table(), make("--").format_help()
+    for option in OPTIONS:
+        assert f"`{option.variable}`" in table
+        assert option.flag in text
+    assert len(table.splitlines()) == len(OPTIONS) + 2

@@ -1,0 +1,122 @@
+"""``muster plan``: every host, from a container's tree, a program, or the trees of a local job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterpoint.cli.main import main
+
+PROGRAM = "print('never run')\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a program in it."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tree(here: Path) -> Path:
+    """The /opt/ml of algo-1, one of two hosts of a torch_distributed job."""
+    base = here / "opt" / "ml"
+    config = base / "input" / "config"
+    config.mkdir(parents=True)
+    (base / "code").mkdir()
+    (base / "code" / "train.py").write_text(PROGRAM)
+    hyperparameters = {
+        "epochs": "3", "sagemaker_program": '"train.py"', "sagemaker_torch_distributed_enabled": "true",
+        "api_token": '"s3cret-s3cret"',
+    }  # fmt: skip
+    resources = {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth0"}
+    (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+    (config / "resourceconfig.json").write_text(json.dumps(resources))
+    (config / "inputdataconfig.json").write_text("{}")
+    return base
+
+
+def planned(capsys: pytest.CaptureFixture[str], words: list[str], environ: dict[str, str]) -> dict[str, Any]:
+    assert main(["plan", "--json", *words], environ) == 0, capsys.readouterr().err
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def variables(host: dict[str, Any], process: int = 0) -> dict[str, str]:
+    rows = [*host["environment"], *host["processes"][process]["environment"]]
+    return {row["name"]: row["value"] for row in rows}
+
+
+def test_a_containers_job_on_every_host(
+    tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], torch_needed: None
+) -> None:
+    value = planned(capsys, ["--slots", "4"], {**environ, "SAGEMAKER_BASE_DIR": str(tree)})
+    assert [host["host"] for host in value["hosts"]] == ["algo-1", "algo-2"]
+    assert [host["launcher"] for host in value["hosts"]] == ["torchrun", "torchrun"]
+    assert [host["first_rank"] for host in value["hosts"]] == [0, 4]
+    first, second = (host["processes"][0]["argv"] for host in value["hosts"])
+    assert "--node-rank=0" in first
+    assert "--node-rank=1" in second
+    assert "--master-addr=algo-1" in second
+    assert first[-4:] == ["--epochs", "3", "--api_token", "s3cret-s3cret"] or "--api_token" in first
+    assert [variables(host)["SM_CURRENT_HOST"] for host in value["hosts"]] == ["algo-1", "algo-2"]
+    assert json.loads(variables(value["hosts"][1])["SM_RESOURCE_CONFIG"])["current_host"] == "algo-2"
+
+
+@pytest.fixture
+def torch_needed() -> None:
+    pytest.importorskip("torch")
+
+
+def test_a_typed_program(here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    value = planned(capsys, ["--launcher", "ranks", "--slots", "2", "train.py", "--lr", "1"], environ)
+    (host,) = value["hosts"]
+    assert [process["argv"][1:] for process in host["processes"]] == [[str(here / "train.py"), "--lr", "1"]] * 2 or [
+        process["argv"][-3:] for process in host["processes"]
+    ] == [["train.py", "--lr", "1"]] * 2
+    assert variables(host, 1)["RANK"] == "1"
+
+
+def test_a_local_job_is_read_from_the_trees_it_would_get(
+    here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--hosts", "3", "--host", "algo-2", "--launcher", "ranks", "--host-slots", "1,2,1", "--output", "out"]
+    value = planned(capsys, [*words, "--hyperparameters", '{"lr": 0.5}', "train.py", "--hosts"], environ)
+    (host,) = value["hosts"]
+    assert (host["host"], host["first_rank"], host["world_size"], host["local_ranks"]) == ("algo-2", 1, 4, 2)
+    assert host["processes"][0]["argv"][-3:] == ["--lr", "0.5", "--hosts"]
+    assert host["user_cwd"] == str(here / "out" / "hosts" / "algo-2" / "opt" / "ml" / "code")
+    assert variables(host)["SM_HOSTS"] == '["algo-1","algo-2","algo-3"]'
+    assert not (here / "out").exists()
+    assert "muster-plan" not in json.dumps(value)
+
+
+def test_the_page_hides_secrets(
+    tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--launcher", "script"], {**environ, "SAGEMAKER_BASE_DIR": str(tree), "MY_TOKEN": "x"}) == 0
+    page = capsys.readouterr().out
+    assert "algo-2: script" in page
+    assert "SM_HP_API_TOKEN" in page
+    assert "s3cret-s3cret" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--host", "algo-9", "train.py"], "--host=algo-9: no host of this job"),
+        (["--hosts", "2"], "PROGRAM"),
+        (["nowhere.py"], "nowhere.py"),
+        ([], "muster local PROGRAM"),
+    ],
+)
+def test_mistakes(
+    here: Path, environ: dict[str, str], capfd: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    environ["SAGEMAKER_BASE_DIR"] = str(here / "none")
+    assert main(["plan", *words], environ) == 64
+    assert sentence in capfd.readouterr().err

@@ -1,0 +1,118 @@
+"""The interface towards the leader, from recorded route tables, and the settings that follow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.network import interface_toward, network_settings
+
+HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+
+
+def route(interface: str, destination: str, mask: str, flags: int = 1, metric: int = 0) -> str:
+    """A line of /proc/net/route: addresses are words in the machine's byte order."""
+
+    def word(address: str) -> str:
+        return f"{int.from_bytes(bytes(map(int, address.split('.'))), sys.byteorder):08X}"
+
+    return f"{interface}\t{word(destination)}\t00000000\t{flags:04X}\t0\t0\t{metric}\t{word(mask)}\t0\t0\t0\n"
+
+
+ROUTES = HEAD + "".join(
+    (
+        route("eth0", "0.0.0.0", "0.0.0.0", 3),
+        route("eth1", "10.0.0.0", "255.255.0.0"),
+        route("docker0", "172.17.0.0", "255.255.0.0"),
+        route("eth2", "10.0.7.0", "255.255.255.0", metric=100),
+        route("eth3", "10.0.7.0", "255.255.255.0", metric=50),
+        route("eth4", "10.0.8.0", "255.255.255.0", flags=0),
+    )
+)
+ZERO = "0" * 32
+OWN6 = "fd000000000000000000000000000002 04 40 00 82     eth0\n00000000000000000000000000000001 01 80 10 80       lo\n"
+ROUTES6 = (
+    f"fd000000000000000000000000000000 40 {ZERO} 00 {ZERO} 00000100 00000001 00000000 00000001     eth1\n"
+    f"{ZERO} 00 {ZERO} 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003     eth0\n"
+    f"{ZERO} 00 {ZERO} 00 {ZERO} ffffffff 00000001 00000000 00200200       lo\n"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    net = tmp_path / "proc" / "net"
+    net.mkdir(parents=True)
+    (net / "route").write_text(ROUTES)
+    (net / "if_inet6").write_text(OWN6)
+    (net / "ipv6_route").write_text(ROUTES6)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("address", "interface"),
+    [
+        ("10.0.1.2", "eth1"),
+        ("10.0.7.9", "eth3"),
+        ("10.0.8.9", "eth1"),
+        ("172.17.0.3", "docker0"),
+        ("192.0.2.1", "eth0"),
+        ("127.0.0.12", "lo"),
+        ("fd00::2", "eth0"),
+        ("fd00::7", "eth1"),
+        ("2001:db8::1", "eth0"),
+        ("::1", "lo"),
+        ("algo-1", ""),
+        ("fd00::zz", ""),
+        ("10.0.0.256", ""),
+    ],
+)
+def test_interface(root: Path, address: str, interface: str) -> None:
+    assert interface_toward(address, str(root)) == interface
+
+
+def test_no_tables_no_interface(tmp_path: Path) -> None:
+    assert interface_toward("10.0.0.1", str(tmp_path)) == ""
+    assert interface_toward("fd00::1", str(tmp_path)) == ""
+
+
+DEVICES = Devices(interfaces=("docker0", "eth0", "eth1", "lo"))
+BOTH = {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+
+
+@pytest.mark.parametrize(
+    ("leader", "hosts", "environ", "expected"),
+    [
+        ("10.0.1.2", 2, {}, BOTH),
+        ("10.0.1.2", 1, {}, {}),
+        ("10.0.1.2", 2, {"NCCL_SOCKET_IFNAME": "ens5"}, {"GLOO_SOCKET_IFNAME": "eth1"}),
+        ("10.0.1.2", 2, {"GLOO_SOCKET_IFNAME": ""}, {"NCCL_SOCKET_IFNAME": "eth1"}),
+        ("10.0.7.9", 2, {}, {}),
+        ("algo-1", 2, {}, {}),
+    ],
+    ids=["both", "one host", "NCCL is the user's", "Gloo is the user's", "interface not there", "a name"],
+)
+def test_settings(root: Path, leader: str, hosts: int, environ: dict[str, str], expected: dict[str, str]) -> None:
+    settings = network_settings(DEVICES, leader, hosts, environ, str(root))
+    assert {setting.name: setting.value for setting in settings} == expected
+    assert all(leader in setting.reason for setting in settings)
+
+
+def test_nccl_configuration_files_are_the_users_word(root: Path, tmp_path: Path) -> None:
+    (root / "etc").mkdir()
+    (root / "etc" / "nccl.conf").write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=ib0\n")
+    names = [setting.name for setting in network_settings(DEVICES, "10.0.1.2", 2, {}, str(root))]
+    assert "NCCL_SOCKET_IFNAME" in names
+    own = tmp_path / "mine.conf"
+    own.write_text("NCCL_SOCKET_IFNAME = ib0\n")
+    environ = {"NCCL_CONF_FILE": str(own)}
+    names = [setting.name for setting in network_settings(DEVICES, "10.0.1.2", 2, environ, str(root))]
+    assert names == ["GLOO_SOCKET_IFNAME"]
+
+
+def test_nccl_gets_the_exact_interface_where_its_name_begins_another(root: Path) -> None:
+    devices = Devices(interfaces=("eth1", "eth10", "lo"))
+    settings = {setting.name: setting.value for setting in network_settings(devices, "10.0.1.2", 2, {}, str(root))}
+    assert settings == {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}

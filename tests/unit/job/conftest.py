@@ -1,0 +1,35 @@
+"""Input trees as a platform would make them, for the readers' tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+TWO_HOSTS = {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth0"}
+
+
+@pytest.fixture
+def write_tree(tmp_path: Path) -> Callable[..., str]:
+    """Writes ``<stem>.json`` files below ``input/config`` (bytes as they are, the rest as JSON); returns the base.
+
+    Without arguments: two hosts, no hyperparameters, no channels. None leaves a file out.
+    """
+
+    def write(**files: Any) -> str:
+        folder = tmp_path / "input" / "config"
+        folder.mkdir(parents=True, exist_ok=True)
+        for stem, content in {
+            "resourceconfig": TWO_HOSTS,
+            "hyperparameters": {},
+            "inputdataconfig": {},
+            **files,
+        }.items():
+            if content is not None:
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                (folder / f"{stem}.json").write_bytes(data)
+        return str(tmp_path)
+
+    return write

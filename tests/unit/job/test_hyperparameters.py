@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.errors import UsageError
+from musterpoint.job.hyperparameters import decode, of_value, text_of, to_arguments, values
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "value"),
+    [
+        ('"abc"', "abc"),  # SDK v2
+        ("abc", "abc"),  # SDK v3
+        ("3", 3),
+        ("1.10", 1.1),
+        ("1e5", 100000.0),
+        ("true", True),
+        ("True", "True"),  # a generic Estimator without code
+        ("null", None),
+        ("007", "007"),
+        ('{"a": 1}', {"a": 1}),
+        ("{broken", "{broken"),
+        ("", ""),
+        ("9" * 5000, "9" * 5000),
+        ("[" * 100_000, "[" * 100_000),
+        (3, 3),
+        (None, None),
+        ([1], [1]),
+    ],
+)
+def test_json_else_raw(sent: Any, value: Any) -> None:
+    (entry,) = decode({"k": sent}, "hyperparameters.json")
+    assert entry.value == value
+    assert entry.raw == (sent if isinstance(sent, str) else json.dumps(sent))
+
+
+def test_not_an_object() -> None:
+    with pytest.raises(UsageError, match=r"hyperparameters.json is \[1\], expected an object"):
+        decode([1], "hyperparameters.json")
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "arguments"),
+    [
+        ({"b": "1", "alpha": "2"}, ("-b", "1", "--alpha", "2")),  # file order, one letter one dash
+        ({"flag": "true", "off": "false", "none": "null"}, ("--flag", "True", "--off", "False", "--none", "")),
+        ({"d": '{"b": 1, "a": [1, 2]}'}, ("-d", "a=[1, 2],b=1")),
+        ({"list": '["x", 1]'}, ("--list", "['x', 1]")),
+        ({"x": "1e5", "y": "1.10"}, ("-x", "100000.0", "-y", "1.1")),
+        ({"sagemaker_program": '"t.py"', "_tuning_objective_metric": "m", "model_dir": '"s3://b"'},
+         ("--model_dir", "s3://b")),
+        ({"mp_parameters": '{"ddp": true, "auto": null}'}, ("--mp_parameters", "auto=None,ddp=True")),
+        ({"sagemaker": "x", "default_user_module_name": "m"},
+         ("--sagemaker", "x", "--default_user_module_name", "m")),
+        ({"": "x"}, ("", "x")),
+    ],
+)  # fmt: skip
+def test_spelled_as_sagemaker_training(hyperparameters: dict[str, str], arguments: tuple[str, ...]) -> None:
+    assert to_arguments(decode(hyperparameters, "h")) == arguments
+
+
+def test_json_style_keeps_strings_and_encodes_the_rest() -> None:
+    sent = {"s": '"a b"', "flag": "true", "none": "null", "d": '{"b": 1, "a": null}'}
+    assert to_arguments(decode(sent, "h"), "json") == (
+        "-s", "a b", "--flag", "true", "--none", "null", "-d", '{"b": 1, "a": null}',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800"])
+def test_what_no_argument_can_hold_is_an_error_with_its_name(value: str) -> None:
+    with pytest.raises(UsageError, match=r'the hyperparameter "text" = .* can\'t be an argument'):
+        to_arguments(decode({"text": value}, "h"))
+
+
+@pytest.mark.parametrize(("sent", "text"), [('"t.py"', "t.py"), ("t.py", "t.py"), ("null", ""), ("12", "12")])
+def test_text_of_takes_quoted_and_raw(sent: str, text: str) -> None:
+    assert text_of(decode({"p": sent}, "h"), "p") == text
+    assert text_of(decode({"p": sent}, "h"), "q") == ""
+
+
+def test_values_of_a_toolkit_are_not_decoded_twice() -> None:
+    assert of_value("k", "1.10").value == "1.10"
+    assert of_value("k", [1]).raw == "[1]"
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES | st.text()))
+def test_only_usage_errors_come_out(config: dict[str, Any]) -> None:
+    entries = decode(config, "h")
+    assert list(values(entries)) == list(config)
+    for style in ("sagemaker", "json"):
+        try:
+            words = to_arguments(entries, style)
+        except UsageError:
+            continue
+        assert len(words) % 2 == 0

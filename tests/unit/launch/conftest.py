@@ -1,0 +1,73 @@
+"""Jobs and rosters to plan for."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+import pytest
+
+from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.devices import Devices
+from musterpoint.job.model import Distribution, EntryPoint, Job
+from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import Choice
+from musterpoint.launch.plan import EnvSetting, LaunchPlan
+from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.settings import Settings
+
+PYTHON = "/usr/bin/python3"
+WORKSPACE = Workspace(
+    "python", "train.py", (PYTHON, "train.py", "--lr", "0.1"), "/opt/ml/code", PYTHON, ("/opt/ml/code",)
+)
+
+
+def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.") -> tuple[Seat, ...]:
+    """``slots`` by host name, in order; addresses count up from 1."""
+    return tuple(
+        Seat(name, f"{network}{number}", 0 if name in outside else count, name not in outside)
+        for number, (name, count) in enumerate(slots.items(), 1)
+    )
+
+
+@pytest.fixture
+def plan() -> Callable[..., LaunchPlan]:
+    """Plans one host of a job whose hosts have these slots."""
+
+    def make(
+        launcher: str,
+        slots: Mapping[str, int],
+        me: str = "",
+        *,
+        outside: tuple[str, ...] = (),
+        environ: Mapping[str, str] = {},
+        exports: tuple[tuple[str, str], ...] = (),
+        network: tuple[EnvSetting, ...] = (),
+        devices: Devices = Devices(cpus=8),
+        addresses: str = "10.0.0.",
+        **settings: str,
+    ) -> LaunchPlan:
+        hosts = tuple(slots)
+        me = me or hosts[0]
+        group = tuple(name for name in hosts if name not in outside)
+        table = seats(slots, outside, addresses)
+        leader = next(seat for seat in table if seat.grouped)
+        job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), Distribution())
+        roster = Roster("digits", "s1", table, leader.address, 7777, me)
+        choice = Choice(launcher, roster.seat.slots, "")
+        return build_plan(job, WORKSPACE, roster, devices, Settings(**settings), choice, exports, environ, network)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def values() -> Callable[..., dict[str, str]]:
+    """The variables one process gets from a plan, by name."""
+
+    def of(plan: LaunchPlan, process: int = 0) -> dict[str, str]:
+        settings = (*plan.environment, *plan.processes[process].environment)
+        names = [setting.name for setting in settings]
+        assert len(names) == len(set(names)), "a variable is set twice"
+        assert all(setting.reason for setting in settings)
+        return {setting.name: setting.value for setting in settings}
+
+    return of

@@ -1,0 +1,312 @@
+"""What every way of making hosts must do: codes, signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from musterpoint.errors import UsageError
+from musterpoint.local import backend
+from musterpoint.local.backend import Backend
+from musterpoint.local.netns import Netns
+from musterpoint.local.process import Process
+from musterpoint.local.tree import Layout
+
+HOSTS = ("algo-1", "algo-2")
+NO_NETNS = backend.missing()
+needs_netns = pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
+
+
+def pids_of(mark: str) -> set[int]:
+    """Every process of this machine with ``mark`` in its command line."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+    return found
+
+
+class Machine:
+    """A backend with two hosts, and a mark that all their processes carry."""
+
+    def __init__(self, hosts: Backend, layout: Layout) -> None:
+        self.hosts = hosts
+        self.layout = layout
+        self.mark = f"mark-{uuid.uuid4().hex}"
+
+    def start(self, host: str, code: str) -> tuple[subprocess.Popen[bytes], int]:
+        """Runs the Python ``code`` as the host's entry point; its handle, and the read end of its output."""
+        read, write = os.pipe()
+        env = {**os.environ, **self.hosts.environment(host)}
+        try:
+            argv = [sys.executable, "-c", code, self.mark]
+            return self.hosts.start(host, argv, env, subprocess.DEVNULL, write), read
+        finally:
+            os.close(write)
+
+    def run(self, host: str, code: str) -> tuple[int, str]:
+        handle, read = self.start(host, code)
+        output = drained(read)
+        return handle.wait(), output
+
+
+def drained(fd: int) -> str:
+    with open(fd, encoding="utf-8") as file:
+        return file.read()
+
+
+@pytest.fixture(params=["process", "one-address", pytest.param("netns", marks=needs_netns)])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    layout = Layout(str(tmp_path))
+    for host in HOSTS:
+        os.makedirs(layout.tree(host))
+    made: dict[str, Callable[[], Backend]] = {
+        "process": lambda: Process(layout, HOSTS),
+        "one-address": lambda: Process(layout, HOSTS, one_address=True),
+        "netns": lambda: Netns(layout, HOSTS),
+    }
+    machine = Machine(made[request.param](), layout)
+    machine.hosts.open()
+    yield machine
+    machine.hosts.close()
+    assert pids_of(machine.mark) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import sys; sys.exit(7)", 7),
+        ("pass", 0),
+    ],
+)
+def test_the_code_is_the_entry_points(machine: Machine, code: str, expected: int) -> None:
+    assert machine.run("algo-1", code)[0] == expected
+
+
+ORPHAN = """
+import os, signal, sys, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(write, b".")
+        os.close(1), os.close(2)
+        time.sleep(3600)
+    os._exit(0)
+os.wait()
+os.read(read, 1)
+os.write(1, b"ready\\n")
+"""
+
+
+def test_orphans_end_with_their_host(machine: Machine) -> None:
+    code, output = machine.run("algo-1", ORPHAN + "sys.exit(3)")
+    assert (code, output) == (3, "ready\n")
+    assert pids_of(machine.mark) == set()
+
+
+def test_kill_takes_everything(machine: Machine) -> None:
+    handle, read = machine.start("algo-1", ORPHAN + "time.sleep(3600)")
+    assert os.read(read, 6) == b"ready\n"
+    machine.hosts.kill("algo-1")
+    assert handle.wait() == 137
+    os.close(read)
+    assert pids_of(machine.mark) == set()
+
+
+STOPPABLE = """
+import os, signal, sys, time
+child = os.fork()
+def stop(signo, frame):
+    if child:
+        os.kill(child, signal.SIGKILL)
+        sys.exit(143)
+    print("the child was signalled too", flush=True)
+signal.signal(signal.SIGTERM, stop)
+if child:
+    os.write(1, b"ready\\n")
+time.sleep(3600)
+"""
+
+
+def test_signals_go_to_the_entry_point_alone(machine: Machine) -> None:
+    handle, read = machine.start("algo-1", STOPPABLE)
+    assert os.read(read, 6) == b"ready\n"
+    machine.hosts.signal("algo-1", signal.SIGTERM)
+    assert (handle.wait(), drained(read)) == (143, "")
+    machine.hosts.signal("algo-1", signal.SIGTERM)
+    machine.hosts.kill("algo-1")
+
+
+def test_close_ends_what_still_runs(machine: Machine) -> None:
+    _, read = machine.start("algo-2", ORPHAN + "time.sleep(3600)")
+    assert os.read(read, 6) == b"ready\n"
+    machine.hosts.close()
+    os.close(read)
+    assert pids_of(machine.mark) == set()
+
+
+def test_hosts_reach_each_other(machine: Machine) -> None:
+    """The first listens on its own address; the second reaches it there, from its own."""
+    listen = (
+        "import socket; server = socket.create_server(('{0}', 0)); print(server.getsockname()[1], flush=True);"
+        "print(server.accept()[1][0], flush=True)"
+    ).format(machine.hosts.addresses["algo-1"])
+    handle, read = machine.start("algo-1", listen)
+    with open(read, encoding="utf-8") as output:
+        port = output.readline().strip()
+        there, here = machine.hosts.addresses["algo-1"], machine.hosts.addresses["algo-2"]
+        code = f"import socket; socket.create_connection(('{there}', {port}), 10, ('{here}', 0))"
+        assert machine.run("algo-2", code) == (0, "")
+        assert output.readline().strip() == here
+    assert handle.wait() == 0
+
+
+CONTROL_PLANE = """
+import os, subprocess, sys
+from musterpoint.local.netns import Netns
+from musterpoint.local.process import Process
+from musterpoint.local.tree import Layout
+layout = Layout(sys.argv[1])
+os.makedirs(layout.tree("algo-1"))
+hosts = {"process": Process, "netns": Netns}[sys.argv[2]](layout, ("algo-1",))
+hosts.open()
+read, write = os.pipe()
+hosts.start("algo-1", [sys.executable, "-c", sys.argv[3], sys.argv[4]], os.environ, subprocess.DEVNULL, write)
+os.close(write)
+os.read(read, 6)
+os.write(1, b"ready\\n")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("name", ["process", pytest.param("netns", marks=needs_netns)])
+def test_nothing_outlives_a_control_plane_that_was_killed(tmp_path: Path, name: str, environ: dict[str, str]) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    host = ORPHAN.replace("os.close(1), os.close(2)", "") + "time.sleep(3600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", CONTROL_PLANE, str(tmp_path), name, host, mark], stdout=subprocess.PIPE, env=environ
+    ) as control:
+        assert control.stdout is not None
+        assert control.stdout.readline() == b"ready\n"
+        left = [os.pidfd_open(pid) for pid in pids_of(mark) - {control.pid}]
+    for pidfd in left:
+        ended(pidfd)
+    assert pids_of(mark) == set()
+
+
+def ended(pidfd: int) -> None:
+    import select
+
+    assert select.select([pidfd], [], [], 30)[0]
+    os.close(pidfd)
+
+
+@needs_netns
+def test_a_netns_host_is_a_machine_of_its_own(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    for host in HOSTS:
+        os.makedirs(layout.tree(host))
+    hosts = Netns(layout, HOSTS)
+    hosts.open()
+    code = (
+        "import os, socket; print(socket.gethostname(), os.getpid(), *sorted(os.listdir('/sys/class/net')));"
+        "print(socket.gethostbyname('algo-1'), socket.gethostbyname('algo-2'), os.listdir('/dev/shm'));"
+        "open(os.environ['SAGEMAKER_BASE_DIR'] + '/here', 'w').close(); os.stat('/sys/fs/cgroup')"
+    )
+    code_of, output = Machine(hosts, layout).run("algo-2", code)
+    hosts.close()
+    lines = output.splitlines()
+    assert (code_of, lines[0].split()) == (0, ["algo-2", "1", "eth0", "lo"])
+    assert lines[1] == "10.77.1.2 10.77.1.3 []"
+    assert os.path.exists(os.path.join(layout.tree("algo-2"), "here"))
+
+
+TALK = """
+import socket, sys
+with socket.create_connection(("algo-2", 7)) as peer:
+    peer.settimeout(0.3)
+    peer.sendall(b"a"); print(peer.recv(1), flush=True)
+    open("{fifo}").read()
+    peer.sendall(b"b")
+    try:
+        print(peer.recv(1), flush=True)
+    except TimeoutError:
+        print("silence", flush=True)
+    open("{fifo}").read()
+    peer.settimeout(60)
+    print(peer.recv(1), flush=True)
+"""
+ECHO = """
+import os, socket
+server = socket.create_server(("algo-2", 7))
+os.write(1, b"up\\n")
+peer = server.accept()[0]
+while data := peer.recv(1):
+    peer.sendall(data)
+"""
+
+
+@needs_netns
+def test_a_cut_cable_is_silence_and_heals(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    for host in HOSTS:
+        os.makedirs(layout.tree(host))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    hosts = Netns(layout, HOSTS)
+    hosts.open()
+    machine = Machine(hosts, layout)
+    echo, echo_read = machine.start("algo-2", ECHO)
+    assert os.read(echo_read, 3) == b"up\n"
+    talk, read = machine.start("algo-1", TALK.replace("{fifo}", str(fifo)))
+    with open(read, encoding="utf-8") as output:
+        assert output.readline() == "b'a'\n"
+        hosts.cut("algo-2")
+        fifo.write_text("cut")
+        assert output.readline() == "silence\n"
+        hosts.heal("algo-2")
+        fifo.write_text("healed")
+        assert output.readline() == "b'b'\n"
+    assert (talk.wait(), echo.wait()) == (0, 0)
+    os.close(echo_read)
+    hosts.close()
+
+
+@needs_netns
+def test_two_jobs_at_once_have_networks_of_their_own(tmp_path: Path) -> None:
+    both = []
+    for name in ("one", "two"):
+        layout = Layout(str(tmp_path / name))
+        os.makedirs(layout.tree("algo-1"))
+        hosts = Netns(layout, ("algo-1",))
+        hosts.open()
+        both.append(Machine(hosts, layout))
+    listen = "import socket; socket.create_server(('algo-1', 7776)); print('mine')"
+    assert [machine.run("algo-1", listen) for machine in both] == [(0, "mine\n")] * 2
+    for machine in both:
+        machine.hosts.close()
+
+
+def test_the_choice(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    assert backend.choose("", layout, HOSTS).name == ("process" if NO_NETNS else "netns")
+    assert backend.choose("process", layout, HOSTS).name == "process"
+    assert backend.choose("", layout, HOSTS, one_address=True).name == "process"
+
+
+def test_netns_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UsageError, match=r"--backend netns can't be had .* 'ip' is missing .*--backend process"):
+        backend.choose("netns", Layout(str(tmp_path)), HOSTS)

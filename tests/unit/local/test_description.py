@@ -1,0 +1,63 @@
+"""How the job ended, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from musterpoint.local.collect import Left
+from musterpoint.local.description import REASON_LENGTH, HostEnd, Phase, Verdict, describe, judge
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
+
+
+def outcome(code: int, host: str) -> dict[str, Any]:
+    return {"code": code, "host": host}
+
+
+@pytest.mark.parametrize(
+    ("codes", "left", "stopped", "expected"),
+    [
+        ({"a": 0, "b": 0}, {}, False, Verdict("Completed", 0)),
+        ({"a": 0, "b": 0}, {}, True, Verdict("Stopped", 0)),
+        ({"a": 143, "b": 143}, {"a": Left(outcome(143, ""))}, True, Verdict("Stopped", 143)),
+        (
+            {"a": 7, "b": 7},
+            {"a": Left(outcome(7, "b"), "copied"), "b": Left(outcome(7, "b"), "ValueError: no\n")},
+            False,
+            Verdict("Failed", 7, "AlgorithmError: ValueError: no, exit code: 7"),
+        ),
+        (
+            {"b": 137, "a": 76},
+            {"a": Left(outcome(76, "b"), "muster: host b was lost"), "b": Left()},
+            False,
+            Verdict("Failed", 76, "AlgorithmError: muster: host b was lost, exit code: 76"),
+        ),
+        ({"a": 0, "b": 3}, {}, False, Verdict("Failed", 3, "AlgorithmError: , exit code: 3")),
+    ],
+)
+def test_verdicts(codes: dict[str, int], left: dict[str, Left], stopped: bool, expected: Verdict) -> None:
+    ends = {host: HostEnd(code, float(index)) for index, (host, code) in enumerate(codes.items())}
+    assert judge(ends, left, stopped) == expected
+
+
+def test_the_reason_is_no_longer_than_the_platforms() -> None:
+    verdict = judge({"a": HostEnd(1, 0.0)}, {"a": Left(None, "é" * 4000)}, False)
+    assert len(verdict.reason) == REASON_LENGTH
+    assert verdict.reason.endswith("é, exit code: 1")
+
+
+def test_description() -> None:
+    job = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", options={"MUSTER_SECRET": "hidden"})
+    phases = [Phase("Starting", 100.0, ""), Phase("Training", 101.0, ""), Phase("Failed", 105.5, "why")]
+    ends = {"algo-1": HostEnd(7, 105.0)}
+    description = describe(job, Layout("/out"), "process", phases, ends, Verdict("Failed", 7, "why"))
+    assert description["TrainingJobStatus"] == description["SecondaryStatus"] == "Failed"
+    assert (description["ExitCode"], description["FailureReason"]) == (7, "why")
+    assert description["TrainingTimeInSeconds"] == 4.0
+    assert [host["ExitCode"] for host in description["Hosts"]] == [7, None]
+    assert [phase["Status"] for phase in description["SecondaryStatusTransitions"]] == ["Starting", "Training", "Failed"]
+    assert description["SecondaryStatusTransitions"][0]["EndTime"] == description["TrainingStartTime"]
+    assert description["ModelArtifacts"] == {"S3ModelArtifacts": "file:///out/model.tar.gz"}
+    assert "hidden" not in str(description)

@@ -1,0 +1,38 @@
+"""What a host is started with, and what it must not inherit."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from musterpoint.local.environment import PATCHES, host_environment
+from musterpoint.local.job import LocalJob
+
+JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
+
+
+def test_a_surrounding_job_is_left_behind() -> None:
+    outer = {"SM_HOSTS": "[]", "RANK": "3", "TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "RANKING": "1", "HOME": "/root"}
+    environment = host_environment(JOB, "algo-1", outer, {})
+    assert not {"SM_HOSTS", "RANK", "TORCHELASTIC_RUN_ID"} & set(environment)
+    assert (environment["PATH"], environment["RANKING"], environment["HOME"]) == ("/bin", "1", "/root")
+
+
+def test_the_nearer_word_wins() -> None:
+    job = JOB._replace(options={"MUSTER_SECRET": "given"}, environment={"A": "user"})
+    environment = host_environment(job, "algo-1", {"A": "caller"}, {"MUSTER_SECRET": "made", "MUSTER_LOG_DIR": "/r"})
+    assert (environment["MUSTER_SECRET"], environment["MUSTER_LOG_DIR"], environment["A"]) == ("given", "/r", "user")
+    assert (environment["MUSTER_LOCAL"], environment["TRAINING_JOB_NAME"]) == ("1", "digits")
+    assert json.loads(environment["MUSTER_PROGRAM_ARGS"]) == ["--a", "b c"]
+
+
+def test_slots_of_uneven_hosts() -> None:
+    job = JOB._replace(host_slots=(2, 4))
+    assert [host_environment(job, host, {}, {})["MUSTER_SLOTS"] for host in job.hosts] == ["2", "4"]
+
+
+def test_the_cpu_fallback_comes_first_on_the_path() -> None:
+    job = JOB._replace(cpu_fallback=True, environment={"PYTHONPATH": "lib"})
+    environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {})
+    assert environment["PYTHONPATH"].split(os.pathsep) == [PATCHES, os.path.abspath("lib")]
+    assert os.path.isfile(os.path.join(PATCHES, "sitecustomize.py"))

@@ -1,0 +1,95 @@
+"""The words of the command line, checked before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from musterpoint.errors import UsageError
+from musterpoint.local import job
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "code" / "sub").mkdir(parents=True)
+    for name in ("code/train.py", "code/sub/deep.py", "outside.py"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("program", "source", "expected"),
+    [
+        ("code/train.py", "", ("code", "train.py")),
+        ("train.py", "code", ("code", "train.py")),
+        ("code/train.py", "code", ("code", "train.py")),
+        ("sub/deep.py", "code", ("code", "sub/deep.py")),
+        ("code/sub/deep.py", "", ("code/sub", "deep.py")),
+    ],
+)
+def test_program_is_found(project: Path, program: str, source: str, expected: tuple[str, str]) -> None:
+    assert job.find_program(program, source, str(project)) == (str(project / expected[0]), expected[1])
+
+
+@pytest.mark.parametrize(
+    ("program", "source", "words"),
+    [
+        ("nothing.py", "", "there is no file"),
+        ("code", "", "there is no file"),
+        ("train.py", "nowhere", "there is no directory"),
+        ("outside.py", "code", "no such file in --source-dir"),
+    ],
+)
+def test_program_is_missing(project: Path, program: str, source: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        job.find_program(program, source, str(project))
+
+
+@pytest.mark.parametrize("program", ["train.py", "a/my_long script!.py", "---.sh", "x" * 200 + ".py", "名.py"])
+def test_job_names_are_the_platforms(program: str) -> None:
+    assert job.NAME.fullmatch(job.name_for(program, 1_700_000_000.123))
+
+
+def test_json_comes_as_text_or_file(tmp_path: Path) -> None:
+    (tmp_path / "hp.json").write_text('{"lr": 0.1}')
+    assert job.read_json('{"epochs": 3}', "--hyperparameters", str(tmp_path)) == {"epochs": 3}
+    assert job.read_json("hp.json", "--hyperparameters", str(tmp_path)) == {"lr": 0.1}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "absent.json", "list.json", "text.json"])
+def test_json_that_is_no_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "text.json").write_text("epochs: 3")
+    with pytest.raises(UsageError, match="--hyperparameters.*expected a JSON object"):
+        job.read_json(text, "--hyperparameters", str(tmp_path))
+
+
+def test_pairs_and_channels(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert job.read_pairs(["A=1", "B=x=y", "C="], "--env", "K=V", job.VARIABLE) == {"A": "1", "B": "x=y", "C": ""}
+    assert job.read_channels(["train=data"], str(tmp_path)) == {"train": str(tmp_path / "data")}
+
+
+@pytest.mark.parametrize("texts", [["A"], ["=1"], ["1A=2"], ["A=1", "A=2"]])
+def test_wrong_pairs(texts: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"--env="):
+        job.read_pairs(texts, "--env", "K=V", job.VARIABLE)
+
+
+def test_channel_without_data(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--channel=train=data: there is no file or directory"):
+        job.read_channels(["train=data"], str(tmp_path))
+
+
+def test_host_slots() -> None:
+    assert job.read_host_slots("2,4", 2) == (2, 4)
+    for text in ("2", "2,0", "2,x", ""):
+        with pytest.raises(UsageError, match="--host-slots="):
+            job.read_host_slots(text, 2)
+
+
+def test_names_of_hosts_and_jobs() -> None:
+    assert job.host_names(3) == ("algo-1", "algo-2", "algo-3")
+    with pytest.raises(UsageError, match="--job-name="):
+        job.check(job.LocalJob("-no-", ("algo-1",), "train.py", "/"))

@@ -1,0 +1,135 @@
+"""A whole local job with a small entry point in the place of ``train``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterpoint.console import Console
+from musterpoint.errors import UsageError
+from musterpoint.local.job import LocalJob, host_names
+from musterpoint.local.process import Process
+from musterpoint.local.run import Ground, run
+from musterpoint.local.tree import Layout
+
+WORK = """
+import json, os, signal, sys, time
+base = os.environ["SAGEMAKER_BASE_DIR"]
+host = json.load(open(base + "/input/config/resourceconfig.json"))["current_host"]
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+def leave(name, text):
+    open(os.path.join(base, name), "w").write(text)
+"""
+
+
+class Scene:
+    def __init__(self, directory: Path, hosts: int = 2, **changes: Any) -> None:
+        self.layout = Layout(str(directory))
+        self.job = LocalJob("a-job", host_names(hosts), "train.py", "/code", **changes)
+        self.said: list[bytes] = []
+
+    def run(self, work: str, out: int = -1) -> dict[str, Any]:
+        backend = Process(self.layout, self.job.hosts, one_address=True)
+        entry = [sys.executable, "-c", WORK + work]
+        console = Console(sink=self.said.append)
+        return run(self.job, Ground(self.layout, backend, console, os.environ, out, entry))
+
+    def log(self, host: str) -> bytes:
+        return Path(self.layout.log(host)).read_bytes()
+
+    def file(self, name: str) -> Any:
+        return json.loads(Path(self.layout.artifact(name)).read_text())
+
+
+def test_a_job_from_its_trees_to_its_description(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, arguments=("--epochs", "3"))
+    with open(tmp_path / "shown", "wb") as shown:
+        description = scene.run(
+            "say('hello'); say(os.environ['MUSTER_PROGRAM_ARGS']); os.write(1, b'\\xff no end')\n"
+            "if host == 'algo-1': leave('model/model.pt', 'weights')\n"
+            "leave('output/timeline.json', json.dumps([{'host': host, 'at': time.time(), 'event': 'ran'}]))",
+            shown.fileno(),
+        )
+    assert scene.log("algo-1") == scene.log("algo-2") == b'hello\n["--epochs", "3"]\n\xff no end'
+    lines = (tmp_path / "shown").read_bytes().splitlines()
+    assert sorted(lines)[:3] == [b'algo-1 | ["--epochs", "3"]', b"algo-1 | hello", b"algo-1 | \xff no end"]
+    assert description == scene.file("job.json")
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Completed", 0)
+    phases = [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
+    assert phases == ["Starting", "Training", "Uploading", "Completed"]
+    with tarfile.open(scene.layout.artifact("model.tar.gz")) as tar:
+        assert tar.getnames() == ["model.pt"]
+    events = [(moment["host"], moment["event"]) for moment in scene.file("timeline.json")]
+    assert {("algo-1", "ran"), ("algo-2", "ran"), ("control plane", "host-ended")} <= set(events)
+    assert b"".join(scene.said).count(b"musterpoint: ") == 5
+
+
+def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
+    with open(tmp_path / "shown", "wb") as shown:
+        Scene(tmp_path / "job", hosts=1).run("os.write(1, b'50%\\r100%')", shown.fileno())
+    assert (tmp_path / "shown").read_bytes() == b"50%\r100%"
+
+
+def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
+    description = Scene(tmp_path).run(
+        "if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)"
+    )
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 7)
+    assert description["FailureReason"] == "AlgorithmError: ValueError: no, exit code: 7"
+    assert [host["ExitCode"] for host in description["Hosts"]] == [0, 7]
+
+
+def test_a_stop_lets_hosts_save(tmp_path: Path) -> None:
+    description = Scene(tmp_path, stop_after=0.5).run(
+        "def stop(*_):\n    leave('model/saved', host)\n    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, stop); time.sleep(3600)"
+    )
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 143)
+    assert "FailureReason" not in description
+    assert "Stopping" in [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
+
+
+def test_who_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
+    description = Scene(tmp_path, stop_after=0.4, grace=0.2).run(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    )
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 137)
+
+
+def test_a_stop_that_comes_too_late_changes_nothing(tmp_path: Path) -> None:
+    assert Scene(tmp_path, stop_after=3600.0).run("")["TrainingJobStatus"] == "Completed"
+
+
+class Broken(Process):
+    def start(self, host: str, *rest: Any) -> subprocess.Popen[bytes]:
+        if host == "algo-2":
+            raise UsageError("no second host")
+        return super().start(host, *rest)
+
+
+def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+    backend = Broken(scene.layout, scene.job.hosts)
+    ground = Ground(scene.layout, backend, Console(sink=scene.said.append), {}, -1, [sys.executable, "-c", "input()"])
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UsageError, match="no second host"):
+        run(scene.job, ground)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)] == handlers
+
+
+def test_the_fallback_is_said_loudly_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, cpu_fallback=True)
+    scene.run("say(os.environ['MUSTER_CPU_FALLBACK'] + os.environ['PYTHONPATH'].partition(':')[0][-8:])")
+    assert scene.log("algo-1") == b"1/patches\n"
+    assert b"".join(scene.said).count(b"--cpu-fallback") == 1

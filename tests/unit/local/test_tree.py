@@ -1,0 +1,70 @@
+"""The tree of each host, file by file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from musterpoint.job.read import read_job
+from musterpoint.local import tree
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
+from musterpoint.settings import Settings
+
+JOB = LocalJob(
+    name="digits",
+    hosts=("algo-1", "algo-2"),
+    program="train.py",
+    source_dir="/code",
+    hyperparameters={"lr": 0.1, "name": "x", "deep": True, "layers": [1, 2], "none": None},
+    distribution={"sagemaker_mpi_enabled": "true"},
+    region="eu-west-1",
+)
+
+
+def test_hyperparameters_are_json_text_in_their_order() -> None:
+    files = tree.config(JOB, "algo-2")
+    assert list(files["hyperparameters.json"].items()) == [
+        ("lr", "0.1"),
+        ("name", '"x"'),
+        ("deep", "true"),
+        ("layers", "[1, 2]"),
+        ("none", "null"),
+        ("sagemaker_mpi_enabled", "true"),
+        ("sagemaker_program", '"train.py"'),
+        ("sagemaker_submit_directory", '"/code"'),
+        ("sagemaker_container_log_level", "20"),
+        ("sagemaker_job_name", '"digits"'),
+        ("sagemaker_region", '"eu-west-1"'),
+    ]
+
+
+def test_resources_name_this_host() -> None:
+    resources = tree.config(JOB, "algo-2")["resourceconfig.json"]
+    assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
+
+
+def test_channels_are_links_to_the_users_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("1")
+    job = JOB._replace(channels={"train": str(data), "one": str(data / "a.csv")})
+    layout = Layout(str(tmp_path / "out"))
+    tree.write(job, "algo-1", layout)
+    base = Path(layout.tree("algo-1"))
+    assert (base / "input/data/train/a.csv").read_text() == "1"
+    assert (base / "input/data/one/a.csv").read_text() == "1"
+    assert (base / "input/data/train").is_symlink()
+    assert set(json.loads((base / "input/config/inputdataconfig.json").read_text())) == {"train", "one"}
+    for directory in ("model", "output/data", "code", "checkpoints"):
+        assert (base / directory).is_dir()
+
+
+def test_the_job_reader_reads_it(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    tree.write(JOB, "algo-2", layout)
+    job = read_job({"SAGEMAKER_BASE_DIR": layout.tree("algo-2"), "TRAINING_JOB_NAME": "digits"}, Settings())
+    assert (job.platform, job.name, job.current_host, job.hosts) == ("sagemaker", "digits", "algo-2", JOB.hosts)
+    assert job.entry_point.program == "train.py"
+    assert job.entry_point.source == "/code"
+    assert [parameter.value for parameter in job.hyperparameters[:5]] == [0.1, "x", True, [1, 2], None]

@@ -1,0 +1,146 @@
+"""The failure reason: order, exact codes, 900 bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
+from musterpoint.masking import Masker
+from musterpoint.peers import Failure
+from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, with_secondary
+from musterpoint.supervise.outcome import RankEnd
+
+TAILS = Path(__file__).parent / "tails"
+
+
+def end(status: int | None, tail: bytes = b"", oom: bool = False) -> RankEnd:
+    return RankEnd(5, 1, 4242, status, 1234.5, oom=oom, tail=tail)
+
+
+def of(name: str, status: int | None = 1, oom: bool = False) -> Failure:
+    return failure_of(end(status, (TAILS / f"{name}.txt").read_bytes(), oom), "algo-3", str, "/opt/ml/code")
+
+
+def test_the_layout() -> None:
+    failure = of("cuda_oom")
+    assert failure.reason.split("\n") == [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+        "GPU 1 has a total capacity of 15.77 GiB of which 1.21 GiB is free.",
+        "rank 5 (local rank 1) on algo-3, exit code 1",
+        '  File "train.py", line 61, in main',
+        "    loss.backward()",
+        '  File "train.py", line 88, in <module>',
+        "    main()",
+    ]
+    assert failure[:4] == ("algo-3", 1, "user", "oom")
+    assert (failure.rank, failure.local_rank, failure.signal, failure.at) == (5, 1, None, 1234.5)
+
+
+ENDS = [
+    (7, False, "exit code 7", 7, None),
+    (256 - 1, False, "exit code 255", 255, None),
+    (-9, False, "killed by SIGKILL (exit code 137)", 137, 9),
+    (-9, True, "killed by the kernel's out-of-memory killer (OOM; exit code 137)", 137, 9),
+    (-11, False, "killed by SIGSEGV (exit code 139)", 139, 11),
+    (-6, False, "killed by SIGABRT (exit code 134)", 134, 6),
+    (-64, False, "killed by SIGRTMAX (exit code 192)", 192, 64),
+    (None, False, "ended unseen (exit code 1)", 1, None),
+]
+
+
+@pytest.mark.parametrize(("status", "oom", "text", "code", "signal"), ENDS)
+def test_codes_and_signals(status: int | None, oom: bool, text: str, code: int, signal: int | None) -> None:
+    failure = failure_of(end(status, oom=oom), "algo-2", str)
+    assert failure.reason == f"rank 5 (local rank 1) on algo-2, {text}"
+    assert (failure.code, failure.signal) == (code, signal)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code", "kind", "lead"),
+    [
+        ("segfault", -11, 139, "user", "Fatal Python error: Segmentation fault\nrank 5 (local rank 1) on algo-3, killed by SIGSEGV"),
+        ("launcher", 1, 7, "user", "ValueError: bad batch at step 3\nrank 5 (local rank 1) on algo-3, exit code 7"),
+        ("launcher", 9, 9, "user", "ValueError: bad batch at step 3\nrank 5 (local rank 1) on algo-3, exit code 9"),
+        ("launcher_kill", 1, 137, "infra", "subprocess.CalledProcessError"),
+        ("torchrun_exit", 1, 7, "user", "the program's own torchrun says: its rank 1 ended with exit code 7\nrank 5"),
+        ("gloo_closed", 1, 1, "peer", "RuntimeError: [/__w/pytorch"),
+        ("killedworker", 1, 1, "oom", "RuntimeError: DataLoader worker (pid 13385) is killed by signal: Killed."),
+        ("quiet", 7, 7, "user", "rank 5 (local rank 1) on algo-3, exit code 7\nits last line: epoch 3 accuracy 0.91"),
+        ("silent", 7, 7, "user", "rank 5 (local rank 1) on algo-3, exit code 7"),
+        ("missing", 127, 127, "user", "missing.sh: line 3: torchrunn: command not found\nrank 5"),
+    ],
+)  # fmt: skip
+def test_real_ends(name: str, status: int, code: int, kind: str, lead: str) -> None:
+    failure = of(name, status, oom=name == "killedworker")
+    assert failure.reason.startswith(lead)
+    assert (failure.code, failure.kind) == (code, kind)
+
+
+def test_stdout_is_read_where_stderr_says_nothing() -> None:
+    only_out = RankEnd(0, 0, 1, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
+    assert failure_of(only_out, "algo-1", str).reason.startswith("ERROR: no data in /opt/ml/input\nrank 0")
+
+
+def test_known_secrets_are_hidden() -> None:
+    tail = b'  File "/c/t.py", line 1, in f\n    login("hunter2222")\nValueError: hunter2222 was refused\n'
+    mask = Masker({"DB_PASSWORD": "hunter2222"}).mask_user
+    reason = failure_of(end(1, tail), "algo-1", mask).reason
+    assert "hunter2222" not in reason
+    assert reason.count("***") == 2
+
+
+def test_a_long_message_leaves_room_for_who_and_where() -> None:
+    tail = b'Traceback (most recent call last):\n  File "/c/t.py", line 1, in f\n    g()\nValueError: ' + "é".encode() * 5000
+    reason = failure_of(end(1, tail), "algo-1", str, "/c").reason
+    assert len(reason.encode()) <= LIMIT
+    first, who, *frames = reason.split("\n")
+    assert first.startswith("ValueError: éé")
+    assert first.endswith("…")
+    assert who == "rank 5 (local rank 1) on algo-1, exit code 1"
+    assert frames == ['  File "t.py", line 1, in f', "    g()"]
+
+
+def test_secondary_failures_are_counted() -> None:
+    failure = of("cuda_oom")
+    assert with_secondary(failure, 0) == failure.reason
+    assert with_secondary(failure, 1) == failure.reason + "\n1 other rank failed after it (peer lost)"
+    long = with_secondary(failure._replace(reason="ü" * 450), 3)
+    assert long.endswith("…\n3 other ranks failed after it (peer lost)")
+    assert len(long.encode()) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [(UsageError, 64, "user"), (RollCallError, 69, "infra"), (FetchError, 71, "infra"), (LauncherError, 72, "user")],
+)
+def test_our_own_errors(error: type[Exception], code: int, kind: str) -> None:
+    failure = of_error(error("--slots=x: expected a number"), "algo-1")
+    assert failure.reason == "muster: --slots=x: expected a number\non algo-1"
+    assert (failure.code, failure.cause, failure.kind) == (code, "muster", kind)
+
+
+def test_a_bug_of_ours_brings_its_traceback() -> None:
+    try:
+        {}["seat"]
+    except KeyError as error:
+        failure = of_error(error, "algo-1")
+    assert failure.code == 70
+    assert failure.reason.startswith("muster: internal error, please report it: KeyError: 'seat'\non algo-1, exit code 70\n")
+    assert "test_reason.py" in failure.reason
+
+
+@given(st.lists(st.text(max_size=1500), min_size=1, max_size=4), st.booleans())
+def test_nothing_is_ever_too_long_or_cut_inside_a_character(parts: list[str], last_first: bool) -> None:
+    fitted = fit([*parts[:-1], clip(parts[-1], 200)], last_first=last_first)
+    assert len(fitted.encode("utf-8", "replace")) <= LIMIT
+
+
+@given(st.text(), st.integers(3, 50))
+def test_clipping(text: str, limit: int) -> None:
+    clipped = clip(text, limit)
+    assert len(clipped.encode("utf-8", "replace")) <= limit
+    assert clipped == text or text.startswith(clipped[:-1])

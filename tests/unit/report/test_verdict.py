@@ -1,0 +1,38 @@
+"""What outcome.json says besides the code."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.peers import Failure
+from musterpoint.report.verdict import Verdict
+from musterpoint.supervise.outcome import Outcome
+
+USER = Failure("algo-2", 7, "user", "user", "ValueError: x", 3, 1, None, 1.0)
+
+CASES = [
+    (Outcome(0, None, "", ()), "", "done", False, ""),
+    (Outcome(143, None, "algo-1", ()), "platform", "stopped", True, "stopped by the platform on algo-1"),
+    (Outcome(7, USER, "", ()), "user", "user", False, "ValueError: x"),
+    (Outcome(7, USER, "", (), 2), "user", "user", False, "ValueError: x\n2 other ranks failed after it (peer lost)"),
+    (Outcome(137, USER._replace(kind="oom"), "", ()), "user", "oom", False, "ValueError: x"),
+    (Outcome(1, USER._replace(kind="peer"), "", ()), "user", "peer", True, "ValueError: x"),
+    (Outcome(76, USER._replace(kind="infra", cause="host"), "", ()), "host", "infra", True, "ValueError: x"),
+    (Outcome(70, USER._replace(kind="infra", cause="muster", code=70), "", ()), "muster", "infra", False, "ValueError: x"),
+    (Outcome(3, None, "", ()), "muster", "infra", True, "muster: ended with exit code 3 for a reason nobody reported"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "cause", "kind", "retryable", "reason"), CASES)
+def test_verdicts(outcome: Outcome, cause: str, kind: str, retryable: bool, reason: str) -> None:
+    verdict = Verdict.from_outcome(outcome)
+    assert (verdict.code, verdict.cause, verdict.kind) == (outcome.code, cause, kind)
+    assert (verdict.retryable, verdict.reason, verdict.attempt) == (retryable, reason, 1)
+
+
+def test_the_keys_of_outcome_json() -> None:
+    value = Verdict.from_outcome(Outcome(7, USER, "", ()), attempt=2).to_json()
+    assert value == {
+        "code": 7, "cause": "user", "class": "user", "retryable": False, "host": "algo-2", "rank": 3, "signal": None,
+        "attempt": 2, "reason": "ValueError: x",
+    }  # fmt: skip

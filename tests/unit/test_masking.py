@@ -1,0 +1,117 @@
+"""What is hidden in the lines we print, and what only looks as if it should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.masking import MASK, Masker, is_secret
+
+KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"
+SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+
+SECRETS = {
+    KEY_ID: KEY_ID,
+    f"keys {KEY_ID} {SECRET_KEY}": SECRET_KEY,
+    f"{KEY_ID}:{SECRET_KEY}": SECRET_KEY,
+    f"aws_secret_access_key = {SECRET_KEY}": SECRET_KEY,
+    f"AWS_SECRET_ACCESS_KEY={SECRET_KEY}": SECRET_KEY,
+    "AWS_SESSION_TOKEN=IQoJb3JpZ2luX2VjEJr": "IQoJb3JpZ2luX2VjEJr",
+    "postgres://trainer:s3cr3t-pw@db:5432/runs": "s3cr3t-pw",
+    "pip install --index-url https://aws:eyJtoken@example.com/simple": "eyJtoken",
+    "redis://:hunter22@cache:6379": "hunter22",
+    "Authorization: Bearer abcdef0123456789": "abcdef0123456789",
+    "Authorization: Basic dXNlcjpwYXNz": "dXNlcjpwYXNz",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----": "MIIEpAIBAAKCAQEA",
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg": "MIIEvQIBADANBg",
+    f"cookie {JWT}": JWT,
+    "ghp_" + "a1B2" * 9: "a1B2a1B2",
+    "hf_" + "a1B2c3D4e5" * 4: "a1B2c3D4",
+    "glpat-" + "a1B2c3D4e5" * 2: "a1B2c3D4",
+    "xoxb-" + "123456789012-abcdef": "123456789012",
+    "sk-" + "proj-a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4": "a1B2c3D4",
+    "train.py --password hunter22 --epochs 3": "hunter22",
+    "train.py --api-key=0a1b2c3d4e5f": "0a1b2c3d4e5f",
+    '{"db": {"password": "hunter22"}}': "hunter22",
+    "wandb_api_key: 0123456789abcdef0123456789abcdef01234567": "0123456789abcdef",
+    "https://b.s3.amazonaws.com/k?X-Amz-Signature=0f1e2d3c&x=1": "0f1e2d3c",
+    "DefaultEndpointsProtocol=https;AccountKey=Zm9vYmFyYmF6;": "Zm9vYmFyYmF6",
+    "userPassword=hunter22": "hunter22",
+    "HF_TOKEN=plainvalue99": "plainvalue99",
+}
+
+LOOK_ALIKES = [
+    "max_tokens=4096", "num_tokens: 8192", "tokenizer=bert-base-uncased", "--tokenizer-name bert-base-uncased",
+    "tokenizers_parallelism=false", "key_dim=64", "monkey=capuchin-3", "keyboard=qwerty-us", "primary_key=customer_id",
+    "pad_token=[PADDING]", "eos_token=<|endoftext|>", "--mask-token-id 103845", "token_type_ids=zeroszeros",
+    "token_dropout=0.123456", "pad_token_id=128001", "per_token_loss=1.234567", "secretary=margaret",
+    "passwordless=enabled-everywhere", "compass_words=northwest", "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/eks/serviceaccount",
+    "secret_name=prod-database", "SECRET_ARN=arn:aws:secretsmanager:eu-west-1:1:x", "use_auth_token=True",
+    "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp/account.json", "sort_key=created_at", "partition_key=region-name",
+    "key=learning_rate", "keys=alpha,beta,gamma", "commit 3b18e512dba79e4c8300dd08aeb37f8e728b8dad",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "digest q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=", "/opt/ml/input/data/train/part-00000.parquet",
+    "s3://bucket/prefix/model.tar.gz", "http://10.0.0.1:7777/path", "git@github.com:owner/repo.git",
+    "ssh://git@github.com/owner/repo", "TF_CONFIG={\"cluster\": {\"worker\": [\"algo-1:7777\"]}}", "AKIAshort",
+    "sk-learn-contrib-imbalanced-learn-and-friends", "bearer of bad news", "basic training at dawn",
+    "arn:aws:iam::123456789012:role/Trainer", "loss: 0.123456 token/s: 12345.6", "eyJ is how JSON starts in base64",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_secrets_are_hidden(text: str) -> None:
+    masked = Masker().mask(text)
+    assert SECRETS[text] not in masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES)
+def test_look_alikes_are_shown(text: str) -> None:
+    assert Masker().mask(text) == text
+
+
+def test_the_rest_of_a_line_stays() -> None:
+    assert Masker().mask("train.py --password hunter22 --epochs 3") == f"train.py --password {MASK} --epochs 3"
+    assert Masker().mask("postgres://me:hunter22@db/x") == f"postgres://me:{MASK}@db/x"
+    assert Masker().mask('{"password": "hunter22", "lr": 1}') == f'{{"password": "{MASK}", "lr": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("DB_PASSWORD", True), ("dbPassword", True), ("github-token", True), ("apiKey", True), ("api.key", True),
+        ("SM_HP_API_KEY", True), ("AWS_ACCESS_KEY_ID", True), ("privateKey", True), ("client_secret", True),
+        ("AWSSecretKey", True), ("credentials", True), ("tokenizer", False), ("maxTokens", False), ("keyDim", False),
+        ("SECRET_FILE", False), ("bos_token", False), ("monkey", False), ("", False), ("key", False),
+    ],
+)  # fmt: skip
+def test_names(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
+
+
+def test_known_values_are_hidden_wherever_they_occur() -> None:
+    masker = Masker({"DB_PASSWORD": "correct horse", "HOME": "/root/home"}, {"db": {"api_key": "0a1b2c3d"}, "lr": 0.1})
+    text = "cannot log in with 'correct horse' or 0a1b2c3d from /root/home"
+    assert masker.mask_user(text) == f"cannot log in with '{MASK}' or {MASK} from /root/home"
+    assert masker.mask(text) == masker.mask_user(text)
+
+
+def test_the_users_own_text_loses_known_values_only() -> None:
+    text = f"KeyError: 'token: unknown word' {JWT}"
+    assert Masker({"HF_TOKEN": "abcdefgh"}).mask_user(text) == text
+
+
+def test_short_and_plain_values_are_never_replaced_in_text() -> None:
+    masker = Masker({"A_TOKEN": "abc", "B_TOKEN": "true", "C_PASSWORD": "train"})
+    assert masker.mask_user("abc true train training") == "abc true train training"
+    assert Masker({"A_PASSWORD": "foobar"}).mask_user("foobar foobarbaz") == f"{MASK} foobarbaz"
+
+
+def test_tables_of_variables() -> None:
+    masker = Masker({"DB_PASSWORD": "hunter2222"})
+    assert masker.mask_value("DB_PASSWORD", "hunter2222") == MASK
+    assert masker.mask_value("A_TOKEN", "x") == MASK
+    assert masker.mask_value("USE_AUTH_TOKEN", "True") == "True"
+    assert masker.mask_value("SM_HPS", '{"pw": "hunter2222"}') == f'{{"pw": "{MASK}"}}'
+    assert masker.mask_value("EPOCHS", "3") == "3"
+

@@ -1,0 +1,79 @@
+"""Every option once: the table, the fields and the variables agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.errors import UsageError
+from musterpoint.settings import BY_FIELD, LAUNCHERS, OPTIONS, Settings, from_environ
+
+
+def test_options_and_settings_have_the_same_fields() -> None:
+    assert [option.field for option in OPTIONS] == list(dict.fromkeys(option.field for option in OPTIONS))
+    assert set(BY_FIELD) == set(Settings._fields)
+
+
+def test_flags_and_variables_are_unique() -> None:
+    flags = [flag for option in OPTIONS for flag in (option.flag, *option.aliases)]
+    assert len(flags) == len(set(flags))
+    assert BY_FIELD["rollcall_timeout"].flag == "--rollcall-timeout"
+    assert BY_FIELD["rollcall_timeout"].variable == "MUSTER_ROLLCALL_TIMEOUT"
+
+
+def test_defaults_are_values_their_options_accept() -> None:
+    defaults = Settings()
+    for option in OPTIONS:
+        value = getattr(defaults, option.field)
+        if option.choices:
+            assert value in option.choices, option.field
+        elif value not in (None, ""):
+            assert option.read(str(value), option.flag) == value, option.field
+
+
+READ = [
+    ("MUSTER_LAUNCHER", "ranks", "launcher", "ranks"),
+    ("MUSTER_SLOTS", "4", "slots", 4),
+    ("MUSTER_ROLLCALL_TIMEOUT", "1.5", "rollcall_timeout", 1.5),
+    ("MUSTER_MASTER_PORT", "29500", "master_port", 29500),
+    ("MUSTER_STOP_SIGNAL", "sigusr2", "stop_signal", "USR2"),
+    ("MUSTER_STOP_EXIT_CODE", "0", "stop_exit_code", 0),
+    ("MUSTER_LOG_RANKS", "0,8", "log_ranks", "0,8"),
+    ("MUSTER_LOG_DIR", "/tmp/x", "log_dir", "/tmp/x"),
+    ("MUSTER_SLOTS", "", "slots", None),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "field", "value"), READ)
+def test_a_variable_is_read(variable: str, text: str, field: str, value: object) -> None:
+    assert getattr(from_environ({variable: text}), field) == value
+
+
+def test_the_command_line_wins() -> None:
+    assert from_environ({"MUSTER_SLOTS": "rubbish", "MUSTER_LOG_DIR": "a"}, {"slots": 2}) == Settings(
+        slots=2, log_dir="a"
+    )
+
+
+WRONG = [
+    ("MUSTER_LAUNCHER", "horovod", "expected one of auto, script"),
+    ("MUSTER_SLOTS", "0", "a whole number, 1 or more"),
+    ("MUSTER_SLOTS", "four", "a whole number, 1 or more"),
+    ("MUSTER_ROLLCALL_TIMEOUT", "-1", "a number of seconds"),
+    ("MUSTER_ROLLCALL_TIMEOUT", "nan", "a number of seconds"),
+    ("MUSTER_ROLLCALL_PORT", "70000", "a port number"),
+    ("MUSTER_STOP_EXIT_CODE", "256", "an exit code"),
+    ("MUSTER_LOG_RANKS", "0,a", "global ranks"),
+    ("MUSTER_STOP_SIGNAL", "HOP", "the name of a signal"),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "words"), WRONG)
+def test_an_error_names_the_variable_the_value_and_what_was_expected(variable: str, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        from_environ({variable: text})
+    assert f"{variable}={text!r}" in str(caught.value)
+
+
+def test_a_secret_is_not_repeated() -> None:
+    assert BY_FIELD["secret"].secret
+    assert LAUNCHERS[0] == "auto"

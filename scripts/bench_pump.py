@@ -78,7 +78,7 @@ def measure(ranks: int, size: int, how: str, pairs: int) -> dict[str, float]:
         for program, times in ((BARE, bare), (SUPERVISOR, pumped))[:: 1 if index % 2 else -1]:
             times.append(seconds(program, ranks, size, how))
     return {
-        "ratio": round(statistics.median(b / a for a, b in zip(bare, pumped)), 3),
+        "ratio": round(statistics.median(b / a for a, b in zip(bare, pumped, strict=True)), 3),
         "bare_s": round(statistics.median(bare), 3),
         "pumped_s": round(statistics.median(pumped), 3),
     }

@@ -17,4 +17,4 @@ class Figure(NamedTuple):
 
 def milliseconds(seconds: float) -> str:
     value = seconds * 1000
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
+    return f"{value:.3g} ms" if value < 1000 else f"{value:.0f} ms"

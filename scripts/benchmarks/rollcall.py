@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import trial
 from benchmarks.figure import Figure
 
-PROGRAM = Path(__file__).resolve().parent.parent / "bench_rollcall.py"
+PROGRAM = Path(__file__).resolve().parent / "members.py"
 BEATS_FOR = "20"
 GOALS = {1000: (0.5, 20.0), 10_000: (4.0, 60.0)}
 

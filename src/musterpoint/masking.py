@@ -14,29 +14,42 @@ MASK = "***"
 SHORTEST = 6
 """Shorter values are never replaced where they occur in a text: they would match by chance."""
 
-_SECRET_WORDS = frozenset(
-    ["token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "creds", "apikey", "authorization"]
-)
+_SECRET_WORDS = frozenset((
+    "token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "creds",
+    "apikey", "authorization",
+))  # fmt: skip
 _HINTS = ("token", "secret", "passw", "passphrase", "pwd", "cred", "key", "authorization")
 """One of these is in every secret name: a quick look before the careful one."""
-_SECRET_KEYS = frozenset(["api", "access", "private", "secret", "signing", "encryption", "account", "auth", "ssh", "shared", "master", "storage"])
+_SECRET_KEYS = frozenset((
+    "api", "access", "private", "secret", "signing", "encryption", "account", "auth", "ssh", "shared", "master",
+    "storage",
+))  # fmt: skip
 """Words that make a secret of a following ``key``."""
-_NOT_VALUES = frozenset(["file", "path", "dir", "directory", "name", "type", "types", "arn", "url", "endpoint", "expiry", "expiration", "ttl"])
+_NOT_VALUES = frozenset((
+    "file", "path", "dir", "directory", "name", "type", "types", "arn", "url", "endpoint", "expiry", "expiration",
+    "ttl",
+))  # fmt: skip
 """Last words that say the value is about a secret, not the secret."""
-_TOKEN_KINDS = frozenset(
-    ["pad", "eos", "bos", "cls", "sep", "unk", "mask", "image", "audio", "video", "special", "additional", "extra", "stop", "start", "end", "begin", "per", "new", "next", "first", "last", "prompt", "decoder", "forced", "drop", "num", "number", "max", "min", "per", "target", "source", "input", "output", "sample"]
-)
+_TOKEN_KINDS = frozenset((
+    "pad", "eos", "bos", "cls", "sep", "unk", "mask", "image", "audio", "video", "special", "additional", "extra",
+    "stop", "start", "end", "begin", "per", "next", "first", "last", "prompt", "decoder", "forced", "drop",
+    "num", "number", "max", "min", "sample",
+))  # fmt: skip
 """Words before ``token`` in the language of text models."""
-_TOKEN_FACTS = frozenset(
-    ["id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings", "dropout", "classification", "level", "merging", "size", "weight", "weights", "freq", "frequency", "rate", "prob", "mixing", "pooling", "index", "position", "positions", "mask", "type", "types"]
-)
+_TOKEN_FACTS = frozenset((
+    "id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings",
+    "dropout", "classification", "level", "merging", "size", "weight", "weights", "freq", "frequency", "rate",
+    "prob", "mixing", "pooling", "index", "position", "positions", "mask", "type", "types",
+))  # fmt: skip
 """Words after ``token`` in the language of text models."""
 
 
 class Masker:
     """Hides secrets. Known values come from ``environ`` and ``hyperparameters`` (nested values too), by their names."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None, hyperparameters: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, hyperparameters: Mapping[str, Any] | None = None
+    ) -> None:
         known = {*_secret_values(environ or {}), *_secret_values(hyperparameters or {})}
         self._known = sorted(known, key=lambda value: (-len(value), value))
         self._literal: re.Pattern[str] | None = None
@@ -69,9 +82,9 @@ def is_secret(name: str) -> bool:
     if not any(part in lowered for part in _HINTS):
         return False
     words = _words(name)
-    if not words or words[-1] in _NOT_VALUES:
+    if not words or words[-1] in _NOT_VALUES or name == "PWD":
         return False
-    for before, word, after in zip(["", *words], words, [*words[1:], ""]):
+    for before, word, after in zip(["", *words[:-1]], words, [*words[1:], ""], strict=True):
         if word == "token":
             if before not in _TOKEN_KINDS and after not in _TOKEN_FACTS:
                 return True
@@ -83,7 +96,7 @@ def is_secret(name: str) -> bool:
 def _words(name: str) -> list[str]:
     """``name`` in lower-case words, split at ``_ - .`` and in camelCase. Without ``re``: this runs at every start."""
     parted = ""
-    for before, letter, after in zip(" " + name, name, name[1:] + " "):
+    for before, letter, after in zip(" " + name, name, name[1:] + " ", strict=False):
         if letter.isupper() and (before.islower() or before.isdigit() or (before.isupper() and after.islower())):
             parted += " "
         parted += letter.lower() if letter.isalnum() else " "

@@ -40,7 +40,7 @@ from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.settings import Settings
-from musterpoint.supervise.handover import Outer
+from musterpoint.supervise.handover import PLANNED, Outer
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.policy import Rules
 from musterpoint.supervise.stream import ranks_of
@@ -136,8 +136,11 @@ def get_ready(job: Job, options: Settings, environ: Mapping[str, str], typed: bo
     workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable)
     devices = survey(environ)
 
+    # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
+    launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+
     def has_torch() -> bool:
-        return has_module(workspace.interpreter, "torch", environ, workspace.cwd)
+        return has_module(workspace.interpreter, "torch", launcher_environ, "/")
 
     local = typed or bool(environ.get(LOCAL))
     return Ready(workspace, devices, choose(job, options, devices, has_torch, local))
@@ -246,6 +249,9 @@ def launch(
         signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
     options = settings.from_environ(environ, given)
     job = read_job(environ, options, "", program, arguments, module)
+    # what the outer one set for its own launcher isn't the user's wish
+    own = set(environ.get(PLANNED, "").split(","))
+    environ = {name: value for name, value in environ.items() if name not in own}
     plan = plan_inside(job, options, offered, environ)
     code = outer.hand_over(plan, inherited(environ))
     return exit_codes.INTERNAL if code is None else code

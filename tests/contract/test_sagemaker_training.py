@@ -100,7 +100,7 @@ TREES: dict[str, Tree] = {
     "no region but the machine's": Tree(environ={"AWS_DEFAULT_REGION": "eu-west-1"}),
     "a job name of the platform's": Tree(environ={"TRAINING_JOB_NAME": "JOB-1"}, hyperparameters=SDK_V2),
     "an image's program": Tree(environ={"SAGEMAKER_PROGRAM": "dump.py"}, hyperparameters={"sagemaker_program": "x.py"}),
-    "a framework's module": Tree(hyperparameters={"x": "1"}, environ={"SAGEMAKER_SUBMIT_DIRECTORY": ""}),
+    "an empty variable for the source": Tree(environ={"SAGEMAKER_SUBMIT_DIRECTORY": ""}),
     "channels": Tree(inputs={"train": FILE_CHANNEL, "test": {"TrainingInputMode": "Pipe", "ContentType": "text/csv"}}),
     "odd channels": Tree(inputs={"my-channel.v2": FILE_CHANNEL, "UP": {}, "x_1": {"TrainingInputMode": "File"}}),
     "local mode of SDK v2": Tree(

@@ -56,9 +56,7 @@ def folder(tmp_path: Path, launcher_text: str) -> Path:
     return tmp_path
 
 
-def run(
-    folder: Path, environ: dict[str, str], words: list[str], **changed: str
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, environ: dict[str, str], words: list[str], **changed: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     clean["SAGEMAKER_BASE_DIR"] = str(folder / "none")
     return subprocess.run(
@@ -79,6 +77,21 @@ def test_it_is_text_with_a_readable_head(launcher_text: str) -> None:
 
 def test_the_same_package_gives_the_same_bytes(launcher_text: str) -> None:
     assert bundle() == launcher_text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="marshal writes sets in any order before Python 3.11")
+def test_compiled_bytes_depend_on_nothing_else(root: Path) -> None:
+    code = "import zlib; from musterpoint.cli.bundle import bundle; print(zlib.crc32(bundle(True).encode()))"
+    environments = [{"PYTHONPATH": str(root / "src"), "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    outputs = {subprocess.check_output([sys.executable, "-c", code], env=environ) for environ in environments}
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("python", NEW.values(), ids=NEW)
+def test_compiled_for_one_python_it_runs_on_all(python: str, folder: Path, environ: dict[str, str]) -> None:
+    (folder / "launcher.py").write_text(bundle(compiled=True))
+    words = [python, "-I", "-S", "launcher.py", "train.py", "--code", "7"]
+    assert run(folder, environ, words).returncode == 7
 
 
 def test_the_archive_has_the_launcher_and_not_the_platform(root: Path) -> None:

@@ -45,7 +45,7 @@ LOOK_ALIKES = [
     "tokenizers_parallelism=false", "key_dim=64", "monkey=capuchin-3", "keyboard=qwerty-us", "primary_key=customer_id",
     "pad_token=[PADDING]", "eos_token=<|endoftext|>", "--mask-token-id 103845", "token_type_ids=zeroszeros",
     "token_dropout=0.123456", "pad_token_id=128001", "per_token_loss=1.234567", "secretary=margaret",
-    "passwordless=enabled-everywhere", "compass_words=northwest", "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/eks/serviceaccount",
+    "passwordless=enabled-everywhere", "compass_words=northwest", "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/eks/token-1",
     "secret_name=prod-database", "SECRET_ARN=arn:aws:secretsmanager:eu-west-1:1:x", "use_auth_token=True",
     "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp/account.json", "sort_key=created_at", "partition_key=region-name",
     "key=learning_rate", "keys=alpha,beta,gamma", "commit 3b18e512dba79e4c8300dd08aeb37f8e728b8dad",
@@ -114,4 +114,3 @@ def test_tables_of_variables() -> None:
     assert masker.mask_value("USE_AUTH_TOKEN", "True") == "True"
     assert masker.mask_value("SM_HPS", '{"pw": "hunter2222"}') == f'{{"pw": "{MASK}"}}'
     assert masker.mask_value("EPOCHS", "3") == "3"
-

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 WINDOWS_LACKS = {
-    "modules": ["fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "syslog", "_posixsubprocess", "readline"],
+    "modules": ["fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "syslog", "readline"],
     "os": ["fork", "setsid", "setpgid", "getpgrp", "memfd_create", "sched_getaffinity", "geteuid", "getuid", "killpg",
            "tcsetpgrp", "tcgetpgrp", "readv", "writev", "WNOHANG", "uname"],
     "signal": ["SIGKILL", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGCONT", "SIGTTOU", "pthread_sigmask",
@@ -28,6 +28,7 @@ MACOS_LACKS = {
 
 POORER = """
 import importlib, json, sys
+import pathlib, secrets, shutil, subprocess, tarfile, tempfile, threading  # the standard library has its own Windows side
 
 lacks = json.loads(sys.argv.pop(1))
 

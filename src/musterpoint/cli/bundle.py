@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import binascii
 import io
+import marshal
 import os
 import sys
 import zipfile
+from importlib.util import MAGIC_NUMBER
 from typing import Iterator, Mapping, Sequence
 
 import musterpoint
@@ -27,13 +29,14 @@ TEMPLATE = "launcher.txt"
 LEFT_OUT = ("local", os.path.join("cli", "local.py"), os.path.join("cli", "plan_local.py"), "__main__.py")
 """What only ``muster local`` needs; it plays the platform, and a launcher runs where there is one."""
 
+_UNCHECKED = 1
 _LINE = 120
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 EXAMPLES = """
 examples:
-  muster bundle                           launcher.py, to put beside train.py
-  muster bundle -o /opt/bin/train         what SageMaker runs in a container (made executable)
+  muster bundle                                       launcher.py, to put beside train.py
+  muster bundle --compiled -o /usr/local/bin/train    what SageMaker runs in a container (made executable)
 """
 
 
@@ -45,8 +48,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 def _run(argv: Sequence[str]) -> int:
     parser = Parser("muster bundle", "Write the whole launcher as one Python file, with nothing to install.", EXAMPLES)
     parser.add_argument("-o", "--output", default="launcher.py", metavar="FILE", help="where to [launcher.py]")
-    output = parser.parse_args(argv).output
-    text = bundle()
+    parser.add_argument(
+        "--compiled", action="store_true",
+        help="with bytecode for this Python: three times the size, starts 0.1 s sooner on it, and on any other as ever",
+    )  # fmt: skip
+    asked = parser.parse_args(argv)
+    output = asked.output
+    text = bundle(asked.compiled)
     try:
         with open(output, "w", encoding="ascii", newline="\n") as file:
             file.write(text)
@@ -57,8 +65,8 @@ def _run(argv: Sequence[str]) -> int:
     return exit_codes.OK
 
 
-def bundle() -> str:
-    """The text of the one-file launcher. From within one, it is that file itself."""
+def bundle(compiled: bool = False) -> str:
+    """The text of the one-file launcher. From within one, it is that file itself, whatever it was made with."""
     package = os.path.dirname(os.path.abspath(musterpoint.__file__))
     if not os.path.isdir(package):
         with open(sys.modules["__main__"].__file__ or "", encoding="ascii") as file:
@@ -71,21 +79,23 @@ def bundle() -> str:
         "OLDEST_TUPLE": ", ".join(map(str, OLDEST)),
         "NEWEST_TRIED": str(NEWEST_TRIED),
         "USAGE_CODE": str(exit_codes.USAGE),
-        "ARCHIVE": _wrapped(archive(package)),
+        "ARCHIVE": _wrapped(archive(package, compiled)),
     }
     for word, value in words.items():
         text = text.replace(f"@{word}@", value)
     return text
 
 
-def archive(package: str) -> bytes:
-    """The modules below ``package`` as a zip."""
+def archive(package: str, compiled: bool = False) -> bytes:
+    """The modules below ``package`` as a zip, which Python's own zipimport reads."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         for path in _modules(package):
             with open(os.path.join(package, path), "rb") as file:
                 source = file.read()
             name = "musterpoint/" + path.replace(os.sep, "/")
+            if compiled:
+                _add(made, name + "c", _bytecode(source, name))
             _add(made, name, source)
     return buffer.getvalue()
 
@@ -96,6 +106,13 @@ def _add(made: zipfile.ZipFile, name: str, data: bytes) -> None:
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     made.writestr(entry, data, compresslevel=9)
+
+
+def _bytecode(source: bytes, name: str) -> bytes:
+    """A ``.pyc`` of the kind that isn't checked against its source (PEP 552); another Python's is passed over."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    # version 2 has no back references, which depend on what else is in memory
+    return MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little") + bytes(8) + marshal.dumps(code, 2)
 
 
 def _modules(package: str) -> Iterator[str]:

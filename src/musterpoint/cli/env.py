@@ -36,7 +36,7 @@ class Scope(NamedTuple):
     plan: LaunchPlan
     roster: Roster
     variables: dict[str, str]
-    mask: Callable[[str, str], str]
+    masker: Masker
     gpus: int
 
 
@@ -52,7 +52,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         command = command._replace(program=sys.executable)
     result = planned(command, given(asked), environ)
     roster, plan = result.of(result.job.current_host)
-    scope = Scope(plan, roster, _variables(plan), Masker(environ).mask_value, survey(environ).gpus)
+    scope = Scope(plan, roster, _variables(plan), result.masker(environ), survey(environ).gpus)
     sys.stdout.write(FORMATS[asked.format](scope))
     sys.stdout.flush()
     return 0
@@ -65,7 +65,7 @@ def _variables(plan: LaunchPlan) -> dict[str, str]:
 
 
 def _text(scope: Scope) -> str:
-    return "".join(f"{name}={scope.mask(name, value)}\n" for name, value in scope.variables.items())
+    return "".join(f"{name}={scope.masker.mask_value(name, value)}\n" for name, value in scope.variables.items())
 
 
 def _json(scope: Scope) -> str:

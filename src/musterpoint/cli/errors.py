@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Callable
 
@@ -20,6 +21,6 @@ def guarded(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return exit_codes.of_signal(2)
     except BrokenPipeError:
-        # the reader left (muster plan | head); the interpreter must not try to flush again
-        sys.stdout = None  # type: ignore[assignment]
+        # the reader left (muster plan | head); what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK

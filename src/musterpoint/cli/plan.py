@@ -15,7 +15,6 @@ from musterpoint.cli.planning import Planned, add_host_option, plan_views, views
 from musterpoint.errors import UsageError
 from musterpoint.job.read import read_job
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.masking import Masker
 
 EXAMPLES = """
 Without PROGRAM: the job of this container, as `train` would run it. With PROGRAM: as `muster launch`
@@ -48,19 +47,19 @@ def planned(command: Command, told: Mapping[str, Any], environ: Mapping[str, str
     """The plans of the job that this container, or the program of ``command``, is."""
     options = settings.from_environ(environ, told)
     job = read_job(environ, options, "", command.program or None, command.arguments, command.module)
-    return plan_views(views_of(job, options, environ), typed=bool(command.program))
+    return plan_views(views_of(job, options, environ), typed=bool(command.program))._replace(job=job)
 
 
 def _show(planned: Planned, asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if asked.host and asked.host not in planned.job.hosts:
         raise UsageError(f"--host={asked.host}: no host of this job; expected one of {', '.join(planned.job.hosts)}")
     plans = [plan for plan in planned.plans if asked.host in ("", plan.host)]
-    mask = Masker(environ).mask_value
+    masker = planned.masker(environ)
     if asked.json:
-        json.dump(to_json(plans, planned.headline, planned.notes, mask), sys.stdout, indent=1)
+        json.dump(to_json(plans, planned.headline, planned.notes, masker), sys.stdout, indent=1)
         print(flush=True)
     else:
-        print(to_text(plans, planned.headline, planned.notes, mask), end="", flush=True)
+        print(to_text(plans, planned.headline, planned.notes, masker), end="", flush=True)
     return 0
 
 

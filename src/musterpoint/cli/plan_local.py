@@ -46,10 +46,6 @@ def planned(asked: Asked, environ: Mapping[str, str]) -> Planned:
 
 def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) -> View:
     write(job, host, layout)
-    code = os.path.join(layout.tree(host), "code")
-    # a link: the run copies the source, a plan only looks at it
-    os.rmdir(code)
-    os.symlink(job.source_dir, code)
     own = {
         "MUSTER_PLATFORM": "sagemaker", "MUSTER_LOG_DIR": layout.ranks(host), "SAGEMAKER_BASE_DIR": layout.tree(host),
     }  # fmt: skip

@@ -11,6 +11,7 @@ from musterpoint.launch.choose import Choice
 from musterpoint.launch.imagine import imagine_roster
 from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.masking import Masker
 from musterpoint.rollcall.names import read_hosts
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
@@ -27,7 +28,7 @@ class View(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """``plans`` and ``rosters`` are in host order."""
+    """``job`` is as this host sees it; ``plans`` and ``rosters`` are in host order."""
 
     job: Job
     choice: Choice
@@ -39,6 +40,10 @@ class Planned(NamedTuple):
     def headline(self) -> str:
         hosts = len(self.job.hosts)
         return f"{self.job.name}: {hosts} host{'s' if hosts > 1 else ''}, {self.choice.launcher} ({self.choice.reason})"
+
+    def masker(self, environ: Mapping[str, str]) -> Masker:
+        """Hides the secrets of this job."""
+        return Masker(environ, {parameter.name: parameter.value for parameter in self.job.hyperparameters})
 
     def of(self, host: str) -> tuple[Roster, LaunchPlan]:
         at = self.job.hosts.index(host)

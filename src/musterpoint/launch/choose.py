@@ -40,7 +40,7 @@ def choose(job: Job, settings: Settings, devices: Devices, has_torch: Callable[[
     """
     room = room_for_ranks(job, settings, devices)
     launcher, reason = _launcher(job, settings, room, has_torch, local)
-    if launcher == "torchrun" and not has_torch():
+    if launcher == "torchrun" and job.in_group and not has_torch():
         raise LauncherError(
             f"launcher torchrun ({reason}): the program's Python has no module torch; install torch for it, "
             "or pass --launcher script or --launcher ranks"

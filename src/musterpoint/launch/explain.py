@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 from musterpoint.launch.plan import EnvSetting, LaunchPlan, ProcessPlan
 from musterpoint.launch.stub_command import BOOT
-
-Mask = Callable[[str, str], str]
-"""A variable's name and value in, what may be shown of the value out."""
+from musterpoint.masking import Masker
 
 _COLUMN = 44
 """Where reasons start; longer words get a line of their own length."""
 
 
-def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], mask: Mask) -> str:
+def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> str:
     """A page: the headline, then a block per host, then the notes."""
     lines = [headline]
     for plan in plans:
-        lines += ["", *_host(plan, mask)]
+        lines += ["", *_host(plan, masker)]
     remarks = list(dict.fromkeys([*notes, *(note for plan in plans for note in plan.notes)]))
     if remarks:
         lines += ["", *(f"note: {remark}" for remark in remarks)]
     return "\n".join(lines) + "\n"
 
 
-def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], mask: Mask) -> dict[str, Any]:
+def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> dict[str, Any]:
     """``{"plan": headline, "notes": […], "hosts": […]}``; a host has ``processes``, each with its full ``argv``."""
-    return {"plan": headline, "notes": list(notes), "hosts": [_host_json(plan, mask) for plan in plans]}
+    return {"plan": headline, "notes": list(notes), "hosts": [_host_json(plan, masker) for plan in plans]}
 
 
-def _host(plan: LaunchPlan, mask: Mask) -> list[str]:
+def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
     lines = [f"{plan.host}: {plan.launcher}, {_ranks(plan)}"]
     first = plan.processes[0] if plan.processes else None
     for process in plan.processes:
         same = process is not first and first is not None and process.argv == first.argv and process.cwd == first.cwd
         lines.append(f"  {process.name} runs the same" if same else f"  {process.name} runs in {process.cwd}")
         if not same:
-            lines += [_row(word, reason) for word, reason in _words(process)]
+            lines += [_row(word, reason) for word, reason in _words(process, masker)]
         if process.environment:
-            lines += ["  with", *_variables(process.environment, mask)]
+            lines += ["  with", *_variables(process.environment, masker)]
     if plan.environment:
-        lines += ["  in the environment it was started with, and", *_variables(plan.environment, mask)]
+        lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
     if plan.unset:
         lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
     if plan.processes and plan.processes[0].role == "launcher":
@@ -57,11 +55,11 @@ def _ranks(plan: LaunchPlan) -> str:
     return f"ranks {plan.first_rank} to {plan.first_rank + plan.local_ranks - 1} of {plan.world_size}"
 
 
-def _words(process: ProcessPlan) -> list[tuple[str, str]]:
+def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
     """The argv as rows; a word without a reason of its own belongs to the one before it."""
     rows: list[tuple[str, str]] = []
-    for argument in process.argv:
-        word = "<boot>" if argument.text == BOOT else _quoted(argument.text)
+    for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
+        word = "<boot>" if argument.text == BOOT else _quoted(shown)
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
@@ -69,8 +67,23 @@ def _words(process: ProcessPlan) -> list[tuple[str, str]]:
     return rows
 
 
-def _variables(settings: Iterable[EnvSetting], mask: Mask) -> list[str]:
-    return [_row(f"{name}={_quoted(mask(name, value))}", reason) for name, value, reason in settings]
+def _masked(words: Sequence[str], masker: Masker) -> list[str]:
+    """``words``, the value after a flag being judged by the flag's name."""
+    shown = []
+    for before, word in zip(["", *words[:-1]], words, strict=True):
+        flag = before.lstrip("-") if before.startswith("-") and word != BOOT else ""
+        shown.append(masker.mask_value(flag, word))
+    return shown
+
+
+def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
+    """One row each; a reason that holds for several in a row is said once."""
+    rows = []
+    said = ""
+    for name, value, reason in settings:
+        rows.append(_row(f"{name}={_quoted(masker.mask_value(name, value))}", reason if reason != said else ""))
+        said = reason
+    return rows
 
 
 def _row(text: str, reason: str) -> str:
@@ -83,15 +96,15 @@ def _quoted(text: str) -> str:
     return shlex.quote(text) if text else "''"
 
 
-def _host_json(plan: LaunchPlan, mask: Mask) -> dict[str, Any]:
+def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
     return {
         "host": plan.host,
         "launcher": plan.launcher,
         "local_ranks": plan.local_ranks,
         "first_rank": plan.first_rank,
         "world_size": plan.world_size,
-        "processes": [_process_json(process, mask) for process in plan.processes],
-        "environment": _settings_json(plan.environment, mask),
+        "processes": [_process_json(process, masker) for process in plan.processes],
+        "environment": _settings_json(plan.environment, masker),
         "unset": list(plan.unset),
         "user_cwd": plan.user_cwd,
         "user_pythonpath": plan.user_pythonpath,
@@ -99,18 +112,20 @@ def _host_json(plan: LaunchPlan, mask: Mask) -> dict[str, Any]:
     }
 
 
-def _process_json(process: ProcessPlan, mask: Mask) -> dict[str, Any]:
+def _process_json(process: ProcessPlan, masker: Masker) -> dict[str, Any]:
     return {
         "role": process.role,
         "name": process.name,
         "rank": process.rank,
         "local_rank": process.local_rank,
         "cwd": process.cwd,
-        "argv": process.words,
+        "argv": _masked(process.words, masker),
         "reasons": {argument.text: argument.reason for argument in process.argv if argument.reason},
-        "environment": _settings_json(process.environment, mask),
+        "environment": _settings_json(process.environment, masker),
     }
 
 
-def _settings_json(settings: Iterable[EnvSetting], mask: Mask) -> list[dict[str, str]]:
-    return [{"name": name, "value": mask(name, value), "reason": reason} for name, value, reason in settings]
+def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[str, str]]:
+    return [
+        {"name": name, "value": masker.mask_value(name, value), "reason": reason} for name, value, reason in settings
+    ]

@@ -68,7 +68,10 @@ class Netns:
         """The files bound over ``/etc`` on the host: it knows its peers, itself, and no resolver."""
         directory = self._etc(host)
         os.makedirs(directory, exist_ok=True)
-        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in self.addresses.items())]
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+        for name, address in self.addresses.items():
+            # a dual-stack server sees this form; without a name for it torch warns of each connection
+            lines += [f"{address} {name}", f"::ffff:{address} {name}.mapped"]
         write_text(os.path.join(directory, "hosts"), "\n".join(lines) + "\n")
         write_text(os.path.join(directory, "resolv.conf"), "# this network has no resolver: names are in /etc/hosts\n")
         try:

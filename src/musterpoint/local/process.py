@@ -49,7 +49,8 @@ class Process:
         return os.path.join(self.layout.hosts, "hosts")
 
     def environment(self, host: str) -> dict[str, str]:
-        return {"MUSTER_HOSTS_FILE": self._hosts_file, "MUSTER_ROLLCALL_PORT": str(self._port)}
+        own = {"MUSTER_HOSTS_FILE": self._hosts_file, "MUSTER_ROLLCALL_PORT": str(self._port)}
+        return {**own, "MUSTER_MASTER_PORT": "0"}  # other jobs share these ports: any free one
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int

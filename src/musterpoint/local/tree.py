@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from musterpoint.local.job import LocalJob
 
-DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/metrics/sagemaker", "code", "checkpoints")
+DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/metrics/sagemaker", "checkpoints")
 
 
 class Layout(NamedTuple):
@@ -76,11 +76,16 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
 
 
 def write(job: LocalJob, host: str, layout: Layout) -> None:
-    """Makes the whole tree of ``host``. Channels are links to the user's own data, which is never copied."""
+    """Makes the whole tree of ``host``.
+
+    Channels and ``code`` are links to the user's own directories, which are never copied: the SDK's local mode mounts
+    them there.
+    """
     tree = layout.tree(host)
     for directory in DIRECTORIES:
         os.makedirs(os.path.join(tree, directory), exist_ok=True)
     os.makedirs(layout.ranks(host), exist_ok=True)
+    os.symlink(job.source_dir, os.path.join(tree, "code"))
     for name, content in config(job, host).items():
         write_text(os.path.join(tree, "input", "config", name), json.dumps(content, indent=1) + "\n")
     for channel, path in job.channels.items():

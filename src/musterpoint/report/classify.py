@@ -19,13 +19,15 @@ _PEER_LOST = re.compile(
     r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)"
     r"|\bConnection closed by peer \[|\bDist(?:Backend|Network|Store)Error\b|[Ss]ocket [Tt]imeout"
     r"|recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes|monitoredBarrier"
-    r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
+    r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*"
+    r"(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
     r"|[Bb]roken pipe.*(?:TCPStore|c10d)|torch\.distributed.*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe)"
     # NCCL
-    r"|nccl\w*Error.*(?:remote|peer)|ncclRemoteError|ncclSystemError|remote process exited|NCCL communicator was aborted"
+    r"|ncclRemoteError|ncclSystemError|nccl\w*Error.*peer|remote process exited|NCCL communicator was aborted"
     r"|NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
     # TensorFlow, Horovod, MPI, JAX
-    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
+    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*"
+    r"(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
     r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
     r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
     r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout",
@@ -49,8 +51,8 @@ def is_peer_lost(text: str) -> bool:
 def kind_of(text: str, status: int | None, oom: bool = False) -> str:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. A SIGKILL that nobody here sent and
-    nothing explains is the infrastructure's.
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. A SIGKILL that nobody here sent
+    and nothing explains is the infrastructure's.
     """
     if (oom and (status == -9 or "killed by signal: Killed" in text)) or _OUT_OF_MEMORY.search(text):
         return "oom"

@@ -42,7 +42,9 @@ _ERROR_LINE = re.compile(
     r"|terminate called after|No space left on device|unbound variable|No module named"
 )
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.S)
-_LAUNCHES = re.compile(r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b")
+_LAUNCHES = re.compile(
+    r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
+)
 _STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals\.\w+: |unknown signal )(\d+)")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
@@ -135,7 +137,7 @@ def _is_wrapper(raised: Raised) -> bool:
 
 
 def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
-    """The innermost frames that aren't a library's, of ``raised`` or else of ``outer``; where all are, the innermost."""
+    """The innermost frames of the user's code in ``raised`` or else in ``outer``; without any, the innermost of all."""
     for one in (raised, outer):
         own = [frame for frame in one.frames if not _LIBRARY.search(frame.file)]
         if own:
@@ -159,7 +161,7 @@ def _error_line(lines: list[Line]) -> Error | None:
 
 def _with_what(lines: list[Line], text: str) -> str:
     """A C++ ``terminate called`` line with the ``what():`` line after it."""
-    for line, following in zip(lines, lines[1:]):
+    for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
         if line.text.strip() == text and following.text.strip().startswith("what():"):
             return f"{text}\n{following.text.strip()}"
     return text

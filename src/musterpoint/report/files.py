@@ -60,8 +60,8 @@ def write(
 def put(path: str, data: bytes, reserved: str = "") -> str:
     """Writes ``data`` to ``path`` atomically; returns an empty string, or the sentence of why not.
 
-    ``reserved`` is a file whose room on the disk is used if it exists. Where no second file can be made, ``path`` itself
-    is written.
+    ``reserved`` is a file whose room on the disk is used if it exists. Where no second file can be made, ``path``
+    itself is written.
     """
     draft = reserved if reserved and os.path.exists(reserved) else f"{path}.{os.getpid()}.tmp"
     try:

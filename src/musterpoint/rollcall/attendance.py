@@ -1,4 +1,4 @@
-"""What the leader can say of each host at any moment: for people, at every progress line and in the table at the end."""
+"""What the leader can say of each host at any moment: for the progress lines, and for the table at the end."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ class Hello(NamedTuple):
             return cls(host, Offer("", "", 0, ""), "", protocol=protocol)
         offer = Offer(
             wire.text(message, "job"), wire.text(message, "launcher", 64),
-            wire.number(message, "slots", 65536), wire.text(message, "version", 64), wire.number(message, "room", 65536),
+            wire.number(message, "slots", 65536), wire.text(message, "version", 64),
+            wire.number(message, "room", 65536),
         )  # fmt: skip
         return cls(
             host, offer, wire.text(message, "incarnation", 64), wire.texts(message, "sees"),

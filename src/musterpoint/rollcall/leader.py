@@ -69,7 +69,10 @@ class LeaderCall:
         )
         self._door.on_hello, self._door.on_resume = self._hello, self._resume
         self._door.open()
-        self._teller = Teller(self._loop, self._say, lambda: self._view.sentence(self._door.waiting()), self._limits.retry_most, self._limits.say)
+        self._teller = Teller(
+            self._loop, self._say, lambda: self._view.sentence(self._door.waiting()),
+            self._limits.retry_most, self._limits.say,
+        )  # fmt: skip
         self._last_sweep = self._loop.clock()
         self._timers = [
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
@@ -154,7 +157,7 @@ class LeaderCall:
                 self._follower.drop(member.name)
                 self._view.refused.pop(member.name, None)
                 if change.warning:
-                    self._view.note(f"warning: {change.warning}; it has the seat because nobody with a known address came")
+                    self._view.note(f"warning: {change.warning}; nobody else came, so it has the seat")
                 self._record("host-here", host=member.name, address=member.call.address)
             elif member.link is not None:
                 self._drop(member.link)

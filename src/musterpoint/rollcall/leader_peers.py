@@ -43,6 +43,7 @@ class LeaderPeers(Events):
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
+        self._asked_at: float | None = None
         self._last_sweep = loop.clock()
         self._period = limits.beat / SHARES
         self._beats = Beats(members.values())
@@ -55,6 +56,10 @@ class LeaderPeers(Events):
     # what this host says
 
     def failed(self, failure: Failure) -> None:
+        if failure.kind == "peer" and self._asked_at is None:
+            self._asked_at = self._loop.clock()
+            for member in self._members.values():
+                member.beat()
         self._judge(self._verdict.failed(failure, self._loop.clock()))
 
     def stopping(self, signal: int) -> None:
@@ -232,7 +237,7 @@ class LeaderPeers(Events):
         self._recount()
 
     def _judge(self, judgements: list[Judgement]) -> None:
-        for judgement in [*judgements, *self._verdict.tick(self._loop.clock())]:
+        for judgement in [*judgements, *self._verdict.tick(self._loop.clock(), self._is_any_mute())]:
             if isinstance(judgement, Announce):
                 self._emit(JobFailed(judgement.failure, judgement.secondary))
                 self._tell(
@@ -244,6 +249,14 @@ class LeaderPeers(Events):
         if self._due is not None:
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._judge([])) if due is not None else None
+
+    def _is_any_mute(self) -> bool:
+        """Whether a host that seems well has not answered since a symptom was told."""
+        asked_at = self._asked_at
+        return asked_at is not None and any(
+            member.session.state == rules.UP and member.code is None and member.session.heard_at < asked_at
+            for member in self._members.values()
+        )
 
     def _stop(self, host: str, signal: int) -> None:
         if self._stopped:

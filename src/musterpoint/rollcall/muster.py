@@ -92,6 +92,8 @@ class Muster:
             return self._assumed({host: host for host in self._hosts}), LonePeers(self._loop)
         if len(self._hosts) == 1:
             return self._assumed({self._me: "127.0.0.1"}), LonePeers(self._loop)
+        if not self._settings.rollcall_port and self._settings.rollcall == "full":
+            raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
         self._record("rollcall-started", hosts=len(self._hosts), leader=leader)
         names = Names(self._loop, self._fixed(), self._lookup)

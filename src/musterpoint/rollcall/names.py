@@ -162,7 +162,10 @@ class Names:
 
     def _run(self, name: str, family: int) -> None:
         answer = self._lookup(name, family)
-        self._loop.post(partial(self._done, name, family, answer))
+        try:
+            self._loop.post(partial(self._done, name, family, answer))
+        except (OSError, ValueError):
+            pass  # the loop was closed while the resolver took its time
 
     def _done(self, name: str, family: int, answer: Answer) -> None:
         self._known[name, family] = answer

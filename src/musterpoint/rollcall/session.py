@@ -83,7 +83,7 @@ class Session:
         if not telling:
             self._refused_from = None
         elif self._refused_from is None:
-            self._refused_from = max(self._cut_at, now - self._limits.retry_most) if self.state == CUT else now
+            self._refused_from = now
         return self.tick(now)
 
     def resumed(self, now: float) -> list[Action]:

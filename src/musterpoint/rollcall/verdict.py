@@ -71,9 +71,13 @@ class Verdict:
             self._due = now + self._hold
         return [GiveUp(host) for host in sorted(self._silent)]
 
-    def tick(self, now: float) -> list[Action]:
+    def tick(self, now: float, mute: bool = False) -> list[Action]:
+        """``mute``: some host has not answered since the symptom, so it may be the cause; it is waited for."""
         due = self.due
         if self._held is None or due is None or now < due:
+            return []
+        if mute:
+            self._due = now + self._hold / 4
             return []
         return self._announce(self._held, self._told - 1)
 

@@ -13,6 +13,7 @@ from musterpoint.peers import Failure
 from musterpoint.supervise import tree
 from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.events import AttendantEnded, Broken, Key, LocalEvent, RankEnded, SessionOpened
+from musterpoint.supervise.handover import OUTER, PLANNED
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 from musterpoint.supervise.process import CannotStart, Streams, spawn
 from musterpoint.supervise.pump import Pump
@@ -127,7 +128,8 @@ class Crew:
         environment = {name: value for name, value in environ.items() if name not in plan.unset}
         for setting in (*plan.environment, *process.environment):
             environment[setting.name] = setting.value
-        environment["MUSTER_OUTER"] = self.desk.address
+        environment[OUTER] = self.desk.address
+        environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name != "PYTHONPATH")
         if process.role == "launcher":
             environment["MUSTER_STUB"] = self._stub.path
             environment["MUSTER_SOCKET"] = self.desk.address

@@ -17,6 +17,9 @@ from musterpoint.supervise.desk import address_of
 
 HELLO = "inner 1"
 OUTER = "MUSTER_OUTER"
+"""Where the supervisor above listens."""
+PLANNED = "MUSTER_PLANNED"
+"""Names of the variables that its plan set (comma-separated)."""
 
 
 def encode(value: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ class Pump:
         self._log_ranks, self._log_dir = log_ranks, log_dir
         self._pipe_size = pipe_size(streams)
         self._streams: dict[int, Stream] = {}
-        self._tails: dict[tuple[int | None, str, str], Stream] = {}
+        self._tails: dict[tuple[int | str, str], Stream] = {}
         self._files: dict[str, Sink] = {}
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
@@ -98,11 +98,11 @@ class Pump:
 
         Doesn't wait for the thread: what is still in the pipe is read here and handed to it.
         """
-        return self._tail(self._tails.get((rank, name, "both")) or self._tails.get((rank, name, "stderr")))
+        return self._tail(self._tails.get(_key(rank, name, "both")) or self._tails.get(_key(rank, name, "stderr")))
 
     def stdout_tail(self, rank: int | None, name: str = "") -> bytes:
         """The end of a process's stdout; empty where it shares a pipe with stderr."""
-        return self._tail(self._tails.get((rank, name, "stdout")))
+        return self._tail(self._tails.get(_key(rank, name, "stdout")))
 
     def show(self, rank: int) -> None:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
@@ -131,7 +131,7 @@ class Pump:
         prefix = prefix_of(self._prefix, self._host, rank, name, label)
         to = sink if self._forwards(rank) else None
         stream = Stream(read_end, to, self._file(rank, name), prefix, Tail(kept))
-        self._tails[rank, name, label] = stream
+        self._tails[_key(rank, name, label)] = stream
         self._loop.post(lambda: self._watch(stream))
         return write_end
 
@@ -298,6 +298,11 @@ class Pump:
                 self._close(stream)
         self._speak(patient=False)
         self._loop.stop()
+
+
+def _key(rank: int | None, name: str, label: str) -> tuple[int | str, str]:
+    """Ranks go by their number alone, other processes by name."""
+    return name if rank is None else rank, label
 
 
 def _block_signals() -> None:

@@ -31,9 +31,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["bundle", "--output"], "muster bundle: argument -o/--output: expected one argument"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_64(
-    words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_sentence_and_64(words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words, {}) == 64
     text = capfd.readouterr().err
     assert text.startswith("musterpoint: ")

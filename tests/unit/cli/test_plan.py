@@ -62,7 +62,7 @@ def test_a_containers_job_on_every_host(
     assert "--node-rank=0" in first
     assert "--node-rank=1" in second
     assert "--master-addr=algo-1" in second
-    assert first[-4:] == ["--epochs", "3", "--api_token", "s3cret-s3cret"] or "--api_token" in first
+    assert first[-4:] == ["--epochs", "3", "--api_token", "***"]
     assert [variables(host)["SM_CURRENT_HOST"] for host in value["hosts"]] == ["algo-1", "algo-2"]
     assert json.loads(variables(value["hosts"][1])["SM_RESOURCE_CONFIG"])["current_host"] == "algo-2"
 
@@ -75,9 +75,9 @@ def torch_needed() -> None:
 def test_a_typed_program(here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     value = planned(capsys, ["--launcher", "ranks", "--slots", "2", "train.py", "--lr", "1"], environ)
     (host,) = value["hosts"]
-    assert [process["argv"][1:] for process in host["processes"]] == [[str(here / "train.py"), "--lr", "1"]] * 2 or [
-        process["argv"][-3:] for process in host["processes"]
-    ] == [["train.py", "--lr", "1"]] * 2
+    argvs = [process["argv"] for process in host["processes"]]
+    assert [argv[-2:] for argv in argvs] == [["--lr", "1"]] * 2
+    assert [(here / argv[-3]).resolve() for argv in argvs] == [here / "train.py"] * 2
     assert variables(host, 1)["RANK"] == "1"
 
 
@@ -95,9 +95,7 @@ def test_a_local_job_is_read_from_the_trees_it_would_get(
     assert "muster-plan" not in json.dumps(value)
 
 
-def test_the_page_hides_secrets(
-    tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--launcher", "script"], {**environ, "SAGEMAKER_BASE_DIR": str(tree), "MY_TOKEN": "x"}) == 0
     page = capsys.readouterr().out
     assert "algo-2: script" in page

@@ -23,7 +23,7 @@ def tree(root: Path, files: dict[str, str]) -> str:
 
 def gpus(count: int) -> dict[str, str]:
     """What a container with ``count`` GPUs sees of them."""
-    return {name: "" for name in (*GPU_NODES, *(f"dev/nvidia{number}" for number in range(count)))}
+    return dict.fromkeys((*GPU_NODES, *(f"dev/nvidia{number}" for number in range(count))), "")
 
 
 CPUS = {

@@ -20,6 +20,8 @@ WORKSPACE = Workspace(
     "python", "train.py", (PYTHON, "train.py", "--lr", "0.1"), "/opt/ml/code", PYTHON, ("/opt/ml/code",)
 )
 
+EIGHT_PROCESSORS = Devices(cpus=8)
+
 
 def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.") -> tuple[Seat, ...]:
     """``slots`` by host name, in order; addresses count up from 1."""
@@ -42,7 +44,7 @@ def plan() -> Callable[..., LaunchPlan]:
         environ: Mapping[str, str] = {},
         exports: tuple[tuple[str, str], ...] = (),
         network: tuple[EnvSetting, ...] = (),
-        devices: Devices = Devices(cpus=8),
+        devices: Devices = EIGHT_PROCESSORS,
         addresses: str = "10.0.0.",
         **settings: str,
     ) -> LaunchPlan:

@@ -9,7 +9,7 @@ import pytest
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import KINDS, Distribution, EntryPoint, Job
-from musterpoint.launch.choose import choose
+from musterpoint.launch.choose import BUILT, choose
 from musterpoint.settings import LAUNCHERS, Settings
 
 
@@ -28,7 +28,14 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
     ("Neuron cores", job("torch_distributed"), {}, Devices(neuron_cores=32), False, ("torchrun", 32)),
     ("pytorchddp", job("pytorch_ddp"), {}, Devices(gpus=4), False, ("torchrun", 4)),
     ("the job's slots", job("torch_distributed", per_host=3), {}, Devices(gpus=8), False, ("torchrun", 3)),
-    ("the setting's slots", job("torch_distributed", per_host=3), {"slots": 2}, Devices(gpus=8), False, ("torchrun", 2)),
+    (
+        "the setting's slots",
+        job("torch_distributed", per_host=3),
+        {"slots": 2},
+        Devices(gpus=8),
+        False,
+        ("torchrun", 2),
+    ),
     ("script has one slot", job(), {"launcher": "script", "slots": 4}, Devices(gpus=8), False, ("script", 1)),
     ("ranks", job(), {"launcher": "ranks", "slots": 4}, Devices(), False, ("ranks", 4)),
     ("over an unbuilt kind", job("mpi"), {"launcher": "ranks"}, Devices(gpus=2), False, ("ranks", 2)),
@@ -73,13 +80,18 @@ def test_without_torch_nothing_runs_as_a_world_of_one(job: Job, given: dict[str,
     assert "--launcher script" in str(caught.value)
 
 
+def test_a_host_outside_the_group_needs_no_torch() -> None:
+    outside = job("torch_distributed", 3, group=2, me=3)
+    assert choose(outside, Settings(), Devices(), no_torch_asked, False).slots == 0
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("none", "torch_distributed", "pytorch_ddp")])
 def test_a_distribution_without_its_launcher_says_what_works(kind: str) -> None:
     with pytest.raises(LauncherError, match=f"{kind}.*script, torchrun and ranks"):
         choose(job(kind), Settings(), Devices(), lambda: True, False)
 
 
-@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name not in ("auto", "script", "torchrun", "ranks")])
+@pytest.mark.parametrize("launcher", sorted({*LAUNCHERS} - {"auto", *BUILT}))
 def test_a_launcher_of_a_later_release(launcher: str) -> None:
     with pytest.raises(LauncherError, match=f"--launcher {launcher}: not part of this release"):
         choose(job(), Settings(launcher=launcher), Devices(), lambda: True, False)

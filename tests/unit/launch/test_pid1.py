@@ -27,7 +27,9 @@ TERM = "0000000000004000"
 )
 def test_note(tmp_path: Path, name: str, caught: str, blocked: str, warned: bool) -> None:
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "status").write_text(f"Name:\t{name}\nSigBlk:\t{blocked}\nSigIgn:\t{NOTHING}\nSigCgt:\t{caught}\n")
+    (tmp_path / "1" / "status").write_text(
+        f"Name:\t{name}\nSigBlk:\t{blocked}\nSigIgn:\t{NOTHING}\nSigCgt:\t{caught}\n"
+    )
     note = pid1_note(str(tmp_path), own_pid=7)
     assert bool(note) is warned
     assert note is None or name in note

@@ -36,7 +36,7 @@ def test_one_host_meets_on_the_loopback(plan: Planner, values: Values) -> None:
 
 
 def test_an_identity_from_another_world_is_replaced(plan: Planner, values: Values) -> None:
-    stale = {name: "9" for name in IDENTITY}
+    stale = dict.fromkeys(IDENTITY, "9")
     got = values(plan("ranks", {"a": 1, "b": 1}, "b", environ=stale, exports=(("MASTER_ADDR", "a"),)))
     assert (got["RANK"], got["WORLD_SIZE"], got["MASTER_ADDR"]) == ("1", "2", "10.0.0.1")
 

@@ -159,7 +159,7 @@ def test_close_ends_what_still_runs(machine: Machine) -> None:
 def test_hosts_reach_each_other(machine: Machine) -> None:
     """The first listens on its own address; the second reaches it there, from its own."""
     listen = (
-        "import socket; server = socket.create_server(('{0}', 0)); print(server.getsockname()[1], flush=True);"
+        "import socket; server = socket.create_server(('{}', 0)); print(server.getsockname()[1], flush=True);"
         "print(server.accept()[1][0], flush=True)"
     ).format(machine.hosts.addresses["algo-1"])
     handle, read = machine.start("algo-1", listen)

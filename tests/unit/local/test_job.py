@@ -61,7 +61,7 @@ def test_json_comes_as_text_or_file(tmp_path: Path) -> None:
 def test_json_that_is_no_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "text.json").write_text("epochs: 3")
-    with pytest.raises(UsageError, match="--hyperparameters.*expected a JSON object"):
+    with pytest.raises(UsageError, match=r"--hyperparameters.*expected a JSON object"):
         job.read_json(text, "--hyperparameters", str(tmp_path))
 
 

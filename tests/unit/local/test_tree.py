@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from musterpoint.job.read import read_job
@@ -56,8 +57,9 @@ def test_channels_are_links_to_the_users_data(tmp_path: Path) -> None:
     assert (base / "input/data/one/a.csv").read_text() == "1"
     assert (base / "input/data/train").is_symlink()
     assert set(json.loads((base / "input/config/inputdataconfig.json").read_text())) == {"train", "one"}
-    for directory in ("model", "output/data", "code", "checkpoints"):
+    for directory in ("model", "output/data", "checkpoints"):
         assert (base / directory).is_dir()
+    assert os.readlink(base / "code") == "/code"
 
 
 def test_the_job_reader_reads_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ TEXTS = {
     "RuntimeError: [3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)": "peer",
     "RuntimeError: Socket Timeout": "peer",
     "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /worker/0": "peer",
-    "RuntimeError: Broken pipe Exception raised from sendBytes at torch/csrc/distributed/c10d/Utils.hpp TCPStore": "peer",
+    "RuntimeError: Broken pipe\nException raised from sendBytes at torch/csrc/distributed/c10d/Utils.hpp": "peer",
     "RuntimeError: Rank 1 failed to pass monitoredBarrier in 3000 ms": "peer",
     "tensorflow.python.framework.errors_impl.UnavailableError: /job:worker/replica:0/task:1: Socket closed": "peer",
     "tensorflow.python.framework.errors_impl.AbortedError: Collective ops is aborted by: peer": "peer",
@@ -67,8 +67,15 @@ def test_texts(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("status", "oom", "kind"),
-    [(-9, True, "oom"), (-9, False, "infra"), (1, True, "user"), (-11, False, "user"), (None, False, "infra"), (7, False, "user")],
-)  # fmt: skip
+    [
+        (-9, True, "oom"),
+        (-9, False, "infra"),
+        (1, True, "user"),
+        (-11, False, "user"),
+        (None, False, "infra"),
+        (7, False, "user"),
+    ],
+)
 def test_ends_without_words(status: int | None, oom: bool, kind: str) -> None:
     assert kind_of("", status, oom) == kind
 

@@ -73,7 +73,8 @@ def finish(pump: Pump, out: Reader, *write_ends: int) -> bytes:
 
 @pytest.mark.parametrize(
     "data",
-    [b"plain\n", b"no newline at the end", b"\r 10%\r 20%\n", b"\xff\xfe\x00\n\xc3", b"\n\n\n", b"a\n" * 300_000, b"x" * 700_000],
+    [b"plain\n", b"no newline at the end", b"\r 10%\r 20%\n", b"\xff\xfe\x00\n\xc3", b"\n\n\n", b"a\n" * 300_000,
+     b"x" * 700_000],
     ids=["plain", "no-last-newline", "carriage-returns", "invalid-utf8", "empty-lines", "many-lines", "one-long-line"],
 )  # fmt: skip
 @pytest.mark.parametrize("streams", [1, 2])
@@ -110,7 +111,8 @@ def test_each_of_several_streams_keeps_its_bytes_and_order(parts: list[tuple[int
     ends = [pump.open(rank, rank)[0] for rank in range(3)]
     sent: dict[int, bytes] = {0: b"", 1: b"", 2: b""}
     for rank, part in parts:
-        own = bytes(byte % 64 + 64 * (rank + 1) for byte in part if byte != 10) + (b"\n" if part.endswith(b"\n") else b"")
+        own = bytes(byte % 64 + 64 * (rank + 1) for byte in part if byte != 10)
+        own += b"\n" if part.endswith(b"\n") else b""
         os.write(ends[rank], own)
         sent[rank] += own
     got = finish(pump, out, *ends)
@@ -213,15 +215,16 @@ def test_a_prefix_stands_at_the_start_of_each_line_only(out: Reader) -> None:
 
 def test_only_the_chosen_ranks_are_forwarded_and_all_are_kept(out: Reader, tmp_path: Any) -> None:
     pump = shared(out, log_ranks={0}, log_dir=str(tmp_path / "ranks"), streams=2)
-    ends = [pump.open(rank, rank)[0] for rank in (0, 1)]
+    ends = [pump.open(rank, rank, f"train.py {rank}")[0] for rank in (0, 1)]
     ends.append(pump.open(None, None, "torchrun")[0])
-    for end, text in zip(ends, (b"zero\n", b"one", b"launcher\n")):
+    for end, text in zip(ends, (b"zero\n", b"one", b"launcher\n"), strict=True):
         os.write(end, text)
     out.wait_for(b"launcher\n")
     assert sorted(out.data.splitlines()) == [b"launcher", b"zero"]
     pump.show(0)
     pump.show(1)
     assert finish(pump, out, *ends).endswith(b"one\n")
+    assert (pump.tail(1), pump.tail(None, "torchrun")) == (b"one", b"launcher\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "ranks").iterdir()} == {
         "rank-0.log": b"zero\n", "rank-1.log": b"one", "torchrun.log": b"launcher\n",
     }  # fmt: skip

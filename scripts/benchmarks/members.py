@@ -31,7 +31,7 @@ GIVE_UP_AFTER = 120.0
 
 def addresses(members: int) -> dict[str, tuple[str, ...]]:
     """The leader and ``members`` more, in order, each with its own loopback address."""
-    names = {"algo-1": (LEADER_ADDRESS,)}
+    names: dict[str, tuple[str, ...]] = {"algo-1": (LEADER_ADDRESS,)}
     for index in range(members):
         names[f"algo-{index + 2}"] = (f"127.2.{index // 250}.{index % 250 + 1}",)
     return names

@@ -1,0 +1,118 @@
+"""Jobs on several hosts of this machine, and what tests look at afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+
+class Ran:
+    """A finished ``muster local``: its job description, the hosts' logs, and how long it took in seconds."""
+
+    def __init__(self, output: Path, done: subprocess.CompletedProcess[str], seconds: float) -> None:
+        self.output = output
+        self.stderr = done.stderr
+        self.stdout = done.stdout
+        self.code = done.returncode
+        self.seconds = seconds
+
+    @property
+    def job(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.output / "job.json").read_text())
+        return found
+
+    @property
+    def reason(self) -> str:
+        """The failure reason without the words that SageMaker puts around it."""
+        text: str = self.job["FailureReason"]
+        return text.removeprefix("AlgorithmError: ").rpartition(", exit code:")[0]
+
+    def log(self, host: str) -> str:
+        return (self.output / "hosts" / host / "log").read_text(errors="replace")
+
+    def left(self, host: str, name: str) -> str:
+        """A file below the host's ``/opt/ml/output``."""
+        return (self.output / "hosts" / host / "opt" / "ml" / "output" / name).read_text()
+
+    def outcome(self, host: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.left(host, "outcome.json"))
+        return found
+
+    def events(self, host: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.left(host, "timeline.json"))
+        return found
+
+
+class Local:
+    """Runs ``muster local``; every process of a job carries :attr:`token` in its environment."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.environ, self.folder = python, environ, folder
+        self.token = f"muster-test-{uuid.uuid4().hex}"
+        self.environ["MUSTER_TEST_TOKEN"] = self.token
+        self.output = folder / "job"
+
+    def program(self, text: str, name: str = "program.py") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def command(self, *words: str | Path, output: Path | None = None) -> list[str]:
+        place = ["--output", str(output or self.output)]
+        return [self.python, "-m", "musterpoint", "local", *place, *map(str, words)]
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words), env=self.environ, cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+
+    def finish(self, process: subprocess.Popen[str], timeout: float = 150.0) -> Ran:
+        started = time.monotonic()
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            stdout, stderr = process.communicate()
+            raise AssertionError(f"no end after {timeout} s; stderr:\n{stderr}\nstdout:\n{stdout}") from None
+        done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        return Ran(self.output, done, time.monotonic() - started)
+
+    def run(self, *words: str | Path, timeout: float = 150.0) -> Ran:
+        return self.finish(self.start(*words), timeout)
+
+    def survivors(self) -> list[str]:
+        """Processes of the job that still exist, by command line."""
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    environ = Path(f"/proc/{name}/environ").read_bytes()
+                    words = Path(f"/proc/{name}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if self.token.encode() in environ and words:
+                    found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+
+@pytest.fixture
+def local(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Local]:
+    runner = Local(python, environ, tmp_path)
+    yield runner
+    assert runner.survivors() == [], "processes of the job were left behind"
+
+
+def eventually(check: Callable[[], bool], timeout: float = 30.0) -> None:
+    """Returns when ``check`` holds."""
+    deadline = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < deadline, f"not within {timeout} s"
+        time.sleep(0.05)

@@ -1,0 +1,66 @@
+"""One host's roll call as a program: ``python rollcall_host.py ME SETTINGS``, SETTINGS as JSON.
+
+Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes words for
+the peers as lines: ``arrive POINT``, ``done CODE``, ``failed KIND``, ``leave``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from musterpoint.errors import MusterError
+from musterpoint.loop import READ, Loop
+from musterpoint.peers import Failure, PeerEvent
+from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.roster import Offer
+from musterpoint.settings import Settings
+
+
+def tell(what: str, **facts: Any) -> None:
+    print(json.dumps({"what": what, "at": round(time.monotonic(), 3), **facts}), flush=True)
+
+
+def main(me: str, given: dict[str, Any]) -> None:
+    loop = Loop()
+    hosts = tuple(given.pop("hosts"))
+    offer = Offer(given.pop("job", "job"), "torchrun", 2, "0.1", 2)
+    settings = Settings(**given)
+    muster = Muster(
+        loop, hosts, hosts, me, offer, settings, lambda text: tell("said", text=text), lambda name, **facts: None
+    )
+    signal.signal(signal.SIGTERM, lambda *_: muster.abandon(15))
+    try:
+        roster, peers = muster.run()
+    except MusterError as error:
+        tell("failed", kind=type(error).__name__, text=str(error))
+        return
+    addresses = [seat.address for seat in roster.seats]
+    tell("mustered", addresses=addresses, master=roster.master_address, rank=roster.node_rank)
+
+    def hear(event: PeerEvent) -> None:
+        tell(type(event).__name__, event=[list(part) if isinstance(part, tuple) else part for part in event])
+
+    def obey(_ready: int) -> None:
+        for line in os.read(0, 65536).decode().splitlines():
+            word, _, rest = line.partition(" ")
+            if word == "leave":
+                loop.stop()
+            elif word == "failed":
+                peers.failed(Failure(me, 1, "user", rest, f"{rest} failure on {me}", at=time.time()))
+            else:
+                getattr(peers, word)(int(rest) if word == "done" else rest)
+
+    peers.listen(hear)
+    loop.watch(0, READ, obey)
+    loop.run()
+    peers.close()
+    tell("left")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

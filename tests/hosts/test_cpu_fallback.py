@@ -1,0 +1,68 @@
+"""The book's pattern, unchanged: a launcher of the user's own and a script that knows only CUDA and nccl."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.local import backend
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+NO_NETNS = backend.missing()
+
+
+def run(root: Path, environ: dict[str, str], left: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "musterpoint", "local", "--hosts", "2", "--cpu-fallback", "--output", str(left)]
+    return subprocess.run(
+        [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=170, check=False
+    )
+
+
+def accuracy(log: str) -> float:
+    return float(re.findall(r"test:accuracy=([0-9.]+);", log)[-1])
+
+
+@pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
+def test_the_books_launcher_on_two_hosts(root: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    hyperparameters = json.dumps({"train-script": "train_ddp.py", "epochs": 4})
+    done = run(
+        root,
+        environ,
+        tmp_path,
+        "--hyperparameters",
+        hyperparameters,
+        "--launcher",
+        "script",
+        "examples/book/launcher.py",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) > 0.9
+    assert done.stderr.count("--cpu-fallback") == 1
+    assert (tmp_path / "hosts/algo-1/opt/ml/model/model.pt").exists()
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_a_cuda_only_script_under_our_launchers(
+    root: Path, environ: dict[str, str], tmp_path: Path, launcher: str
+) -> None:
+    done = run(
+        root,
+        environ,
+        tmp_path,
+        "--backend",
+        "process",
+        "--launcher",
+        launcher,
+        "examples/book/train_ddp.py",
+        "--epochs",
+        "3",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) > 0.85

@@ -1,0 +1,85 @@
+"""``train`` whose entry point is our own one-file launcher, and whose entry point is the user's own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DDP = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("rank", dist.get_rank(), "of", int(total.item()), sys.argv[1:], flush=True)
+if "--fail" in sys.argv and dist.get_rank() == 1:
+    raise ArithmeticError("loss is NaN")
+if "--exit" in sys.argv:
+    sys.exit(7 if dist.get_rank() == 1 else time.sleep(60))
+if "--wait" in sys.argv:
+    import signal
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), print("saved", flush=True), os._exit(0)))
+    time.sleep(60)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def one_file(local) -> Path:  # type: ignore[no-untyped-def]
+    path: Path = local.folder / "launcher.py"
+    local.program(DDP, "train_ddp.py")
+    command = [local.python, "-m", "musterpoint", "bundle", "-o", str(path)]
+    subprocess.run(command, env=local.environ, check=True, capture_output=True)
+    return path
+
+
+def run(local, launcher: Path, *words: str, more: tuple[str, ...] = ()):  # type: ignore[no-untyped-def]
+    return local.run("--hosts", "2", "--backend", "process", "--launcher", "script", *more, "--hyperparameters",
+                     '{"train-script": "train_ddp.py", "epochs": 3}', launcher, *words)  # fmt: skip
+
+
+def test_our_launcher_as_entry_point(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(local, one_file)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert "rank 0 of 2 ['--epochs', '3']" in ran.log("algo-1")
+    assert "rank 1 of 2 ['--epochs', '3']" in ran.log("algo-2")
+    names = [event["event"] for event in ran.events("algo-2")]
+    assert names.count("rollcall-started") == 1, "there is one roll call"
+    assert names.count("handed-over") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "words"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
+)
+def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code: int, words: str) -> None:  # type: ignore[no-untyped-def]
+    ran = run(local, one_file, flag)
+    assert ran.code == code, ran.stderr
+    assert words in ran.reason
+    assert "rank 1 (local rank 0) on algo-2" in ran.reason
+    assert ran.left("algo-1", "failure") == ran.left("algo-2", "failure")
+
+
+def test_its_ranks_have_the_whole_stop_budget(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(local, one_file, "--wait", more=("--stop-after", "9"))
+    assert ran.code == 143, ran.stderr
+    assert "saved" in ran.log("algo-1")
+    assert "saved" in ran.log("algo-2")
+
+
+def test_a_shell_script_around_it_goes_on_afterwards(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
+    shell = local.program(
+        f"{local.python} launcher.py --train-script train_ddp.py --first || exit\n"
+        f"{local.python} launcher.py --train-script train_ddp.py --second || exit\n"
+        "echo after them\n",
+        "run.sh",
+    )
+    ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "script", shell)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in ("algo-1", "algo-2"):
+        log = ran.log(host)
+        assert log.index("['--first']") < log.index("['--second']") < log.index("after them")

@@ -1,0 +1,204 @@
+"""The roll call and its channel between hosts with networks of their own, in real time."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import time
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from .network import Network, usable, wait_all
+
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't make network namespaces here")]
+
+
+@pytest.fixture
+def network() -> Iterator[Callable[..., Network]]:
+    made: list[Network] = []
+
+    def make(count: int, **options: Any) -> Network:
+        made.append(Network(count, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("six", [False, True], ids=["IPv4", "IPv6 only"])
+@pytest.mark.parametrize("check", ["strict", "secret"])
+def test_hosts_muster_and_leave_together(network: Callable[..., Network], six: bool, check: str) -> None:
+    net = network(3, six=six)
+    settings = {"secret": "hush"} if check == "secret" else {"rollcall_check": "strict"}
+    hosts = [net.call_the_roll(host, **settings) for host in reversed(net.hosts)]
+    addresses = [net.address(host) for host in net.hosts]
+    for mustered in wait_all(hosts, "mustered"):
+        assert mustered["addresses"] == addresses
+        assert mustered["master"] == addresses[0]
+    for host in hosts:
+        host.say("arrive ready")
+        host.say("done 0")
+    wait_all(hosts, "AllDone")
+    for host in hosts:
+        host.say("leave")
+    wait_all(hosts, "left", 5.0)
+    assert not any(host.heard("PeerLost") or host.heard("said") for host in hosts)
+
+
+def test_a_leader_that_comes_late_is_waited_for(network: Callable[..., Network]) -> None:
+    net = network(2)
+    worker = net.call_the_roll("algo-2")
+    said = worker.wait("said")["text"]
+    assert said == "waiting for algo-1: 10.78.0.1 port 7776: connection refused"
+    time.sleep(1.0)
+    began = time.monotonic()
+    leader = net.call_the_roll("algo-1")
+    wait_all([leader, worker], "mustered")
+    assert time.monotonic() - began < 4
+
+
+def test_a_killed_host_is_lost_by_name(network: Callable[..., Network]) -> None:
+    net = network(3)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    hosts[1].signal(signal.SIGKILL)
+    began = time.monotonic()
+    for lost in wait_all([hosts[0], hosts[2]], "PeerLost", 15.0):
+        assert lost["event"][0] == "algo-2"
+    assert time.monotonic() - began > 8
+
+
+def test_a_killed_leader_is_lost_for_everybody(network: Callable[..., Network]) -> None:
+    net = network(3)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    hosts[0].signal(signal.SIGKILL)
+    hosts[1].say("failed peer")
+    verdict = hosts[1].wait("JobFailed", 15.0)["event"][0]
+    assert (verdict[0], verdict[1], verdict[3]) == ("algo-1", 76, "infra")
+    assert hosts[2].wait("PeerLost", 15.0)["event"][0] == "algo-1"
+
+
+def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> None:
+    net = network(2)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    mend = net.cut("algo-2")
+    for host in hosts:
+        host.say("arrive there")
+    wait_all(hosts, "PeerSilent", 22.0)
+    time.sleep(8.0)
+    mend()
+    wait_all(hosts, "PeerBack", 8.0)
+    wait_all(hosts, "Arrived", 2.0)
+    for host in hosts:
+        host.say("done 0")
+    wait_all(hosts, "AllDone", 2.0)
+    assert not any(host.heard("PeerLost") for host in hosts)
+
+
+def test_a_rank_that_fails_while_a_host_is_cut_off_ends_the_job_with_its_name(network: Callable[..., Network]) -> None:
+    net = network(3)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    net.cut("algo-2")
+    time.sleep(1.0)
+    hosts[2].say("failed peer")
+    for ended in wait_all([hosts[0], hosts[2]], "JobFailed", 18.0):
+        assert ended["event"][0][:2] == ["algo-2", 76]
+
+
+def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None:
+    net = network(3)
+    leader, worker = net.call_the_roll("algo-1"), net.call_the_roll("algo-2", job="another")
+    began = time.monotonic()
+    for failed in wait_all([leader, worker], "failed"):
+        assert "algo-2 belongs to job 'another', algo-1 to 'job'" in failed["text"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_stop_while_hosts_are_missing_stops_all(network: Callable[..., Network]) -> None:
+    net = network(3)
+    leader, worker = net.call_the_roll("algo-1"), net.call_the_roll("algo-2")
+    assert "waiting for the other hosts" in worker.wait("said")["text"]
+    worker.signal(signal.SIGTERM)
+    for failed in wait_all([leader, worker], "failed"):
+        assert (failed["kind"], failed["text"]) == (
+            "Abandoned", "algo-2 was told to stop (signal 15) during the roll call"
+        )  # fmt: skip
+
+
+GARBAGE = """
+import socket, sys, time
+socks = [socket.create_connection(("10.78.0.1", 7776)) for _ in range(150)]
+for number, sock in enumerate(socks):
+    sock.sendall([b"GET / HTTP/1.1\\r\\n\\r\\n", b"\\0\\0", b"\\0\\0\\0\\1{"][number % 3])
+print("sent", flush=True)
+time.sleep(30)
+"""
+
+
+def test_strangers_keep_nobody_out(network: Callable[..., Network]) -> None:
+    net = network(3)
+    leader = net.call_the_roll("algo-1")
+    leader.wait("said")
+    net.run("algo-3", "-c", GARBAGE).wait("sent")
+    began = time.monotonic()
+    hosts = [leader, net.call_the_roll("algo-2"), net.call_the_roll("algo-3")]
+    wait_all(hosts, "mustered")
+    assert time.monotonic() - began < 4
+
+
+FAULTS = {
+    "no such name at first": {"fault": "nxdomain", "seconds": 2.0},
+    "the server is ill at first": {"fault": "servfail", "seconds": 2.0},
+    "IPv6 questions get no answer": {"fault": "drop-aaaa"},
+    "another address at first": {"fault": "wrong", "seconds": 2.0, "wrong": "10.78.0.200"},
+    "no answer at first": {"fault": "drop", "seconds": 2.0},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("faulty", ["algo-1", "algo-2"])
+def test_names_that_are_late_or_wrong(network: Callable[..., Network], fault: dict[str, Any], faulty: str) -> None:
+    net = network(2)
+    net.serve_names(**{faulty.replace("-", "_"): fault})
+    began = time.monotonic()
+    hosts = [net.call_the_roll(host, rollcall_check="strict") for host in net.hosts]
+    for mustered in wait_all(hosts, "mustered"):
+        assert mustered["addresses"] == ["10.78.0.1", "10.78.0.2"]
+    assert time.monotonic() - began < (3 if fault["fault"] == "drop-aaaa" else 13)
+
+
+def test_names_with_ipv6_addresses_only(network: Callable[..., Network]) -> None:
+    net = network(2, six=True)
+    net.serve_names(algo_1={"fault": "nxdomain", "seconds": 1.0})
+    hosts = [net.call_the_roll(host, rollcall_check="strict") for host in net.hosts]
+    for mustered in wait_all(hosts, "mustered", 10.0):
+        assert mustered["addresses"] == ["fd78::1", "fd78::2"]
+
+
+def test_the_table_names_what_is_wrong(network: Callable[..., Network]) -> None:
+    net = network(3)
+    net.serve_names(algo_3={"fault": "nxdomain", "seconds": 99.0})
+    hosts = [net.call_the_roll(host, rollcall_timeout=3.0) for host in net.hosts[:2]]
+    for failed in wait_all(hosts, "failed", 8.0):
+        assert failed["text"].splitlines()[0].endswith("and algo-3 is not here (seen from algo-1)")
+        assert "algo-3  name     the name does not resolve (no such name)" in failed["text"]
+
+
+def test_nothing_listens_on_a_worker(network: Callable[..., Network]) -> None:
+    net = network(2)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    code = (
+        "import socket, sys\n"
+        "for host in sys.argv[1:]:\n"
+        "    print(socket.socket().connect_ex((host, 7776)), flush=True)\n"
+        "print('over')"
+    )
+    process = net.run("algo-1", "-W", "ignore", "-c", code, "10.78.0.1", "10.78.0.2")
+    process.wait("over")
+    assert [line["what"] for line in process.lines[:2]] == ["0", str(errno.ECONNREFUSED)]

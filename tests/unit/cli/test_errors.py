@@ -1,0 +1,35 @@
+"""What people see of an error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.cli.errors import guarded
+from musterpoint.errors import LauncherError
+
+
+def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise LauncherError("no torch")
+
+    assert guarded(fail) == 72
+    assert capfd.readouterr().err == "musterpoint: no torch\n"
+
+
+def test_an_interrupt_is_130() -> None:
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    assert guarded(interrupt) == 130
+
+
+def test_a_reader_that_leaves_is_no_error(root: Path, environ: dict[str, str]) -> None:
+    command = f"{sys.executable} -m musterpoint plan --slots 200 --launcher ranks {sys.executable} | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], env=environ, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ranks" in done.stdout

@@ -1,0 +1,34 @@
+"""The job as its other hosts see it."""
+
+from __future__ import annotations
+
+from musterpoint.cli.plan_local import moved
+from musterpoint.cli.planning import seen_from
+from musterpoint.job.model import EntryPoint, InstanceGroup, Job
+from musterpoint.launch.plan import Argument, EnvSetting
+
+GROUPS = (InstanceGroup("gpu", "ml.p4d.24xlarge", ("algo-1",)), InstanceGroup("data", "ml.c5.xlarge", ("algo-2",)))
+
+
+def test_another_host_has_its_own_name_group_and_type() -> None:
+    files = {"resourceconfig.json": {"current_host": "algo-1", "current_group_name": "gpu", "extra": 1}}
+    job = Job(
+        "sagemaker", "j", ("algo-1", "algo-2"), "algo-1", ("algo-1",), EntryPoint("t.py"), groups=GROUPS,
+        current_group="gpu", instance_type="ml.p4d.24xlarge", files=files,
+    )  # fmt: skip
+    other = seen_from(job, "algo-2")
+    assert (other.current_host, other.current_group, other.instance_type) == ("algo-2", "data", "ml.c5.xlarge")
+    assert other.files["resourceconfig.json"] == {
+        "current_host": "algo-2",
+        "current_group_name": "data",
+        "current_instance_type": "ml.c5.xlarge",
+        "extra": 1,
+    }
+    assert not other.in_group
+    assert job.files["resourceconfig.json"]["current_host"] == "algo-1"
+    assert seen_from(job, "algo-1") is job
+
+
+def test_a_path_is_moved_at_any_depth() -> None:
+    value = (Argument("/tmp/x/train.py"), (EnvSetting("A", "b:/tmp/x", "r"),), 3, None)
+    assert moved(value, "/tmp/x", "/out") == (Argument("/out/train.py"), (EnvSetting("A", "b:/out", "r"),), 3, None)

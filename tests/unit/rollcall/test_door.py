@@ -1,0 +1,171 @@
+"""Strangers at the leader's port while the hosts gather, and afterwards."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.door import make_room
+from musterpoint.rollcall.hello import Hello, Resume
+from musterpoint.rollcall.limits import Limits
+from musterpoint.rollcall.roster import Offer
+
+from .conftest import QUICK
+
+Start = Callable[..., Any]
+HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "abc", (), "127.0.0.1")
+
+
+def connect(port: int) -> socket.socket:
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 10)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    data = b""
+    try:
+        while more := sock.recv(65536):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def replies(sock: socket.socket) -> list[dict[str, Any]]:
+    frames = wire.Frames(wire.LEADER_LIMIT)
+    frames.feed(read_to_end(sock))
+    found = []
+    while (payload := frames.next()) is not None:
+        found.append(wire.unpack(payload, compressed=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 64, b"\xff" * 64, wire.frame(b"garbage"), wire.pack("hello"),
+        wire.pack("roster", roster={}), wire.pack("bye"), wire.frame(b"{" * 9000), wire.pack_large("hello"),
+        wire.pack_beat(1), wire.pack("hello", host=["x"], protocol=1),
+    ],
+    ids=["http", "zeros", "ones", "frame", "empty hello", "roster", "bye", "deep", "zip", "beat", "wrong types"],
+)  # fmt: skip
+def test_garbage_is_shown_the_door_and_the_hosts_muster(start: Start, port: int, said: bytes) -> None:
+    leader = start(1, 2)
+    with connect(port) as stranger:
+        stranger.sendall(said)
+        assert replies(stranger) == []
+        start(2, 2).mustered()
+        leader.mustered()
+
+
+def test_who_says_nothing_or_drips_is_cut_off(start: Start, port: int) -> None:
+    leader = start(1, 2, limits=QUICK._replace(hello=0.4))
+    with connect(port) as silent, connect(port) as dripping:
+        began = time.monotonic()
+        hello = HELLO.pack()
+        try:
+            for byte in hello:
+                dripping.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except OSError:
+            pass
+        assert read_to_end(silent) == b""
+        assert time.monotonic() - began < 3
+    start(2, 2).mustered()
+    leader.mustered()
+
+
+def test_a_crowd_of_silent_callers_keeps_nobody_out(start: Start, port: int) -> None:
+    leader = start(1, 2, limits=QUICK._replace(hello=30.0))
+    crowd = [connect(port) for _ in range(200)]
+    start(2, 2).mustered()
+    leader.mustered()
+    for sock in crowd:
+        sock.close()
+
+
+def test_half_a_hello_then_gone(start: Start, port: int) -> None:
+    leader = start(1, 2)
+    with connect(port) as stranger:
+        stranger.sendall(HELLO.pack()[:20])
+    start(2, 2).mustered()
+    leader.mustered()
+
+
+def test_another_protocol_is_refused_by_name(start: Start, port: int) -> None:
+    leader = start(1, 2)
+    with connect(port) as old:
+        old.sendall(HELLO._replace(protocol=99).pack())
+        (reply,) = replies(old)
+    assert reply["t"] == "refused"
+    assert reply["reason"].startswith("algo-2 speaks protocol 99, algo-1 protocol 1: install the same version")
+    assert reply["reason"] in str(leader.failed())
+
+
+def test_who_claims_to_be_the_leader_is_refused(start: Start, port: int) -> None:
+    start(1, 2)
+    with connect(port) as double:
+        double.sendall(HELLO._replace(host="algo-1").pack())
+        (reply,) = replies(double)
+    assert "two hosts have this name" in reply["reason"]
+
+
+@pytest.mark.parametrize("mustered", [False, True])
+def test_a_session_nobody_knows_is_over(start: Start, port: int, mustered: bool) -> None:
+    leader = start(1, 2)
+    if mustered:
+        start(2, 2).mustered()
+        leader.mustered()
+    with connect(port) as ghost:
+        ghost.sendall(Resume("algo-2", "session", "token", 0).pack())
+        (reply,) = replies(ghost)
+    assert (reply["t"], reply["over"]) == ("refused", True)
+
+
+def test_a_guessed_secret_gets_nobody_in(start: Start, port: int) -> None:
+    leader = start(1, 2, secret="hush")
+    with connect(port) as thief:
+        thief.sendall(HELLO._replace(nonce="0" * 32).pack())
+        thief.sendall(wire.pack("proof", proof="0" * 64))
+        challenge, refused = replies(thief)
+    assert challenge["t"] == "challenge"
+    assert "has another secret than algo-1" in refused["reason"]
+    start(2, 2, secret="hush").mustered()
+    leader.mustered()
+
+
+def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) -> None:
+    leader = start(1, 2, limits=Limits())
+    with connect(port) as first:
+        first.sendall(HELLO.pack())
+        leader.mustered()
+    with connect(port) as again:
+        again.sendall(HELLO.pack())
+        again.shutdown(socket.SHUT_WR)
+        welcome, roster = replies(again)
+    assert (welcome["t"], roster["t"]) == ("welcome", "roster")
+    assert roster["roster"]["session"] == leader.roster.session
+
+
+def test_room_for_connections() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    make_room(1)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+    soft = min(2000, before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        make_room(3000)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(3512, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

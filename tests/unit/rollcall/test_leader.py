@@ -1,0 +1,82 @@
+"""Whose calls the leader takes, by address, as real hosts on several loopback addresses make them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from musterpoint.peers import PeerLost
+
+Start = Callable[..., Any]
+NAMES = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.2",), "algo-3": ("127.0.0.3",)}
+ELSEWHERE = {**NAMES, "algo-2": ("127.0.0.9",)}
+
+
+def test_each_host_calls_from_the_address_its_name_has(start: Start) -> None:
+    hosts = [start(number, 3, addresses=NAMES, rollcall_check="strict") for number in (1, 2, 3)]
+    roster = hosts[0].mustered()
+    assert [seat.address for seat in roster.seats] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+
+
+def test_another_address_is_taken_after_a_while_with_a_warning(start: Start) -> None:
+    leader, worker = start(1, 2, addresses=NAMES), start(2, 2, addresses=ELSEWHERE)
+    assert leader.mustered().seats[1].address == "127.0.0.9"
+    worker.mustered()
+    assert leader.said[-1] == (
+        "warning: algo-2 calls from 127.0.0.9, but its name resolves to 127.0.0.2 on this host; "
+        "nobody else came, so it has the seat"
+    )
+
+
+def test_strict_keeps_it_out(start: Start) -> None:
+    leader = start(1, 2, addresses=NAMES, rollcall_check="strict", rollcall_timeout=1.0)
+    start(2, 2, addresses=ELSEWHERE)
+    lines = str(leader.failed()).splitlines()
+    expected = "127.0.0.9: algo-2 calls from 127.0.0.9, but its name resolves to 127.0.0.2 on this host"
+    assert lines[2] == f"algo-2  hello    {expected}"
+
+
+def test_no_check_takes_anybody_at_once(start: Start) -> None:
+    leader = start(1, 2, addresses=NAMES, rollcall_check="off")
+    start(2, 2, addresses=ELSEWHERE)
+    assert leader.mustered().seats[1].address == "127.0.0.9"
+    assert leader.said == []
+
+
+def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Start) -> None:
+    leader = start(1, 3, addresses=NAMES)
+    impostor = start(2, 3, addresses=ELSEWHERE)
+    host = start(2, 3, addresses=NAMES)
+    assert "the seat of algo-2" in str(impostor.failed())
+    start(3, 3, addresses=NAMES)
+    assert leader.mustered().seats[1].address == "127.0.0.2"
+    host.mustered()
+
+
+def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
+    views = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",)}
+    leader = start(1, 2, addresses={**views, "algo-1": ("203.0.113.1",)}, secret="hush")
+    start(2, 2, addresses={**views, "algo-1": ("127.0.0.1", "203.0.113.7")}, secret="hush")
+    leader.mustered()
+    assert leader.said == [
+        "warning: algo-1 resolves to 203.0.113.1, which is none of its addresses",
+        "warning: algo-1 resolves to 203.0.113.7 on algo-2, but to 203.0.113.1 on itself",
+    ]
+
+
+def test_a_worker_that_leaves_while_others_are_missing_frees_its_seat(start: Start) -> None:
+    leader, first = start(1, 3, rollcall_timeout=2.0), start(2, 3, rollcall_timeout=1.0)
+    leader.wait(lambda: "host-here" in leader.moments)
+    assert "algo-2 reached its deadline" in str(first.failed())
+    assert "algo-3 is not here" in str(leader.failed())
+
+
+def test_a_silent_worker_loses_its_seat_and_gets_it_again(start: Start, cable: Any) -> None:
+    leader, worker = start(1, 3), start(2, 3, port=cable.port)
+    leader.wait(lambda: "host-here" in leader.moments)
+    cable.freeze()
+    leader.wait(lambda: "connection-ended" in leader.moments)
+    cable.plug()
+    leader.wait(lambda: leader.moments.count("host-here") > 1)
+    start(3, 3)
+    assert leader.mustered().seats == worker.mustered().seats
+    assert not leader.has(PeerLost)

@@ -1,0 +1,268 @@
+"""The whole roll call, with real hosts on loopback."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.errors import RollCallError, UsageError
+from musterpoint.loop import Loop
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, StopAll
+from musterpoint.rollcall.muster import Abandoned, Muster, any_free, is_free
+from musterpoint.rollcall.names import Answer
+from musterpoint.rollcall.roster import Offer
+from musterpoint.settings import Settings
+
+Start = Callable[..., Any]
+BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
+
+
+@pytest.mark.parametrize("secret", ["", "hush"])
+def test_five_hosts_from_hello_to_bye(start: Start, secret: str) -> None:
+    hosts = [start(number, 5, secret=secret) for number in (3, 2, 5, 4)]
+    hosts.append(start(1, 5, secret=secret))
+    rosters = [host.mustered() for host in hosts]
+    assert len({roster._replace(me="") for roster in rosters}) == 1
+    first = rosters[0]
+    assert [seat.name for seat in first.seats] == [f"algo-{number}" for number in range(1, 6)]
+    assert {seat.address for seat in first.seats} == {"127.0.0.1"}
+    assert (first.world_size, first.master_address) == (10, "127.0.0.1")
+    assert sorted(roster.node_rank for roster in rosters) == [0, 1, 2, 3, 4]
+    for host in hosts[1:]:
+        host.say("arrive", "ready")
+    assert not hosts[-1].has(Arrived)
+    hosts[0].say("arrive", "ready")
+    for host in hosts:
+        assert host.event(Arrived) == Arrived("ready")
+        host.say("done", 0)
+    for host in hosts:
+        host.event(AllDone)
+    for host in hosts:
+        host.leave()
+        assert [type(event) for event in host.events] == [Arrived, AllDone]
+
+
+def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
+    group = ("algo-2", "algo-3")
+    hosts = [
+        start(number, 3, group=group, offer=Offer("job", launcher, slots, "0.1", 4))
+        for number, launcher, slots in ((1, "script", 0), (2, "torchrun", 4), (3, "torchrun", 2))
+    ]
+    rosters = [host.mustered() for host in hosts]
+    assert [(seat.slots, seat.grouped, seat.room) for seat in rosters[0].seats] == [
+        (0, False, 4), (4, True, 4), (2, True, 4)
+    ]  # fmt: skip
+    assert [(roster.node_rank, roster.first_rank) for roster in rosters] == [(-1, 0), (0, 0), (1, 4)]
+    for host in hosts[1:]:
+        host.say("arrive", "ready")
+    for host in hosts:
+        host.event(Arrived)
+
+
+def test_a_failure_anywhere_is_everybodys(start: Start) -> None:
+    hosts = [start(number, 3) for number in (1, 2, 3)]
+    for host in hosts:
+        host.mustered()
+    hosts[1].say("failed", BOOM)
+    for host in hosts:
+        assert host.event(JobFailed) == JobFailed(BOOM, 0)
+
+
+def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
+    hosts = [start(number, 3) for number in (1, 2, 3)]
+    for host in hosts:
+        host.mustered()
+    hosts[1].say("stopping", 15)
+    for host in (hosts[0], hosts[2]):
+        assert host.event(StopAll) == StopAll("algo-2", 15)
+    hosts[2].say("stopping", 15)  # its own platform's stop comes a little later: no news
+    for host in hosts:
+        host.say("done", 143)
+    for host in hosts:
+        host.event(AllDone)
+    assert not hosts[1].has(StopAll)
+
+
+def test_the_deadline_has_a_table_for_everybody(start: Start) -> None:
+    addresses = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",), "algo-3": ("127.0.0.9",)}
+    leader = start(1, 4, rollcall_timeout=1.0, addresses=addresses | {"algo-4": ()})
+    worker = start(2, 4, addresses=addresses)
+    for host in (leader, worker):
+        error = host.failed()
+        assert isinstance(error, RollCallError)
+        lines = str(error).splitlines()
+        assert lines[0] == "the roll call's 1 s are over, and algo-3, algo-4 are not here (seen from algo-1)"
+        assert lines[2] == "algo-3  connect  127.0.0.9: has not called yet"
+        assert lines[3].startswith("algo-4  name")
+        assert lines[4] == "2 of 4 hosts are here"
+    assert any("2 of 4 hosts here; waiting for algo-3 (has not called yet)" in line for line in leader.said)
+
+
+def test_a_worker_whose_deadline_comes_first_gets_the_table_too(start: Start) -> None:
+    leader, worker = start(1, 3), start(2, 3, rollcall_timeout=1.0)
+    assert "algo-2 reached its deadline, and algo-3 is not here (seen from algo-1)" in str(worker.failed())
+    assert str(leader.failed()) == str(worker.failed())
+
+
+def test_a_worker_alone_says_what_it_sees(start: Start, port: int) -> None:
+    worker = start(2, 2, rollcall_timeout=0.7)
+    lines = str(worker.failed()).splitlines()
+    assert lines[0] == "the roll call's 0.7 s are over, and algo-2 has no roster from algo-1"
+    assert lines[2] == f"algo-1  connect  127.0.0.1 port {port}: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"offer": Offer("other", "torchrun", 2, "0.1")}, "algo-2 belongs to job 'other', algo-1 to 'job'"),
+        ({"offer": Offer("job", "script", 1, "0.1")}, "algo-2 would start the launcher script, algo-1 torchrun"),
+        ({"secret": "hush"}, "algo-2 has a secret and algo-1 has none (--secret, MUSTER_SECRET)"),
+    ],
+    ids=["job", "launcher", "secret"],
+)
+def test_hosts_that_cannot_muster_say_so_at_once(start: Start, options: dict[str, Any], reason: str) -> None:
+    leader, worker = start(1, 3), start(2, 3, **options)
+    assert f"refused algo-2: {reason}" in str(worker.failed())
+    lines = str(leader.failed()).splitlines()
+    assert lines[0] == reason
+    assert f"algo-2  hello    127.0.0.1: refused: {reason}" in lines
+
+
+def test_a_host_without_an_opinion_on_the_launcher_is_welcome(start: Start) -> None:
+    leader, worker = start(1, 2), start(2, 2, offer=Offer("job", "", 0, "0.1"))
+    assert leader.mustered().world_size == worker.mustered().world_size == 2
+
+
+def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
+    leader, stranger = start(1, 2), start(3, 3)
+    assert "algo-3 is not one of the 2 hosts of job" in str(stranger.failed())
+    start(2, 2).mustered()
+    leader.mustered()
+
+
+def test_different_secrets(start: Start) -> None:
+    start(1, 2, secret="hush", rollcall_timeout=1.5)
+    worker = start(2, 2, secret="rush", rollcall_timeout=1.0)
+    assert "another secret" in str(worker.failed())
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
+    hosts = [start(1, 3), start(2, 3)]
+    hosts[1].wait(lambda: "seated" in hosts[1].moments)
+    hosts[stopped].abandon(15)
+    for host in hosts:
+        error = host.failed()
+        assert isinstance(error, Abandoned)
+        assert (error.host, error.signal, error.code) == (f"algo-{stopped + 1}", 15, 143)
+
+
+def test_a_stop_before_the_roll_call(port: int) -> None:
+    loop = Loop()
+    muster = Muster(loop, ("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings(), print, lambda *a, **k: None)
+    muster.abandon(2)
+    with pytest.raises(Abandoned):
+        muster.run()
+    loop.close()
+
+
+def test_a_restarted_host_takes_its_seat_again(start: Start) -> None:
+    leader, early = start(1, 3), start(2, 3)
+    leader.wait(lambda: "host-here" in leader.moments)
+    late = start(2, 3)
+    assert "a later start of this host took its seat" in str(early.failed())
+    start(3, 3)
+    assert late.mustered().seats == leader.mustered().seats
+
+
+def test_the_port_is_taken(start: Start, port: int) -> None:
+    with socket.socket(socket.AF_INET6) as taken:
+        taken.bind(("", port))
+        taken.listen()
+        error = start(1, 2).failed()
+    assert isinstance(error, UsageError)
+    assert f"--rollcall-port {port} can't be listened on by algo-1 (address already in use)" in str(error)
+
+
+def run_alone(hosts: tuple[str, ...], settings: Settings, **seams: Any) -> Any:
+    loop = Loop()
+    offer = Offer("job", "torchrun", 2, "0.1")
+    muster = Muster(loop, hosts, hosts[:2], "algo-1", offer, settings, print, lambda *a, **k: None, **seams)
+    try:
+        roster, peers = muster.run()
+        peers.close()
+        return roster
+    finally:
+        loop.close()
+
+
+def test_one_host_listens_on_nothing(port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        roster = run_alone(("algo-1",), Settings(rollcall_port=port))
+    assert (roster.world_size, roster.master_address, roster.node_rank) == (2, "127.0.0.1", 0)
+
+
+def test_any_free_port_is_no_port_to_meet_at() -> None:
+    with pytest.raises(UsageError, match="--rollcall-port 0"):
+        run_alone(("algo-1", "algo-2"), Settings(rollcall_port=0))
+
+
+def test_names_only() -> None:
+    asked = []
+
+    def lookup(name: str, family: int) -> Answer:
+        asked.append(name)
+        known = name != "algo-3" or asked.count(name) > 3
+        return Answer((f"10.0.0.{name[-1]}",)) if known else Answer((), "not yet")
+
+    roster = run_alone(("algo-1", "algo-2", "algo-3"), Settings(rollcall="names"), lookup=lookup)
+    assert [(seat.address, seat.slots) for seat in roster.seats] == [("10.0.0.1", 2), ("10.0.0.2", 2), ("10.0.0.3", 0)]
+    assert roster.master_address == "10.0.0.1"
+    with pytest.raises(RollCallError, match="2 names do not resolve on algo-1"):
+        run_alone(
+            ("algo-1", "algo-2"), Settings(rollcall="names", rollcall_timeout=0.3),
+            lookup=lambda _name, _family: Answer((), "no such name", True),
+        )  # fmt: skip
+
+
+def test_no_roll_call_at_all() -> None:
+    roster = run_alone(("algo-1", "algo-2"), Settings(rollcall="off", master_port=5000))
+    assert [seat.address for seat in roster.seats] == ["algo-1", "algo-2"]
+    assert (roster.master_address, roster.master_port) == ("algo-1", 5000)
+
+
+def test_the_hosts_file_comes_first(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("10.1.1.1 algo-1\n10.1.1.2 algo-2\n")
+    settings = Settings(rollcall="names", hosts_file=str(file))
+    assert run_alone(("algo-1", "algo-2"), settings).seats[1].address == "10.1.1.2"
+    with pytest.raises(UsageError, match="--hosts-file /nowhere can't be read: no such file"):
+        run_alone(("algo-1", "algo-2"), Settings(rollcall="names", hosts_file="/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "expected"),
+    [(None, {7777}, 7777), (5000, {5000}, 5000), (5000, set(), 5000)],
+    ids=["default", "given", "given and taken"],
+)
+def test_the_master_port(wanted: int | None, free: set[int], expected: int) -> None:
+    roster = run_alone(("algo-1",), Settings(master_port=wanted), port_is_free=free.__contains__)
+    assert roster.master_port == expected
+
+
+def test_another_master_port_where_the_default_is_taken() -> None:
+    roster = run_alone(("algo-1",), Settings(), port_is_free=lambda port: False)
+    assert roster.master_port not in (0, 7777)
+
+
+def test_free_ports() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert not is_free(taken.getsockname()[1])
+    assert is_free(any_free())

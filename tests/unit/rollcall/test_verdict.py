@@ -1,0 +1,96 @@
+"""Histories of failures and hosts against the verdict they must lead to."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint import exit_codes
+from musterpoint.peers import Failure
+from musterpoint.rollcall.verdict import Action, Announce, GiveUp, Verdict, left_alone, lost
+
+BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
+LATER = Failure("algo-4", 3, "user", "user", "KeyError: 'x'")
+RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
+ABORT = Failure("algo-3", 1, "user", "peer", "NCCL abort")
+
+
+def play(*steps: tuple[object, ...]) -> list[Action]:
+    """Each step is a method's name and its arguments."""
+    verdict = Verdict(2.0)
+    actions: list[Action] = []
+    for name, *arguments in steps:
+        actions += getattr(verdict, str(name))(*arguments) or []
+    return actions
+
+
+def test_a_cause_is_announced_at_once() -> None:
+    assert play(("failed", BOOM, 1.0)) == [Announce(BOOM, 0)]
+
+
+def test_the_first_cause_wins() -> None:
+    assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, 0)]
+
+
+def test_a_symptom_waits_for_the_cause() -> None:
+    history = [("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 2.9), ("failed", BOOM, 2.95), ("tick", 9.0)]
+    assert play(*history) == [Announce(BOOM, 2)]
+
+
+def test_a_symptom_alone_is_announced_after_the_hold() -> None:
+    assert play(("failed", RESET, 1.0), ("tick", 2.99)) == []
+    assert play(("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 3.0)) == [Announce(RESET, 1)]
+
+
+def test_a_host_that_does_not_answer_is_waited_for() -> None:
+    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.4, False)) == []
+    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)) == [Announce(RESET, 0)]
+
+
+def test_a_host_that_is_cut_off_is_waited_for() -> None:
+    assert play(("cut", "algo-2"), ("failed", RESET, 1.0), ("tick", 9.0)) == []
+    assert play(("failed", RESET, 1.0), ("cut", "algo-2"), ("tick", 9.0), ("back", "algo-2"), ("tick", 9.1)) == [
+        Announce(RESET, 0)
+    ]
+
+
+def test_a_host_that_is_lost_is_the_cause() -> None:
+    (announced,) = play(("cut", "algo-2"), ("failed", RESET, 1.0), ("failed", ABORT, 2.0), ("lost", "algo-2", "gone"))
+    assert isinstance(announced, Announce)
+    assert announced.failure._replace(at=0.0) == Failure(
+        "algo-2", exit_codes.HOST_LOST, "host", "infra", "muster: host algo-2 was lost: gone"
+    )
+    assert announced.secondary == 2
+
+
+def test_a_lost_host_without_a_failure_is_no_verdict() -> None:
+    assert play(("cut", "algo-2"), ("lost", "algo-2", "gone"), ("tick", 99.0)) == []
+
+
+@pytest.mark.parametrize("silent_first", [True, False])
+def test_a_silent_host_is_given_up_when_ranks_fail(silent_first: bool) -> None:
+    steps = [("silent", "algo-2"), ("failed", RESET, 1.0)]
+    assert play(*(steps if silent_first else reversed(steps))) == [GiveUp("algo-2")]
+
+
+def test_a_silent_host_does_not_hold_up_a_cause() -> None:
+    assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, 0)]
+
+
+def test_when_there_is_something_due() -> None:
+    verdict = Verdict(2.0)
+    assert verdict.due is None
+    verdict.failed(RESET, 1.0)
+    assert verdict.due == 3.0
+    verdict.cut("algo-2")
+    assert verdict.due is None
+    verdict.back("algo-2")
+    verdict.tick(3.0)
+    assert verdict.due is None
+
+
+def test_a_worker_without_its_leader() -> None:
+    assert left_alone([], "algo-1", "gone") is None
+    assert left_alone([RESET, BOOM], "algo-1", "gone") == BOOM
+    alone = left_alone([RESET], "algo-1", "gone")
+    assert alone is not None
+    assert alone.reason == lost("algo-1", "gone").reason

@@ -1,0 +1,123 @@
+"""A worker whose connection to the leader breaks, freezes, or goes for good."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from musterpoint import exit_codes
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent
+
+Start = Callable[..., Any]
+BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
+RESET = Failure("algo-2", 1, "user", "peer", "connection reset by peer")
+
+
+def pair(start: Start, cable: Any, **options: Any) -> tuple[Any, Any]:
+    leader, worker = start(1, 2, **options), start(2, 2, port=cable.port, **options)
+    leader.mustered()
+    worker.mustered()
+    return leader, worker
+
+
+def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for round_ in range(5):
+        cable.snap()
+        for host in (leader, worker):
+            host.say("arrive", f"before {round_}")
+        cable.snap()
+        for host in (worker, leader):
+            host.say("arrive", f"after {round_}")
+    expected = [Arrived(f"{when} {round_}") for round_ in range(5) for when in ("before", "after")]
+    for host in (leader, worker):
+        host.wait(lambda host=host: len([e for e in host.events if isinstance(e, Arrived)]) >= 10)
+        assert [event for event in host.events if isinstance(event, Arrived)] == expected
+        assert not host.has(PeerLost)
+        assert host.has(PeerBack)
+
+
+def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    cable.freeze()
+    assert worker.event(PeerSilent).host == "algo-1"
+    assert leader.event(PeerSilent).host == "algo-2"
+    worker.say("arrive", "x")
+    leader.say("arrive", "x")
+    cable.plug()
+    for host in (leader, worker):
+        host.event(PeerBack)
+        host.event(Arrived)
+        assert not host.has(PeerLost)
+
+
+def test_silence_ends_after_its_time(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, silence_timeout=1.5)
+    cable.freeze()
+    assert "nothing was heard of it for" in worker.event(PeerLost).why
+    assert leader.event(PeerLost).host == "algo-2"
+
+
+def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable)
+    worker.say("arrive", "x")
+    cable.pull()
+    lost = worker.event(PeerLost)
+    assert lost.host == "algo-1"
+    assert "nobody has answered there" in lost.why
+    worker.event(Arrived)
+    worker.say("failed", BOOM)
+    assert worker.event(JobFailed) == JobFailed(BOOM, 0)
+    worker.say("done", 7)
+    worker.event(AllDone)
+
+
+def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable)
+    cable.pull()
+    worker.say("failed", RESET)
+    verdict = worker.event(JobFailed)
+    assert (verdict.failure.host, verdict.failure.code) == ("algo-1", exit_codes.HOST_LOST)
+    assert verdict.failure.reason.startswith("muster: host algo-1 was lost: ")
+    assert not worker.has(PeerLost)
+
+
+def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable)
+    cable.pull()
+    worker.say("failed", RESET)
+    worker.say("failed", BOOM)
+    assert worker.event(JobFailed) == JobFailed(BOOM, 1)
+
+
+def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable)
+    cable.freeze()
+    worker.event(PeerSilent)
+    worker.say("failed", RESET)
+    assert worker.event(JobFailed).failure.host == "algo-1"
+
+
+def test_who_is_done_does_not_mind_a_lost_leader(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable)
+    worker.say("done", 0)
+    cable.pull()
+    worker.event(AllDone)
+    assert not worker.has(PeerLost)
+
+
+def test_a_leader_that_leaves_without_a_verdict_is_lost(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    leader.leave()
+    assert worker.event(PeerLost).why == "it left before the job was over"
+
+
+def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, silence_timeout=60.0)
+    cable.freeze()
+    leader.event(PeerSilent)
+    symptom = RESET._replace(host="algo-1")
+    leader.say("failed", symptom)
+    verdict = leader.event(JobFailed)
+    assert (verdict.failure.host, verdict.failure.code) == ("algo-2", exit_codes.HOST_LOST)
+    cable.plug()
+    assert worker.event(JobFailed).failure == verdict.failure

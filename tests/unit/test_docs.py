@@ -1,0 +1,67 @@
+"""The documentation: links lead somewhere, generated parts are fresh, tables name what the code has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from musterpoint import exit_codes
+from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.model import EntryPoint, Job
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/*.md"), *ROOT.glob("examples/**/*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name) if name else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_generated_parts_are_fresh(python: str) -> None:
+    done = subprocess.run([python, ROOT / "scripts" / "docs", "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run scripts/docs; out of date:\n{done.stdout}{done.stderr}"
+
+
+def test_every_exit_code_is_explained() -> None:
+    page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    explained = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
+    assert explained == codes
+
+
+def test_every_exported_variable_is_explained() -> None:
+    page = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"`((?:SM|SAGEMAKER|CURRENT)_[A-Z_]+)`", page))
+    job = Job("sagemaker", "job", ("algo-1",), "algo-1", ("algo-1",), EntryPoint("train.py"))
+    exported = {name for name, _ in sagemaker_exports(job, {})}
+    assert exported - explained == set()
+
+
+def test_files_to_start_with_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [name.removeprefix("src/musterpoint/") for name in re.findall(r"`([a-z_/]+\.py)`", page)]
+    assert [name for name in files if not (ROOT / "src" / "musterpoint" / name).exists()] == []
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text

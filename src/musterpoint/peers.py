@@ -61,7 +61,7 @@ _FAILURE_TYPES: dict[str, Any] = {
 class JobFailed(NamedTuple):
     """The leader's verdict: this is the job's first failure. Every host ends with its code and reason.
 
-    ``secondary`` counts the later failures known when the verdict fell.
+    ``secondary`` counts the other failures known when the verdict fell.
     """
 
     failure: Failure
@@ -102,7 +102,9 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host has said ``done``: leave."""
+    """Every host has said ``done``: leave. ``failures`` counts the ranks that failed, on all hosts together."""
+
+    failures: int = 0
 
 
 PeerEvent = Union[JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone]
@@ -123,8 +125,11 @@ class Peers(Protocol):
     def arrive(self, point: str) -> None:
         """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
 
-    def done(self, code: int) -> None:
-        """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have."""
+    def done(self, code: int, failures: int = 0) -> None:
+        """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
+
+        ``failures`` counts the ranks that failed here.
+        """
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from musterpoint import __version__, exit_codes, settings
 from musterpoint.code.interpreter import has_module
@@ -20,7 +20,6 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.console import Console
 from musterpoint.errors import MusterError
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.network import network_settings
 from musterpoint.fabric.survey import survey
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.model import Job, Paths
@@ -29,25 +28,25 @@ from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice, choose, room_for_ranks
 from musterpoint.launch.pid1 import pid1_note
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.plan import EnvSetting, LaunchPlan
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.peers import Failure, Peers
-from musterpoint.report import files, oom, reason
-from musterpoint.report import timeline as timeline_file
-from musterpoint.report.explain import Explain
+from musterpoint.report import oom
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.settings import Settings
-from musterpoint.supervise.handover import PLANNED, Outer
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.policy import Rules
-from musterpoint.supervise.stream import ranks_of
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import STOPPING, Signals
+from musterpoint.supervise.stream import ranks_of
 from musterpoint.supervise.supervisor import Supervisor
 from musterpoint.timeline import Timeline
+
+if TYPE_CHECKING:
+    from musterpoint.report.explain import Explain
 
 RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
 """Of the platform's grace, this share (at most so many seconds) is kept to report in: 15 s of 120, 5 s of 30."""
@@ -108,17 +107,34 @@ def travel(request: Request) -> int:
         outcome = Outcome(options.stop_exit_code, None, stop.host, ())
         scene.console.say(str(stop))
     except Exception as error:  # a bug of ours is reported like everything else
-        failure = reason.of_error(error, job.current_host if job else "this host", scene.masker.mask, time.time())
+        failure = _failure_of(scene, error, job)
         outcome = Outcome(failure.code, failure, "", ())
         scene.console.say(failure.reason.removeprefix("muster: "))
     finally:
         scene.ears.close()
-    paths = job.paths if job else _paths_without_job(request)
-    problems = files.write(outcome, paths, scene.started_at, request.environ)
-    problems += timeline_file.write(scene.timeline, paths)
-    for problem in problems:
-        scene.console.say(f"warning: {problem}")
+    _report(scene, outcome, job.paths if job else _paths_without_job(request))
     return outcome.code
+
+
+def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
+    # imported when the user's program has long been running: its first line comes that much earlier
+    from musterpoint.report import files, timeline
+
+    problems = files.write(outcome, paths, scene.started_at, scene.request.environ)
+    for problem in [*problems, *timeline.write(scene.timeline, paths)]:
+        scene.console.say(f"warning: {problem}")
+
+
+def _reserve(paths: Paths) -> None:
+    from musterpoint.report.files import reserve
+
+    reserve(paths)
+
+
+def _failure_of(scene: Scene, error: Exception, job: Job | None) -> Failure:
+    from musterpoint.report.reason import of_error
+
+    return of_error(error, job.current_host if job else "this host", scene.masker.mask, time.time())
 
 
 def _paths_without_job(request: Request) -> Paths:
@@ -153,7 +169,11 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
         roster.master_port,
     )  # fmt: skip
-    network = network_settings(devices, roster.master_address, len(roster.group), environ)
+    network: tuple[EnvSetting, ...] = ()
+    if len(roster.group) > 1:
+        from musterpoint.fabric.network import network_settings
+
+        network = network_settings(devices, roster.master_address, len(roster.group), environ)
     return build_plan(job, ready.workspace, roster, devices, options, ready.choice, exports, environ, network)
 
 
@@ -173,8 +193,8 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
         try:
             plan = plan_here(job, options, ready, roster, scene.request.environ)
         except MusterError as error:
-            refusal = reason.of_error(error, job.current_host, scene.masker.mask, time.time())
-    files.reserve(job.paths)
+            refusal = _failure_of(scene, error, job)
+    scene.loop.call_later(0, lambda: _reserve(job.paths))
     return _supervise(scene, job, options, roster, peers, plan, refusal)
 
 
@@ -183,7 +203,7 @@ def _ready_or_refused(scene: Scene, job: Job, options: Settings) -> tuple[Ready 
     try:
         return get_ready(job, options, scene.request.environ, scene.request.typed), None
     except MusterError as error:
-        return None, reason.of_error(error, job.current_host, scene.masker.mask, time.time())
+        return None, _failure_of(scene, error, job)
 
 
 def _offer(job: Job, options: Settings, ready: Ready | None) -> Offer:
@@ -207,8 +227,14 @@ def _supervise(
         stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
         tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
     )  # fmt: skip
+
+    def explain() -> Explain:
+        from musterpoint.report.explain import Explain
+
+        return Explain(job.current_host, scene.masker.mask_user, job.paths.code)
+
     supervisor = Supervisor(
-        scene.loop, rules, peers, pump, Explain(job.current_host, scene.masker.mask_user, job.paths.code),
+        scene.loop, rules, peers, pump, explain,
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=scene.console.say, record=scene.timeline.add,
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me},
     )  # fmt: skip
@@ -241,6 +267,8 @@ def launch(
 
     Below another musterpoint (``train`` with our ``launcher.py`` as entry point) the plan is handed to that one.
     """
+    from musterpoint.supervise.handover import PLANNED, Outer
+
     outer = Outer.find(environ)
     offered = outer.offer() if outer else None
     if outer is None or offered is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Moment(NamedTuple):
-    """``at`` is seconds since the epoch; ``name`` is an event's name such as ``rank-ended``; ``facts`` are JSON values."""
+    """``at`` is seconds since the epoch; ``name`` is an event such as ``rank-ended``; ``facts`` are JSON values."""
 
     at: float
     name: str

@@ -10,18 +10,31 @@ from musterpoint.job.model import Job
 from musterpoint.launch.choose import Choice, room_for_ranks
 from musterpoint.launch.environment import common_environment
 from musterpoint.launch.plan import EnvSetting, LaunchPlan
-from musterpoint.launch.ranks import plan_ranks
-from musterpoint.launch.script import plan_script
 from musterpoint.launch.site import Site
-from musterpoint.launch.torchrun import plan_torchrun
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
 
-LAUNCHERS: dict[str, Callable[[Site], LaunchPlan]] = {
-    "script": plan_script,
-    "torchrun": plan_torchrun,
-    "ranks": plan_ranks,
-}
+
+def _script(site: Site) -> LaunchPlan:
+    from musterpoint.launch.script import plan_script
+
+    return plan_script(site)
+
+
+def _torchrun(site: Site) -> LaunchPlan:
+    from musterpoint.launch.torchrun import plan_torchrun
+
+    return plan_torchrun(site)
+
+
+def _ranks(site: Site) -> LaunchPlan:
+    from musterpoint.launch.ranks import plan_ranks
+
+    return plan_ranks(site)
+
+
+LAUNCHERS: dict[str, Callable[[Site], LaunchPlan]] = {"script": _script, "torchrun": _torchrun, "ranks": _ranks}
+"""A launcher's module is imported when it is the one."""
 
 
 def build_plan(

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Mapping
 
+from musterpoint.fabric.devices import Devices
 from musterpoint.job.read import LOCAL, PROGRAM_ARGS
 from musterpoint.local.job import LocalJob
 
@@ -41,6 +42,13 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
+
+
+def threads(job: LocalJob, devices: Devices) -> int:
+    """Threads per rank when all hosts share this machine's processors; on the platform each has its own."""
+    slots = int(job.options.get("MUSTER_SLOTS", devices.slots))
+    ranks = sum(job.host_slots) or len(job.hosts) * slots
+    return max(1, devices.cpus // ranks)
 
 
 def _surrounding(name: str) -> bool:

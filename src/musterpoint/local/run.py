@@ -14,10 +14,11 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import exit_codes
 from musterpoint.console import Console
+from musterpoint.fabric.survey import survey
 from musterpoint.local import collect, tree
 from musterpoint.local.backend import Backend
 from musterpoint.local.description import HostEnd, Phase, describe, judge
-from musterpoint.local.environment import host_environment
+from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob
 from musterpoint.local.stream import Pump, prefixes
 from musterpoint.local.tree import Layout
@@ -117,6 +118,8 @@ class Hosts:
     def start(self) -> None:
         """Starts every host with the platform's entry point."""
         own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
+        if "OMP_NUM_THREADS" not in self.ground.inherited:
+            own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.ground.inherited)))
         marks = prefixes(self.job.hosts, colour=self.ground.out >= 0 and os.isatty(self.ground.out))
         stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")

@@ -92,14 +92,7 @@ class LeaderCall:
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
         reason = self._objection(hello)
         if reason:
-            self._record("hello-refused", host=hello.host, address=link.peer, reason=reason)
-            self._door.refuse(link, reason)
-            if hello.host in self._others:
-                self._view.refused[hello.host] = (reason, link.peer)
-                if proved or not self._checked or self._seats.matches(hello.host, link.peer):
-                    self._cannot(reason)
-            else:
-                self._view.note(f"refused at {link.peer}: {reason}")
+            self._turn_away(link, hello, proved, reason)
             return
         now = self._loop.clock()
         member = Member(hello, link, Session(now, False, self._settings.silence_timeout, self._limits), now)
@@ -113,6 +106,19 @@ class LeaderCall:
         self._apply(self._seats.claim(member.call, proved))
         if self._checked and hello.host not in self._seats.taken:
             self._follower.follow(hello.host)
+
+    def _turn_away(self, link: Link, hello: Hello, proved: bool, reason: str) -> None:
+        """Ends the roll call too if it is certain that this was the host itself: nobody else will come for its seat."""
+        self._door.refuse(link, reason)
+        if hello.host not in self._others:
+            self._view.note(f"refused at {link.peer}: {reason}")
+            return
+        if self._view.refused.get(hello.host) != (reason, link.peer):
+            self._view.refused[hello.host] = (reason, link.peer)
+            self._record("hello-refused", host=hello.host, address=link.peer, reason=reason)
+        unchecked = not self._settings.secret and not self._checked
+        if proved or unchecked or self._seats.matches(hello.host, link.peer):
+            self._cannot(reason)
 
     def _objection(self, hello: Hello) -> str:
         if hello.protocol != wire.PROTOCOL:

@@ -40,6 +40,7 @@ class LeaderPeers(Events):
         self._points: dict[str, set[str]] = {}
         self._lost: set[str] = set()
         self._code: int | None = None
+        self._failures = 0
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
@@ -68,8 +69,9 @@ class LeaderPeers(Events):
     def arrive(self, point: str) -> None:
         self._arrived(self._roster.me, point)
 
-    def done(self, code: int) -> None:
+    def done(self, code: int, failures: int = 0) -> None:
         self._code = code
+        self._failures += failures
         self._count_done()
 
     def close(self) -> None:
@@ -114,6 +116,7 @@ class LeaderPeers(Events):
             self._arrived(member.name, wire.text(message, "point", 256))
         elif kind == "done":
             member.code = wire.number(message, "code", 255)
+            self._failures += wire.number(message, "failures")
             self._verdict.back(member.name)
             self._count_done()
         elif kind == "bye":
@@ -148,6 +151,8 @@ class LeaderPeers(Events):
         member = self._members.get(hello.host)
         if member is None or hello.offer.job != self._roster.job:
             self._door.refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}")
+        elif proved != bool(member.hello.nonce):
+            self._door.refuse(link, f"{hello.host} took its seat with a secret (--secret, MUSTER_SECRET)")
         elif hello.incarnation == member.hello.incarnation:
             self._go_on(link, member, 0, member.welcome(self._roster.me) + self._packed)
         else:
@@ -282,8 +287,8 @@ class LeaderPeers(Events):
             return
         if all(self._is_through(member) for member in self._members.values()):
             self._all_done = True
-            self._tell(wire.pack("alldone"))
-            self._emit(AllDone())
+            self._tell(wire.pack("alldone", failures=self._failures))
+            self._emit(AllDone(self._failures))
 
     @staticmethod
     def _is_through(member: Member) -> bool:

@@ -22,8 +22,8 @@ class LonePeers(Events):
     def arrive(self, point: str) -> None:
         self._emit(Arrived(point))
 
-    def done(self, code: int) -> None:
-        self._emit(AllDone())
+    def done(self, code: int, failures: int = 0) -> None:
+        self._emit(AllDone(failures))
 
     def close(self) -> None:
         self._deafen()

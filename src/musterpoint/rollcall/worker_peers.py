@@ -84,12 +84,12 @@ class WorkerPeers(Events):
         self._points.append(point)
         self._post(wire.pack("arrive", point=point))
 
-    def done(self, code: int) -> None:
+    def done(self, code: int, failures: int = 0) -> None:
         self._done = True
         if self._alone:
-            self._emit(AllDone())
+            self._emit(AllDone(failures))
         else:
-            self._post(wire.pack("done", code=code))
+            self._post(wire.pack("done", code=code, failures=failures))
 
     def close(self) -> None:
         self._deafen()
@@ -128,7 +128,7 @@ class WorkerPeers(Events):
             self._emit(Arrived(point))
         elif kind == "alldone":
             self._all_done = True
-            self._emit(AllDone())
+            self._emit(AllDone(wire.number(message, "failures")))
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:

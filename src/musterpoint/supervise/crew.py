@@ -57,12 +57,12 @@ class _Session(NamedTuple):
 class Crew:
     """Starts plans and watches what they become.
 
-    ``emit`` gets every event; ``explain`` words the failures; ``record`` is the timeline; ``oom_kills`` counts the
+    ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline; ``oom_kills`` counts the
     kernel's OOM kills in this container; ``take_over`` gets visitors at the desk that are no stubs.
     """
 
     def __init__(
-        self, loop: Loop, pump: Pump, emit: Callable[[LocalEvent], None], explain: Explainer,
+        self, loop: Loop, pump: Pump, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
         record: Callable[..., None], oom_kills: Callable[[], int], greet: Callable[[Visitor, str], bool],
     ) -> None:  # fmt: skip
         self._pump, self._emit, self._explain, self._record = pump, emit, explain, record
@@ -103,7 +103,7 @@ class Crew:
         try:
             pid = spawn(process.words, environment, process.cwd, Streams(stdin, out, err), os.getpid() != 1)
         except CannotStart as error:
-            failure = self._explain.cannot_start(process, error.error, error.step)
+            failure = self._explain().cannot_start(process, error.error, error.step)
             if key is not None:
                 self._expected.discard(key)
                 self._emit(RankEnded(key, failure))
@@ -173,7 +173,7 @@ class Crew:
         visitor.on_line = lambda words, line: self._stub_said(member, words)
         visitor.on_gone = lambda: self._stub_gone(member)
         if world != session.plan.world_size:
-            self._emit(Broken(self._explain.wrong_world(rank, world, session.plan.world_size)))
+            self._emit(Broken(self._explain().wrong_world(rank, world, session.plan.world_size)))
             return
         out, err = self._pump.open(rank, local, member.name)
         visitor.tell("go", (out, err))
@@ -235,7 +235,7 @@ class Crew:
         tail = self._pump.tail(process.rank, self._pump_name(number, process.name))
         end = AttendantEnd(process.name, process.role, status, registered, tail)
         self._record("attendant-ended", name=process.name, role=process.role, status=status)
-        self._emit(AttendantEnded(number, process.name, process.role, self._explain.attendant(end)))
+        self._emit(AttendantEnded(number, process.name, process.role, self._explain().attendant(end)))
 
     def _ended(self, member: _Rank, status: int | None) -> None:
         if member.key not in self._expected:
@@ -255,7 +255,7 @@ class Crew:
         failed = status != 0 and not (told and status in QUIET_STATUSES)
         if failed and not told:
             self._pump.show(member.rank)
-        self._emit(RankEnded(member.key, self._explain.rank(end) if failed else None))
+        self._emit(RankEnded(member.key, self._explain().rank(end) if failed else None))
 
     # -- stopping --
 

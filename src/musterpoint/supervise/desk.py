@@ -14,6 +14,7 @@ from typing import Callable
 
 from musterpoint.loop import READ, Loop
 
+_ABSTRACT = "linux" in sys.platform
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 
@@ -80,7 +81,7 @@ class Desk:
 
     def _bind(self) -> str:
         name = f"musterpoint-{os.getpid()}-{os.urandom(12).hex()}"
-        if sys.platform == "linux":
+        if _ABSTRACT:
             self._socket.bind("\0" + name)
             return "@" + name
         import tempfile

@@ -80,6 +80,7 @@ class TellArrived(NamedTuple):
 
 class TellDone(NamedTuple):
     code: int
+    failures: int = 0
 
 
 class SignalRanks(NamedTuple):

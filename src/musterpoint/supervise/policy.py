@@ -68,8 +68,10 @@ class Rules(NamedTuple):
 
 
 class State(NamedTuple):
-    """``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts;
-    ``secondary`` counts failures seen here after the first."""
+    """``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts.
+
+    ``failures`` counts the ranks that failed here, ``secondary`` all failures known besides the verdict's.
+    """
 
     phase: str = "running"
     live: frozenset[Key] = frozenset()
@@ -77,6 +79,7 @@ class State(NamedTuple):
     released: frozenset[int] = frozenset()
     failure: Failure | None = None
     verdict: Failure | None = None
+    failures: int = 0
     secondary: int = 0
     stopped_by: str = ""
     stop_signal: int = 0
@@ -117,6 +120,7 @@ def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
     if event.failure is not None and not state.stopped_by:
+        state = state._replace(failures=state.failures + 1)
         state, actions = _failed_here(state, event.failure, rules)
     session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
@@ -144,7 +148,7 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
         actions.append(StartTimer(_end_grace(state, rules) + 2.0, LeaveDue()))
     if not rules.outside:
         actions.append(TellArrived(RANKS_ENDED))
-    actions.append(TellDone(code))
+    actions.append(TellDone(code, state.failures))
     return state._replace(phase="waiting"), actions
 
 
@@ -245,6 +249,8 @@ def _leave_due(state: State, event: LeaveDue, rules: Rules) -> Decision:
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     if state.phase != "waiting":
         return state, []
+    others = event.failures - (1 if state.verdict is not None and state.verdict.rank is not None else 0)
+    state = state._replace(secondary=max(state.secondary, others))
     if 0 in state.foreign and not code_of(state, rules):
         return state._replace(phase="leaving"), [Release(0, 0), StartTimer(LAUNCHER_SECONDS, LeaveDue())]
     return state._replace(phase="over"), [Finish()]

@@ -17,12 +17,11 @@ It costs 10 ms and 3 MiB: no module but the built-in few. The protocol is lines 
 
 from __future__ import annotations
 
-import os
-import sys
-
 import _signal  # type: ignore[import-not-found,unused-ignore]
 import _socket
+import os
 import select
+import sys
 
 
 def first(*names: str) -> str:

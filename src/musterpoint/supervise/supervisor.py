@@ -9,8 +9,8 @@ from typing import Callable, Mapping
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import Failure, Peers
-from musterpoint.supervise import handover, policy, tree
 from musterpoint.supervise import events as ev
+from musterpoint.supervise import handover, policy, tree
 from musterpoint.supervise.crew import Crew, Explainer
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.events import Action, Event
@@ -32,7 +32,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, loop: Loop, rules: Rules, peers: Peers, pump: Pump, explain: Explainer, *, stop_signal: int,
+        self, loop: Loop, rules: Rules, peers: Peers, pump: Pump, explain: Callable[[], Explainer], *, stop_signal: int,
         say: Callable[[str], None], record: Callable[..., None], oom_kills: Callable[[], int],
         roster: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
@@ -175,7 +175,7 @@ _ACTS: dict[type, Callable[[Supervisor, Action], None]] = {
     ev.TellFailed: lambda self, action: self._peers.failed(action.failure),  # type: ignore[union-attr]
     ev.TellStopping: lambda self, action: self._peers.stopping(action.signal),  # type: ignore[union-attr]
     ev.TellArrived: lambda self, action: self._peers.arrive(action.point),  # type: ignore[union-attr]
-    ev.TellDone: lambda self, action: self._peers.done(action.code),  # type: ignore[union-attr]
+    ev.TellDone: lambda self, action: self._peers.done(action.code, action.failures),  # type: ignore[union-attr]
     ev.SignalRanks: lambda self, action: self._signal_ranks(action),  # type: ignore[arg-type]
     ev.StartTimer: lambda self, action: self._start_timer(action),  # type: ignore[arg-type]
     ev.KillTree: lambda self, action: self._crew.kill(),

@@ -1,10 +1,10 @@
-"""The processes below us: adopting orphans, finding them, signalling and killing them. Linux keeps the facts in /proc."""
+"""The processes below us: adopting orphans, finding, signalling and killing them. Linux keeps the facts in /proc."""
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import Iterator
+from typing import Any, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -17,9 +17,9 @@ def _prctl(option: int, value: int) -> bool:
         # ctypes itself costs 3 ms at import; this is the part of it that calls a function
         import _ctypes
 
-        handle = _ctypes.dlopen(None, 0)  # type: ignore[attr-defined]
-        address = _ctypes.dlsym(handle, "prctl")  # type: ignore[attr-defined]
-        return bool(_ctypes.call_function(address, (option, value, 0, 0, 0)) == 0)  # type: ignore[attr-defined]
+        c: Any = _ctypes
+        prctl = c.dlsym(c.dlopen(None, 0), "prctl")
+        return bool(c.call_function(prctl, (option, value, 0, 0, 0)) == 0)
     except (ImportError, AttributeError, OSError):
         return False  # not Linux: nothing like it there
 

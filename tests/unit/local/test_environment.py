@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
-from musterpoint.local.environment import PATCHES, host_environment
+import pytest
+
+from musterpoint.fabric.devices import Devices
+from musterpoint.local.environment import PATCHES, host_environment, threads
 from musterpoint.local.job import LocalJob
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
@@ -29,6 +33,20 @@ def test_the_nearer_word_wins() -> None:
 def test_slots_of_uneven_hosts() -> None:
     job = JOB._replace(host_slots=(2, 4))
     assert [host_environment(job, host, {}, {})["MUSTER_SLOTS"] for host in job.hosts] == ["2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "expected"),
+    [
+        ({}, Devices(cpus=8), 4),
+        ({"options": {"MUSTER_SLOTS": "2"}}, Devices(cpus=8), 2),
+        ({"host_slots": (1, 3)}, Devices(cpus=8), 2),
+        ({}, Devices(cpus=16, gpus=4), 2),
+        ({}, Devices(cpus=1), 1),
+    ],
+)
+def test_hosts_share_the_processors(changes: dict[str, Any], devices: Devices, expected: int) -> None:
+    assert threads(JOB._replace(**changes), devices) == expected
 
 
 def test_the_cpu_fallback_comes_first_on_the_path() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import select
 import socket
 import threading
@@ -233,9 +234,12 @@ class Cable:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Below the ports the system gives to connections, one of which could otherwise take it meanwhile."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as sock:
+            if sock.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 @pytest.fixture

@@ -145,6 +145,23 @@ def test_a_guessed_secret_gets_nobody_in(start: Start, port: int) -> None:
     leader.mustered()
 
 
+@pytest.mark.parametrize("mustered", [False, True])
+def test_without_the_secret_nobody_does_harm(start: Start, port: int, mustered: bool) -> None:
+    leader = start(1, 2, secret="hush")
+    if mustered:
+        start(2, 2, secret="hush").mustered()
+        leader.mustered()
+    with connect(port) as stranger:
+        stranger.sendall(HELLO.pack())
+        (reply,) = replies(stranger)
+    assert "secret" in reply["reason"]
+    if not mustered:
+        start(2, 2, secret="hush").mustered()
+        leader.mustered()
+    leader.say("stopping", 15)
+    assert leader.events == []
+
+
 def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) -> None:
     leader = start(1, 2, limits=Limits())
     with connect(port) as first:

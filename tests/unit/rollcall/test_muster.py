@@ -178,11 +178,12 @@ def test_a_restarted_host_takes_its_seat_again(start: Start) -> None:
     assert late.mustered().seats == leader.mustered().seats
 
 
-def test_the_port_is_taken(start: Start, port: int) -> None:
+def test_the_port_is_taken(start: Start) -> None:
     with socket.socket(socket.AF_INET6) as taken:
-        taken.bind(("", port))
+        taken.bind(("", 0))
         taken.listen()
-        error = start(1, 2).failed()
+        port = taken.getsockname()[1]
+        error = start(1, 2, port=port).failed()
     assert isinstance(error, UsageError)
     assert f"--rollcall-port {port} can't be listened on by algo-1 (address already in use)" in str(error)
 

@@ -1,0 +1,76 @@
+"""The words of ``muster local`` as a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from musterpoint.cli import local
+from musterpoint.cli.options import split
+from musterpoint.errors import UsageError
+from musterpoint.local.job import LocalJob
+
+
+def job(directory: Path, *words: str) -> LocalJob:
+    parser = local.parser()
+    command = split(parser, words)
+    return local.job_from(command, parser.parse_args(command.head), str(directory), {"AWS_REGION": "eu-west-1"})
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+def test_arguments_are_the_programs(project: Path) -> None:
+    made = job(project, "--hosts", "3", "train.py", "--hosts", "9", "--", "-x", "a b")
+    assert (made.hosts, made.arguments) == (("algo-1", "algo-2", "algo-3"), ("--hosts", "9", "--", "-x", "a b"))
+    assert (made.source_dir, made.program, made.region) == (str(project), "train.py", "eu-west-1")
+
+
+def test_options_become_variables(project: Path) -> None:
+    words = ("--launcher", "ranks", "--nproc-per-node", "2", "--stop-grace", "1.5", "--platform", "sagemaker")
+    assert job(project, *words, "train.py").options == {
+        "MUSTER_LAUNCHER": "ranks",
+        "MUSTER_SLOTS": "2",
+        "MUSTER_STOP_GRACE": "1.5",
+    }
+
+
+def test_a_distribution_is_the_sdks(project: Path) -> None:
+    made = job(project, "--distribution", '{"torch_distributed": {"enabled": true}}', "train.py")
+    assert made.distribution["sagemaker_torch_distributed_enabled"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "expected the path of a script"),
+        (("-m", "package.train"), "expected the path of a script"),
+        (("--hosts", "two", "train.py"), "--hosts='two': expected a whole number"),
+        (("--stop-after", "-1", "train.py"), "--stop-after=-1.0: expected a number of seconds"),
+        (("--host-slots", "1,2", "train.py"), "expected one number for each of the 1 hosts"),
+        (("--launcher", "nothing", "train.py"), "--launcher='nothing': expected one of"),
+        (("--unknown", "train.py"), "unknown option --unknown"),
+        (("absent.py",), "there is no file"),
+    ],
+)
+def test_what_is_wrong_is_said(project: Path, words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        job(project, *words)
+
+
+def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (project / "out").mkdir()
+    (project / "out" / "precious").touch()
+    code = local.main(["--output", str(project / "out"), str(project / "train.py")], {})
+    assert code == 64
+    assert "there is something in it already" in capfd.readouterr().err
+
+
+def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    assert local._output("", "a-job") == str(project / "muster-jobs" / "a-job")
+    assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"

@@ -1,0 +1,145 @@
+"""What a CUDA-only script calls, in an interpreter that has the patches on its path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.local.environment import PATCHES
+
+pytest.importorskip("torch")
+
+
+def run(code: str, environ: dict[str, str], *paths: str) -> subprocess.CompletedProcess[str]:
+    environ = {**environ, "MUSTER_CPU_FALLBACK": "1", "PYTHONPATH": os.pathsep.join([PATCHES, *paths])}
+    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+
+
+DEVICES = """
+import torch
+device = torch.device("cuda", 0)
+for chosen in ("0", 0, device, "cuda:0"):
+    torch.cuda.set_device(chosen)
+assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
+tensors = [
+    torch.zeros(2, device=device), torch.ones(2, device="cuda:0"), torch.ones(2).cuda(), torch.ones(2).to(0),
+    torch.tensor([1.0, 2.0], device=0), torch.ones(2).to("cuda", torch.float32), torch.ones(2).to(device=device),
+    torch.ones(2).cuda(0, non_blocking=True).pin_memory(), torch.ones(2).new_zeros(2, device="cuda"),
+    torch.nn.Parameter(torch.ones(2, device="cuda")), torch.cuda.FloatTensor([1, 2]),
+    torch.ones(2).type("torch.cuda.FloatTensor"), torch.ones(2).to(torch.zeros(1, device="cuda")),
+]
+with torch.device("cuda"):
+    tensors.append(torch.zeros(2))
+assert {tensor.device.type for tensor in tensors} == {"cpu"}
+assert isinstance(device, torch.device) and device.type == "cuda"
+model = torch.nn.Linear(2, 2, device="cuda").to(0).cuda().to(device)
+model(tensors[0]).sum().backward()
+generator = torch.Generator(device="cuda")
+generator.manual_seed(1)
+torch.randn(2, generator=generator, device="cuda")
+torch.set_default_device("cuda")
+assert torch.zeros(1).device.type == "cpu"
+"""
+PRECISION = """
+import torch, warnings
+warnings.simplefilter("ignore", FutureWarning)
+model, x = torch.nn.Linear(2, 2).cuda(), torch.ones(2).cuda()
+for context in (torch.cuda.amp.autocast(), torch.autocast("cuda", dtype=torch.float16), torch.amp.autocast("cuda")):
+    with context:
+        assert model(x).dtype == torch.float32
+for scaler in (torch.cuda.amp.GradScaler(), torch.amp.GradScaler("cuda")):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler.scale(model(x).sum()).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+CUDA = """
+import torch
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record()
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(stream), torch.cuda.device(0):
+    torch.ones(1).cuda().record_stream(stream)
+end.record()
+torch.cuda.synchronize()
+assert start.elapsed_time(end) >= 0
+for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
+    assert getattr(torch.cuda, name)() == 0
+torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.cuda.manual_seed(1); torch.cuda.manual_seed_all(1)
+torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+torch.cuda.nvtx.range_push("x"); torch.cuda.nvtx.range_pop()
+assert "CPU" in torch.cuda.get_device_name(0) and torch.cuda.get_device_properties(0).total_memory > 0
+"""
+LOADING = """
+import io, pickle, torch
+from torch.utils.data import DataLoader, TensorDataset
+stored = io.BytesIO()
+torch.save({"w": torch.ones(2)}, stored)
+for place in (None, "cuda:0", torch.device("cuda"), {"cuda:0": "cuda:1"}, lambda storage, location: storage):
+    stored.seek(0)
+    assert torch.load(stored, map_location=place)["w"].device.type == "cpu"
+device = torch.device("cuda")
+assert pickle.loads(pickle.dumps(device)) == device
+import warnings
+warnings.simplefilter("error")
+for batch, in DataLoader(TensorDataset(torch.ones(4, 2)), 2, pin_memory=True, num_workers=1):
+    batch.cuda(non_blocking=True)
+"""
+DISTRIBUTED = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+dist.init_process_group("nccl", device_id=torch.device("cuda", 0), store=dist.HashStore(), rank=0, world_size=1)
+assert dist.get_backend() == "gloo" and dist.is_nccl_available()
+dist.barrier(device_ids=[0])
+group = dist.new_group([0], backend="nccl")
+value = torch.tensor([4.0]).cuda()
+dist.all_reduce(value, op=dist.ReduceOp.AVG, group=group)
+dist.all_reduce(value, op=dist.ReduceOp.AVG, async_op=True).wait()
+assert value.item() == 4.0
+layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(layers)
+model = DistributedDataParallel(model.cuda(), device_ids=[0], output_device=0)
+model(torch.ones(2, 2).cuda()).sum().backward()
+model.eval()
+model(torch.ones(2, 2))
+assert model.require_forward_param_sync
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("code", [DEVICES, PRECISION, CUDA, LOADING, DISTRIBUTED])
+def test_a_cuda_script_runs_on_the_cpu(code: str, environ: dict[str, str]) -> None:
+    done = run(code, environ)
+    assert done.returncode == 0, done.stderr
+
+
+def test_more_slots_are_more_devices(environ: dict[str, str]) -> None:
+    code = "import torch; print(torch.cuda.device_count()); torch.cuda.set_device(3); torch.cuda.set_device(4)"
+    done = run(code, {**environ, "LOCAL_WORLD_SIZE": "4"})
+    assert done.stdout == "4\n"
+    assert "invalid device ordinal 4: this host has 4 slots" in done.stderr
+
+
+def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    done = run(
+        "import sitecustomize, sys; print(sitecustomize.__file__, 'torch' in sys.modules)", environ, str(tmp_path)
+    )
+    assert done.stdout == f"mine\n{tmp_path / 'sitecustomize.py'} False\n"
+
+
+def test_without_the_word_nothing_is_patched(environ: dict[str, str]) -> None:
+    done = run("import torch; print(torch.cuda.is_available.__module__)", {**environ})
+    assert "muster" in done.stdout
+    plain = subprocess.run(
+        [sys.executable, "-c", "import sys, torch; print('muster_cpu_fallback' in sys.modules)"],
+        env={**environ, "PYTHONPATH": PATCHES}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert plain.stdout == "False\n"

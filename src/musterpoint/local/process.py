@@ -15,6 +15,7 @@ from typing import Mapping, Sequence
 
 from musterpoint.local import keeper
 from musterpoint.local.tree import Layout, write_text
+from musterpoint.rollcall.muster import any_free
 
 FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
 ONE_ADDRESS = "127.0.0.1"
@@ -42,7 +43,7 @@ class Process:
             for index, host in enumerate(self.hosts)
         }
         write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
-        self._port = _free_port(self.addresses[self.hosts[0]])
+        self._port = any_free()
 
     @property
     def _hosts_file(self) -> str:
@@ -94,10 +95,3 @@ def _binds(address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -15,6 +15,7 @@ from musterpoint.rollcall.hello import Hello, Resume
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.member import Member
+from musterpoint.rollcall.points import Points
 from musterpoint.rollcall.proof import same
 from musterpoint.rollcall.roster import Roster
 from musterpoint.rollcall.verdict import Action as Judgement
@@ -36,8 +37,7 @@ class LeaderPeers(Events):
         self._limits = limits
         self._record = record
         self._verdict = Verdict(limits.hold)
-        self._group = frozenset(seat.name for seat in roster.group)
-        self._points: dict[str, set[str]] = {}
+        self._points = Points(seat.name for seat in roster.group)
         self._lost: set[str] = set()
         self._code: int | None = None
         self._failures = 0
@@ -72,7 +72,7 @@ class LeaderPeers(Events):
     def done(self, code: int, failures: int = 0) -> None:
         self._code = code
         self._failures += failures
-        self._count_done()
+        self._recount()
 
     def close(self) -> None:
         self._deafen()
@@ -118,7 +118,7 @@ class LeaderPeers(Events):
             member.code = wire.number(message, "code", 255)
             self._failures += wire.number(message, "failures")
             self._verdict.back(member.name)
-            self._count_done()
+            self._recount()
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -272,33 +272,25 @@ class LeaderPeers(Events):
         self._tell(wire.pack("stop", host=host, signal=signal), but=host)
 
     def _arrived(self, host: str, point: str) -> None:
-        self._points.setdefault(point, set()).add(host)
-        self._count_arrived(point)
+        self._points.arrive(host, point)
+        self._recount()
 
-    def _count_arrived(self, point: str) -> None:
-        missing = self._group - self._points[point] - {self._roster.me}
-        if self._roster.me in self._points[point] and all(self._is_through(self._members[name]) for name in missing):
-            del self._points[point]
+    def _recount(self) -> None:
+        """Somebody arrived, is done, or is gone: what were the others waiting for?"""
+        for point in self._points.complete(self._is_through):
             self._emit(Arrived(point))
             self._tell(wire.pack("arrived", point=point))
-
-    def _count_done(self) -> None:
-        if self._code is None or self._all_done:
-            return
-        if all(self._is_through(member) for member in self._members.values()):
+        if not self._all_done and self._code is not None and all(map(self._is_through, self._members)):
             self._all_done = True
             self._tell(wire.pack("alldone", failures=self._failures))
             self._emit(AllDone(self._failures))
 
-    @staticmethod
-    def _is_through(member: Member) -> bool:
+    def _is_through(self, host: str) -> bool:
         """Nobody needs to wait for it any more: done, left or lost."""
+        member = self._members.get(host)
+        if member is None:
+            return self._code is not None
         return member.code is not None or member.session.state == rules.OVER
-
-    def _recount(self) -> None:
-        for point in list(self._points):
-            self._count_arrived(point)
-        self._count_done()
 
     def _tell(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

@@ -143,7 +143,7 @@ def _after_a_rank(state: State, actions: list[Action], rules: Rules) -> Decision
 
 def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
     code = code_of(state, rules)
-    if state.phase == "ending" or code:
+    if state.phase == "ending" or (code and rules.on_failure == "end"):
         # whoever is late gets as long as its ranks may take, and a moment to say so
         actions.append(StartTimer(_end_grace(state, rules) + 2.0, LeaveDue()))
     if not rules.outside:
@@ -198,7 +198,8 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     actions: list[Action] = [Say(f"{_first_line(event.failure)}{where}")]
     if state.phase == "waiting":
         # our ranks ended well; the verdict only changes the code, and how long the others are waited for
-        return state, [*actions, StartTimer(_end_grace(state, rules) + 2.0, LeaveDue())]
+        late = [StartTimer(_end_grace(state, rules) + 2.0, LeaveDue())] if rules.on_failure == "end" else []
+        return state, [*actions, *late]
     if rules.on_failure == "finish" and state.live:
         return state._replace(phase="running"), actions
     state = state._replace(phase="ending")

@@ -120,11 +120,13 @@ class Host:
 
     def give_up(self) -> None:
         """Ends the thread whatever it is doing."""
-        if self._thread.is_alive() and not self._over:
-            self.abandon(15)
-        if self._thread.is_alive():
+        try:
+            if not self._over:
+                self.abandon(15)
             self._loop.post(self._loop.stop)
-            self._thread.join(PATIENCE)
+        except ValueError:
+            pass  # its loop is closed already
+        self._thread.join(PATIENCE)
 
 
 class Cable:

@@ -66,7 +66,9 @@ def test_the_leaders_address_is_what_most_dialled(view: Attendance) -> None:
     ],
     ids=["one in common", "none in common", "its own name is loopback", "not known there"],
 )
-def test_different_views_of_the_leader(view: Attendance, own: tuple[str, ...], sees: tuple[str, ...], odd: bool) -> None:
+def test_different_views_of_the_leader(
+    view: Attendance, own: tuple[str, ...], sees: tuple[str, ...], odd: bool
+) -> None:
     view.own = Answer(own)
     view.hear(HELLO._replace(sees=sees))
     assert any("on algo-2" in remark for remark in view.remarks()) == odd

@@ -92,7 +92,9 @@ HISTORIES: dict[str, tuple[list[ev.Event], Rules, str, list[str]]] = {
                                   ["StartTimer", "TellFailed"]),
     "finish: another host's failure doesn't end ours": ([OPEN2, peers.JobFailed(THEIRS)], FINISH, "running", []),
     "finish: ours ends after another's failure": (
-        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["StartTimer", "TellArrived", "TellDone"]),
+        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["TellArrived", "TellDone"]),
+    "finish: another's failure after ours ended": (
+        [OPEN1, ended(R0), peers.JobFailed(THEIRS)], FINISH, "waiting", []),
     "outside: the group is done": ([OPEN1, peers.Arrived(RANKS_ENDED)], OUTSIDE, "ending",
                                    ["SignalRanks", "StartTimer"]),
     "outside: told and ended": (

@@ -1,0 +1,147 @@
+"""Jobs of several instance groups: the distribution on one of them, the program on the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterpoint.rollcall.muster import any_free
+
+HOSTS = ["algo-1", "algo-2", "algo-3"]
+GROUPS = [
+    {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
+    {"instance_group_name": "train", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-3", "algo-2"]},
+]
+
+PROGRAM = """
+import json, os, sys, time
+
+group = os.environ["SM_CURRENT_INSTANCE_GROUP"]
+names = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "NODE_RANK"]
+print("I am", json.dumps([group, *(os.environ.get(name) for name in names)]), flush=True)
+how = sys.argv[1] if len(sys.argv) > 1 else ""
+if group == "data":
+    if how == "fail":
+        sys.exit(9)
+    time.sleep(60 if how == "serve" else 3)
+    print("the data host is done", flush=True)
+elif how == "fail":
+    time.sleep(60)
+"""
+
+
+class Cluster:
+    """``train`` on three loopback addresses, with trees as the platform writes them."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.environ, self.folder = python, environ, folder
+        (folder / "code").mkdir()
+        (folder / "code" / "train.py").write_text(PROGRAM)
+        (folder / "hosts").write_text("".join(f"127.0.0.{index} algo-{index}\n" for index in (1, 2, 3)))
+        self.port = str(any_free())
+
+    def base(self, host: str) -> Path:
+        return self.folder / host
+
+    def write(self, hyperparameters: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+        for host in HOSTS:
+            config = self.base(host) / "input" / "config"
+            config.mkdir(parents=True)
+            group = next(group for group in groups if host in group["hosts"])
+            resources = {"current_host": host, "hosts": HOSTS, "instance_groups": groups,
+                         "current_group_name": group["instance_group_name"],
+                         "current_instance_type": group["instance_type"], "network_interface_name": "lo"}  # fmt: skip
+            program = {"sagemaker_program": "train.py", "sagemaker_submit_directory": str(self.folder / "code")}
+            hyper = {name: json.dumps(value) for name, value in {**program, **hyperparameters}.items()}
+            (config / "resourceconfig.json").write_text(json.dumps(resources))
+            (config / "hyperparameters.json").write_text(json.dumps(hyper))
+            (config / "inputdataconfig.json").write_text("{}")
+
+    def run(self, *arguments: str, **environ: str) -> tuple[dict[str, int], dict[str, str]]:
+        """Exit codes and logs by host."""
+        own = {"MUSTER_HOSTS_FILE": str(self.folder / "hosts"), "MUSTER_ROLLCALL_PORT": self.port,
+               "MUSTER_SECRET": "only-for-this-test", "MUSTER_MASTER_PORT": "0",
+               "MUSTER_PROGRAM_ARGS": json.dumps(arguments), "TRAINING_JOB_NAME": "hetero"}  # fmt: skip
+        started = {}
+        for host in HOSTS:
+            env = {**self.environ, **own, **environ, "SAGEMAKER_BASE_DIR": str(self.base(host))}
+            log = (self.base(host) / "log").open("wb")
+            started[host] = subprocess.Popen(
+                [self.python, "-m", "musterpoint.cli.train"], env=env, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            log.close()
+        codes = {}
+        try:
+            for host, process in started.items():
+                codes[host] = process.wait(60)
+        finally:
+            for process in started.values():
+                process.kill()
+        return codes, {host: (self.base(host) / "log").read_text() for host in HOSTS}
+
+
+@pytest.fixture
+def cluster(python: str, environ: dict[str, str], tmp_path: Path) -> Cluster:
+    return Cluster(python, environ, tmp_path)
+
+
+TORCH = {"sagemaker_torch_distributed_enabled": True}
+
+
+def test_the_group_with_accelerators_is_taken_loudly(cluster: Cluster) -> None:
+    cluster.write(TORCH, GROUPS)
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="2")
+    assert codes == dict.fromkeys(HOSTS, 0), logs
+    assert "warning" in logs["algo-2"]
+    assert "train" in logs["algo-2"].partition("warning")[2].partition("\n")[0]
+    assert 'I am ["data", null, null, null, null]' in logs["algo-1"]
+    for rank, host in enumerate(["algo-2", "algo-2", "algo-3", "algo-3"]):
+        assert f'"train", "{rank}", "4", "127.0.0.2"' in logs[host], logs[host]
+
+
+def test_a_named_group(cluster: Cluster) -> None:
+    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
+    assert codes == dict.fromkeys(HOSTS, 0), logs
+    assert '"train", "1", "2"' in logs["algo-3"]
+
+
+def test_several_groups_with_accelerators_need_a_name(cluster: Cluster) -> None:
+    groups = [dict(group, instance_type="ml.g5.xlarge") for group in GROUPS]
+    cluster.write(TORCH, groups)
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
+    assert codes == dict.fromkeys(HOSTS, 64), logs
+    assert "MUSTER_GROUP" in logs["algo-1"]
+    assert "MUSTER_GROUP" in (cluster.base("algo-1") / "output" / "failure").read_text()
+
+
+def test_muster_group_names_it(cluster: Cluster) -> None:
+    groups = [dict(group, instance_type="ml.g5.xlarge") for group in GROUPS]
+    cluster.write(TORCH, groups)
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks", MUSTER_GROUP="train")
+    assert codes == dict.fromkeys(HOSTS, 0), logs
+
+
+def test_a_failure_outside_the_group_ends_the_job(cluster: Cluster) -> None:
+    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
+    codes, logs = cluster.run("fail", MUSTER_LAUNCHER="ranks")
+    assert codes == dict.fromkeys(HOSTS, 9), logs
+    assert "algo-1" in (cluster.base("algo-3") / "output" / "failure").read_text()
+
+
+def test_hosts_outside_are_waited_for_or_stopped(cluster: Cluster) -> None:
+    cluster.write({**TORCH, "sagemaker_distribution_instance_groups": ["train"]}, GROUPS)
+    codes, logs = cluster.run(MUSTER_LAUNCHER="ranks")
+    assert codes == dict.fromkeys(HOSTS, 0)
+    assert "the data host is done" in logs["algo-1"], "waited for"
+    codes, logs = cluster.run("serve", MUSTER_LAUNCHER="ranks", MUSTER_OUTSIDE="stop")
+    assert codes == dict.fromkeys(HOSTS, 0), logs
+    assert "the data host is done" not in logs["algo-1"]
+    assert "--outside stop" in logs["algo-1"]
+    assert not os.path.exists(cluster.base("algo-1") / "output" / "failure")

@@ -190,12 +190,23 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
     roster, peers = muster.run()
     plan = None
     if ready is not None:
+        if len(roster.seats) > 1 and roster.me == job.leader:
+            say(_all_here(roster, ready.choice.launcher))
         try:
             plan = plan_here(job, options, ready, roster, scene.request.environ)
         except MusterError as error:
             refusal = _failure_of(scene, error, job)
     scene.loop.call_later(0, lambda: _reserve(job.paths))
     return _supervise(scene, job, options, roster, peers, plan, refusal)
+
+
+def _all_here(roster: Roster, launcher: str) -> str:
+    """What the leader says once, so that the log shows what world this is."""
+    slots = {seat.slots for seat in roster.group}
+    each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
+    outside = len(roster.seats) - len(roster.group)
+    others = f"; {outside} more outside the group" if outside else ""
+    return f"{len(roster.group)} hosts are here: launcher {launcher}, {roster.world_size} ranks ({each}){others}"
 
 
 def _ready_or_refused(scene: Scene, job: Job, options: Settings) -> tuple[Ready | None, Failure | None]:

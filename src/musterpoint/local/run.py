@@ -35,6 +35,8 @@ CPU_FALLBACK = (
 CONTROL_PLANE = "control plane"
 _STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LATE_OUTPUT = 5.0
+_PATIENCE = 60.0
+"""Seconds after a host's failure in which the others should have ended too; then the platform ends the job."""
 
 
 class Ground(NamedTuple):
@@ -107,6 +109,7 @@ class Hosts:
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
         self.stopped = False
+        self._ending = False
         self._handles: dict[str, subprocess.Popen[bytes]] = {}
         self._silent: set[str] = set()
         self._loop = Loop()
@@ -158,6 +161,8 @@ class Hosts:
             if host not in self.ends and handle.poll() is not None:
                 self.ends[host] = HostEnd(exit_codes.of_status(handle.returncode), time.time())
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
+                if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
+                    self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
         if len(self.ends) == len(self._handles):
             if self._silent == set(self._handles):
                 self._loop.stop()
@@ -182,10 +187,21 @@ class Hosts:
         if not self.stopped:
             self._stop(f"--stop-after {self.job.stop_after:g}")
 
+    def _end_the_rest(self) -> None:
+        """A host failed and others go on as if nothing had happened: the job has failed all the same."""
+        if self._running and not self._ending:
+            self.ground.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
+            self._terminate()
+
     def _stop(self, why: str) -> None:
-        """StopTrainingJob: SIGTERM to every host, and after the platform's grace the end."""
+        """StopTrainingJob."""
         self.stopped = True
         self.phases.enter("Stopping", f"{why}; the hosts have {self.job.grace:g} s, a second Ctrl-C kills them at once")
+        self._terminate()
+
+    def _terminate(self) -> None:
+        """SIGTERM to every host, and after the platform's grace the end."""
+        self._ending = True
         for host in self._running:
             self.ground.backend.signal(host, signal.SIGTERM)
         self._timers.append(self._loop.call_later(self.job.grace, self._kill))

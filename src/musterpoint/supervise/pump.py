@@ -51,7 +51,7 @@ class Pump:
         self._log_ranks, self._log_dir = log_ranks, log_dir
         self._pipe_size = pipe_size(streams)
         self._streams: dict[int, Stream] = {}
-        self._tails: dict[tuple[int | str, str], Stream] = {}
+        self._tails: dict[tuple[int | None, str, str], Stream] = {}
         self._files: dict[str, Sink] = {}
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
@@ -73,7 +73,8 @@ class Pump:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
 
         Both are the same descriptor where our stdout and stderr are the same file. Neither is inheritable; the caller
-        closes them after the spawn. May be called at any time. ``name`` is for processes without a ``rank``.
+        closes them after the spawn. May be called at any time. A process is known by ``rank`` and ``name`` together: what
+        a rank starts as a launcher has ranks of the same numbers.
         """
         if self._shared:
             end = self._pipe(rank, local_rank, name, "both", self._out, SIZE)
@@ -98,16 +99,16 @@ class Pump:
 
         Doesn't wait for the thread: what is still in the pipe is read here and handed to it.
         """
-        return self._tail(self._tails.get(_key(rank, name, "both")) or self._tails.get(_key(rank, name, "stderr")))
+        return self._tail(self._tails.get((rank, name, "both")) or self._tails.get((rank, name, "stderr")))
 
     def stdout_tail(self, rank: int | None, name: str = "") -> bytes:
         """The end of a process's stdout; empty where it shares a pipe with stderr."""
-        return self._tail(self._tails.get(_key(rank, name, "stdout")))
+        return self._tail(self._tails.get((rank, name, "stdout")))
 
-    def show(self, rank: int) -> None:
+    def show(self, rank: int, name: str = "") -> None:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
         if not self._forwards(rank):
-            text = self.tail(rank)
+            text = self.tail(rank, name)
             self.say(text if text.endswith(b"\n") or not text else text + b"\n")
 
     def drain(self, timeout: float) -> bool:
@@ -131,7 +132,7 @@ class Pump:
         prefix = prefix_of(self._prefix, self._host, rank, name, label)
         to = sink if self._forwards(rank) else None
         stream = Stream(read_end, to, self._file(rank, name), prefix, Tail(kept))
-        self._tails[_key(rank, name, label)] = stream
+        self._tails[rank, name, label] = stream
         self._loop.post(lambda: self._watch(stream))
         return write_end
 
@@ -298,11 +299,6 @@ class Pump:
                 self._close(stream)
         self._speak(patient=False)
         self._loop.stop()
-
-
-def _key(rank: int | None, name: str, label: str) -> tuple[int | str, str]:
-    """Ranks go by their number alone, other processes by name."""
-    return name if rank is None else rank, label
 
 
 def _block_signals() -> None:

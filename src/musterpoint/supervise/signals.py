@@ -20,6 +20,11 @@ def _nothing(signo: int, frame: Any) -> None:
     """Python-level handlers must exist for the wake-up descriptor to be written."""
 
 
+def _unwanted(signo: int) -> bool:
+    """Whether we were started by ``nohup``, which says that a hang-up is no stop."""
+    return signo == getattr(signal, "SIGHUP", None) and signal.getsignal(signo) is signal.SIG_IGN
+
+
 class Signals:
     """Catches what a supervisor must hear. :attr:`hear` is called with each signal's number, in the loop's thread."""
 
@@ -31,7 +36,7 @@ class Signals:
         os.set_blocking(self._write, False)
         self._old: list[tuple[int, Any]] = []
         for signo in (*STOPPING, *PASSED_ON, getattr(signal, "SIGCHLD", None)):
-            if signo is not None:
+            if signo is not None and not _unwanted(signo):
                 self._old.append((signo, signal.signal(signo, _nothing)))
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         loop.watch(self._read, READ, self._wake)

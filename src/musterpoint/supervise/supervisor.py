@@ -53,7 +53,7 @@ class Supervisor:
         """A signal came (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._crew.reap()
-            if self._finished and not self._crew.left:
+            if self._finished and not self._worth_waiting_for():
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._crew.pass_on(signo)
@@ -135,18 +135,21 @@ class Supervisor:
     def _end_what_is_left(self) -> None:
         """Nothing survives the job. After a stop, what a dead launcher left behind may use the rest of the grace."""
         self._crew.dismiss()
-        left = self._crew.left
-        if left and self._state.stop_signal and not self._state.killed and self._ending_at > time.monotonic():
-            self._record("left-behind", processes=len(left))
-            for stat in left:
-                if stat.comm not in tree.SHELLS:
-                    tree.send(stat.pid, self._stop_signal)
-            deadline = self._loop.call_at(self._loop.clock() + self._ending_at - time.monotonic(), self._loop.stop)
+        state, time_left = self._state, self._ending_at - time.monotonic()
+        if state.stop_signal and not state.killed and time_left > 0 and self._worth_waiting_for():
+            for stat in self._worth_waiting_for():
+                tree.send(stat.pid, self._stop_signal)
+            self._record("left-behind", processes=len(self._crew.left))
+            deadline = self._loop.call_later(time_left, self._loop.stop)
             self._loop.run()
             deadline.cancel()
         if self._crew.left:
             self._crew.kill()
         self._crew.reap()
+
+    def _worth_waiting_for(self) -> list[tree.Stat]:
+        """Processes below us that will do something about the stop signal."""
+        return [stat for stat in self._crew.left if not tree.ignores(stat.pid, self._stop_signal)]
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
         """A launcher that runs as the job's program asks for the roster, then hands its plan over."""

@@ -84,36 +84,63 @@ def descendants(root: int, proc: str = "/proc") -> list[Stat]:
     return found
 
 
-def stop_targets(pid: int, proc: str = "/proc") -> list[int]:
-    """Whom to tell when the rank ``pid`` is to stop: itself, or behind a shell the nearest that are no shells.
+def children(root: int, proc: str = "/proc") -> list[Stat]:
+    """The processes whose parent is ``root``, zombies left out."""
+    return [stat for stat in _all_stats(proc) if stat.parent == root and stat.state not in "ZX"]
+
+
+def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> list[int]:
+    """Whom to send ``signo`` when the rank ``pid`` is meant: itself, or behind a shell the nearest that are no shells.
 
     A shell passes no signal on and dies of SIGTERM before its child has saved anything; one that catches the signal
-    (a ``trap``) is told too, and handles it when its child has ended.
+    (a ``trap``) is told too, and handles it when its child has ended. What reads another's output (``train.py | tee``)
+    ends with it: told at once, it would take the program's stdout away in the middle of a checkpoint.
     """
     stat = read_stat(pid, proc)
     if stat is None or stat.comm not in SHELLS:
         return [pid]
-    below = descendants(pid, proc)
-    targets: list[int] = []
+    programs: list[int] = []
     shells = {pid}
-    for child in below:  # parents come first, so a child of a shell is known when it comes
+    for child in descendants(pid, proc):  # parents come first, so a child of a shell is known when it comes
         if child.parent not in shells:
             continue
         if child.comm in SHELLS:
             shells.add(child.pid)
         else:
-            targets.append(child.pid)
+            programs.append(child.pid)
+    written = {pipe for each in (*programs, *shells) for pipe in _pipes(each, (1, 2), proc)}
+    targets = [each for each in programs if not _pipes(each, (0,), proc) & written or catches(each, signo, proc)]
     if not targets:
         return [pid]
-    return targets + [shell for shell in sorted(shells) if catches(shell, signal.SIGTERM, proc)]
+    return targets + [shell for shell in sorted(shells) if catches(shell, signo, proc)]
+
+
+def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
+    """The pipes that a process has as these descriptors, by the names ``/proc/<pid>/fd`` gives them."""
+    found = set()
+    for fd in descriptors:
+        try:
+            found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
+        except OSError:
+            continue
+    return {name for name in found if name.startswith("pipe:")}
 
 
 def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
-    """Whether a process has a handler for ``signo`` (``SigCgt`` in ``/proc/<pid>/status``)."""
+    """Whether a process has a handler for ``signo``."""
+    return _in_mask(pid, b"SigCgt:", signo, proc)
+
+
+def ignores(pid: int, signo: int, proc: str = "/proc") -> bool:
+    """Whether ``signo`` means nothing to a process."""
+    return _in_mask(pid, b"SigIgn:", signo, proc)
+
+
+def _in_mask(pid: int, mask: bytes, signo: int, proc: str) -> bool:
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
             for line in file:
-                if line.startswith(b"SigCgt:"):
+                if line.startswith(mask):
                     return bool(int(line.split()[1], 16) >> (signo - 1) & 1)
     except (OSError, ValueError, IndexError):
         pass

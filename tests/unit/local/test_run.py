@@ -103,6 +103,13 @@ def test_who_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 137)
 
 
+def test_hosts_that_go_on_after_a_failure_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("musterpoint.local.run._PATIENCE", 0.3)
+    description = Scene(tmp_path).run("if host == 'algo-1': sys.exit(64)\ntime.sleep(3600)")
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 64)
+    assert [host["ExitCode"] for host in description["Hosts"]] == [64, 143]
+
+
 def test_a_stop_that_comes_too_late_changes_nothing(tmp_path: Path) -> None:
     assert Scene(tmp_path, stop_after=3600.0).run("")["TrainingJobStatus"] == "Completed"
 

@@ -31,7 +31,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def from_wire(cls, value: Any) -> Failure:
-        """Builds it from decoded JSON; unknown keys are dropped, wrong types are a ``ValueError``."""
+        """Builds it from decoded JSON; unknown keys are dropped, wrong types and codes are a ``ValueError``."""
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
         try:
@@ -41,6 +41,8 @@ class Failure(NamedTuple):
         for name, kinds in _FAILURE_TYPES.items():
             if not isinstance(getattr(failure, name), kinds) or isinstance(getattr(failure, name), bool):
                 raise ValueError(f"a failure's {name} is {getattr(failure, name)!r}")
+        if not 1 <= failure.code <= 255:
+            raise ValueError(f"a failure's code is {failure.code}, not 1 to 255")
         return failure
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from musterpoint import __version__, exit_codes, settings
+from musterpoint import __version__, settings
 from musterpoint.code.interpreter import has_module
 from musterpoint.code.prepare import prepare
 from musterpoint.code.workspace import Workspace
@@ -23,7 +23,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.survey import survey
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.model import Job, Paths
-from musterpoint.job.read import LOCAL, PROGRAM_ARGS, read_job
+from musterpoint.job.read import read_job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice, choose, room_for_ranks
@@ -35,10 +35,10 @@ from musterpoint.peers import Failure, Peers
 from musterpoint.report import oom
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
-from musterpoint.rollcall.roster import Offer, Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.settings import LOCAL, Settings
 from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.policy import Rules
+from musterpoint.supervise.policy import Rules, grace
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.supervise.stream import ranks_of
@@ -47,9 +47,6 @@ from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
     from musterpoint.report.explain import Explain
-
-RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
-"""Of the platform's grace, this share (at most so many seconds) is kept to report in: 15 s of 120, 5 s of 30."""
 
 
 class Request(NamedTuple):
@@ -234,7 +231,7 @@ def _supervise(
     )  # fmt: skip
     scene.console.sink = pump.say
     rules = Rules(
-        host=job.current_host, grace=grace_of(job, options), on_failure=options.on_failure,
+        host=job.current_host, grace=grace(job.grace, options.stop_grace), on_failure=options.on_failure,
         stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
         tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
     )  # fmt: skip
@@ -250,63 +247,6 @@ def _supervise(
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me},
     )  # fmt: skip
     scene.ears.hear = supervisor.hear
-    outcome = supervisor.run(plan, inherited(scene.request.environ), refusal)
+    outcome = supervisor.run(plan, settings.without_own(scene.request.environ), refusal)
     peers.close()
     return outcome
-
-
-def grace_of(job: Job, options: Settings) -> float:
-    """Seconds between a rank's stop signal and SIGKILL: as told, or the platform's grace less what a report takes."""
-    if options.stop_grace is not None:
-        return options.stop_grace
-    return job.grace - min(LONGEST_RESERVE, job.grace / RESERVE_SHARE)
-
-
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment processes start from: ours, less the options that were meant for this process alone.
-
-    A launcher that runs as the job's program would take them for its own, and the secret is nobody's business.
-    """
-    ours = {option.variable for option in settings.OPTIONS} | {PROGRAM_ARGS, LOCAL}
-    return {name: value for name, value in environ.items() if name not in ours}
-
-
-def launch(
-    program: str, arguments: tuple[str, ...], module: bool, given: Mapping[str, Any], environ: Mapping[str, str]
-) -> int:
-    """``muster launch``: the platform has started this process on every host; PROGRAM is what it shall run.
-
-    Below another musterpoint (``train`` with our ``launcher.py`` as entry point) the plan is handed to that one.
-    """
-    from musterpoint.supervise.handover import PLANNED, Outer
-
-    outer = Outer.find(environ)
-    offered = outer.offer() if outer else None
-    if outer is None or offered is None:
-        return travel(Request(environ, given, program, arguments, module, typed=True))
-    for signo in STOPPING:
-        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
-    options = settings.from_environ(environ, given)
-    job = read_job(environ, options, "", program, arguments, module)
-    # what the outer one set for its own launcher isn't the user's wish
-    own = set(environ.get(PLANNED, "").split(","))
-    environ = {name: value for name, value in environ.items() if name not in own}
-    plan = plan_inside(job, options, offered, environ)
-    code = outer.hand_over(plan, inherited(environ))
-    return exit_codes.INTERNAL if code is None else code
-
-
-def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
-    """The plan for hosts that another musterpoint has gathered: its roster, with the slots of this launcher."""
-    names = tuple(seat.name for seat in offered.seats)
-    group = tuple(seat.name for seat in offered.group)
-    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me)
-    ready = get_ready(job, options, environ, typed=True)
-    seats = tuple(seat._replace(slots=_slots_inside(seat, ready.choice, options)) for seat in offered.seats)
-    return plan_here(job, options, ready, offered._replace(seats=seats), environ)
-
-
-def _slots_inside(seat: Seat, choice: Choice, options: Settings) -> int:
-    if not seat.grouped:
-        return 0
-    return choice.slots if choice.launcher == "script" or options.slots else seat.room

@@ -179,3 +179,18 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
         elif text:
             values[option.field] = option.read(text, option.variable)
     return Settings(**values)
+
+
+PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
+"""Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+LOCAL = "MUSTER_LOCAL"
+"""Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
+
+
+def without_own(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment processes start from: ours, less what was meant for this process alone.
+
+    A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
+    """
+    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL}
+    return {name: value for name, value in environ.items() if name not in own}

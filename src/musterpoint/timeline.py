@@ -15,7 +15,7 @@ class Moment(NamedTuple):
 
 
 class Timeline:
-    """Append-only; any thread may add."""
+    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name, another host, is written ``of``."""
 
     def __init__(self, host: str = "") -> None:
         self.host = host
@@ -27,6 +27,9 @@ class Timeline:
     def to_json(self) -> list[dict[str, Any]]:
         """A list of ``{"host", "at", "event", …facts}``, oldest first."""
         return [
-            {"host": self.host, "at": round(moment.at, 6), "event": moment.name, **moment.facts}
+            {
+                "host": self.host, "at": round(moment.at, 6), "event": moment.name,
+                **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
+            }
             for moment in self.moments
-        ]
+        ]  # fmt: skip

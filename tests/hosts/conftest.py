@@ -88,26 +88,27 @@ class Local:
     def run(self, *words: str | Path, timeout: float = 150.0) -> Ran:
         return self.finish(self.start(*words), timeout)
 
-    def survivors(self) -> list[str]:
-        """Processes of the job that still exist, by command line."""
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid():
-                try:
-                    environ = Path(f"/proc/{name}/environ").read_bytes()
-                    words = Path(f"/proc/{name}/cmdline").read_bytes()
-                except OSError:
-                    continue
-                if self.token.encode() in environ and words:
-                    found.append(words.replace(b"\0", b" ").decode(errors="replace"))
-        return found
+
+def survivors(token: str) -> list[str]:
+    """Processes that still exist and have ``token`` in their environment, by command line."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+                words = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if token.encode() in environ and words:
+                found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return found
 
 
 @pytest.fixture
 def local(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Local]:
     runner = Local(python, environ, tmp_path)
     yield runner
-    assert runner.survivors() == [], "processes of the job were left behind"
+    assert survivors(runner.token) == [], "processes of the job were left behind"
 
 
 def eventually(check: Callable[[], bool], timeout: float = 30.0) -> None:
@@ -116,3 +117,62 @@ def eventually(check: Callable[[], bool], timeout: float = 30.0) -> None:
     while not check():
         assert time.monotonic() < deadline, f"not within {timeout} s"
         time.sleep(0.05)
+
+
+class Train:
+    """One host's ``train`` without a control plane around it; every process of the job carries :attr:`token`."""
+
+    def __init__(self, python: str, environ: dict[str, str], base: Path) -> None:
+        self.python, self.base = python, base
+        self.token = f"muster-test-{uuid.uuid4().hex}"
+        self.environ = {**environ, "SAGEMAKER_BASE_DIR": str(base), "MUSTER_TEST_TOKEN": self.token}
+        for name in ("input/config", "model", "code"):
+            (base / name).mkdir(parents=True)
+        (base / "input/config/resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
+        (base / "input/config/inputdataconfig.json").write_text("{}")
+
+    def program(self, text: str, name: str = "program.py") -> None:
+        """The entry point, or with another ``name`` called later, the entry point instead of the one before."""
+        (self.base / "code" / name).write_text(text)
+        words = {"sagemaker_program": json.dumps(name)}
+        (self.base / "input/config/hyperparameters.json").write_text(json.dumps(words))
+
+    def start(self, *before: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE,
+              **environ: str) -> subprocess.Popen[bytes]:  # fmt: skip
+        """``before`` are words in front of the command; ``environ`` are options and whatever the program wants."""
+        return subprocess.Popen(
+            [*before, self.python, "-m", "musterpoint.cli.train"], env={**self.environ, **environ}, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+        )  # fmt: skip
+
+    def run(self, *before: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+        process = self.start(*before, **environ)
+        try:
+            stdout, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def ready(self, process: subprocess.Popen[bytes], *names: str) -> None:
+        """Returns when the program has made all these files in its model directory."""
+
+        def made() -> bool:
+            assert process.poll() is None, (process.returncode, process.stderr and process.stderr.read())
+            return all(self.left(name) for name in names)
+
+        eventually(made)
+
+    def left(self, name: str) -> bool:
+        """Whether the program left a file of this name in its model directory."""
+        return (self.base / "model" / name).exists()
+
+    @property
+    def reason(self) -> str:
+        return (self.base / "output" / "failure").read_text()
+
+
+@pytest.fixture
+def train(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Train]:
+    host = Train(python, environ, tmp_path / "ml")
+    yield host
+    assert survivors(host.token) == [], "processes of the job were left behind"

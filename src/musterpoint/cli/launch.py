@@ -29,9 +29,11 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command, asked = read(_parser, argv)
     if not command.program:
         raise UsageError("muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`")
-    from musterpoint import road
+    from musterpoint import inside, road
 
-    return road.launch(command.program, command.arguments, command.module, given(asked), environ)
+    request = road.Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
+    code = inside.launch_inside(request)
+    return road.travel(request) if code is None else code
 
 
 def _parser(prefix: str) -> Parser:

@@ -12,12 +12,7 @@ from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.plain import read_plain
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
 from musterpoint.job.toolkit_env import has_variables, read_variables
-from musterpoint.settings import Settings
-
-PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
-"""Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
-LOCAL = "MUSTER_LOCAL"
-"""Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
+from musterpoint.settings import PROGRAM_ARGS, Settings
 
 
 def read_job(

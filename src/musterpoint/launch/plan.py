@@ -20,6 +20,9 @@ class EnvSetting(NamedTuple):
     reason: str
 
 
+ROLES = ("rank", "launcher", "service")
+
+
 class ProcessPlan(NamedTuple):
     """One process of this host.
 
@@ -70,21 +73,68 @@ class LaunchPlan(NamedTuple):
 
     @classmethod
     def from_wire(cls, value: Any) -> LaunchPlan:
-        """Builds it from decoded JSON; ``ValueError`` where that isn't a plan."""
+        """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
         try:
             plan = cls(**value)
-            processes = tuple(_process(*row) for row in plan.processes)
-            environment = tuple(EnvSetting(*row) for row in plan.environment)
+            plan = plan._replace(
+                processes=tuple(_process(*row) for row in plan.processes),
+                environment=_settings(plan.environment),
+                unset=tuple(plan.unset),
+                notes=tuple(plan.notes),
+            )
+            _check(plan, _PLAN_TYPES)
+            for word in (*plan.unset, *plan.notes):
+                _text(word)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
-        return plan._replace(
-            processes=processes, environment=environment, unset=tuple(plan.unset), notes=tuple(plan.notes)
-        )
+        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0:
+            raise ValueError("not a launch plan: a number of ranks is negative")
+        return plan
+
+
+_TEXT = (str,)
+_COUNT = (int,)
+_RANK = (int, type(None))
+_PLAN_TYPES: dict[str, tuple[type, ...]] = {
+    "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
+    "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,),
+}  # fmt: skip
+_PROCESS_TYPES: dict[str, tuple[type, ...]] = {
+    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK,
+}  # fmt: skip
 
 
 def _process(*row: Any) -> ProcessPlan:
     process = ProcessPlan(*row)
-    return process._replace(
-        argv=tuple(Argument(*word) for word in process.argv),
-        environment=tuple(EnvSetting(*setting) for setting in process.environment),
+    process = process._replace(
+        argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
     )
+    _check(process, _PROCESS_TYPES)
+    if process.role not in ROLES or not process.argv:
+        raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
+    for argument in process.argv:
+        _text(argument.text)
+    return process
+
+
+def _settings(rows: Any) -> tuple[EnvSetting, ...]:
+    settings = tuple(EnvSetting(*row) for row in rows)
+    for name, value, _reason in settings:
+        _text(value)
+        if "=" in _text(name):
+            raise ValueError(f"a variable can't be called {name!r}")
+    return settings
+
+
+def _check(value: Any, types: dict[str, tuple[type, ...]]) -> None:
+    for name, kinds in types.items():
+        found = getattr(value, name)
+        if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
+            raise ValueError(f"{name} is {found!r}")
+
+
+def _text(word: Any) -> str:
+    """``word``, which the system could take as an argument or a variable."""
+    if not isinstance(word, str) or "\0" in word:
+        raise ValueError(f"{word!r} is no text")
+    return word

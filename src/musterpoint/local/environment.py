@@ -7,8 +7,8 @@ import os
 from typing import Mapping
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.job.read import LOCAL, PROGRAM_ARGS
 from musterpoint.local.job import LocalJob
+from musterpoint.settings import LOCAL, PROGRAM_ARGS
 
 SURROUNDING = (
     "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",

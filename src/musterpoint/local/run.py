@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from types import FrameType
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import exit_codes
@@ -22,7 +21,8 @@ from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob
 from musterpoint.local.stream import Pump, prefixes
 from musterpoint.local.tree import Layout
-from musterpoint.loop import READ, Loop, Timer
+from musterpoint.loop import Loop, Timer
+from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.timeline import Timeline
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
@@ -33,7 +33,6 @@ CPU_FALLBACK = (
     "its speed and memory say nothing about a GPU"
 )
 CONTROL_PLANE = "control plane"
-_STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LATE_OUTPUT = 5.0
 _PATIENCE = 60.0
 """Seconds after a host's failure in which the others should have ended too; then the platform ends the job."""
@@ -177,6 +176,8 @@ class Hosts:
     def _on_signal(self, signo: int) -> None:
         if signo == signal.SIGCHLD:
             self._look_for_ends()
+        elif signo not in STOPPING:
+            return
         elif self.stopped:
             self.ground.console.say(f"{signal.Signals(signo).name} again: killing every host")
             self._kill()
@@ -213,37 +214,3 @@ class Hosts:
     @property
     def _running(self) -> list[str]:
         return [host for host in self._handles if host not in self.ends]
-
-
-class Signals:
-    """Signals as events of the loop, instead of exceptions at any line. The old handlers come back on close."""
-
-    def __init__(self, loop: Loop, on_signal: Any) -> None:
-        self._loop = loop
-        self._on_signal = on_signal
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        numbers = [getattr(signal, name) for name in (*_STOPS, "SIGCHLD") if hasattr(signal, name)]
-        self._old = {number: signal.signal(number, _noted) for number in numbers}
-        self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        loop.watch(self._read, READ, self._arrived)
-
-    def _arrived(self, _ready: int) -> None:
-        for signo in dict.fromkeys(os.read(self._read, 4096)):
-            self._on_signal(signo)
-
-    def close(self) -> None:
-        if self._read < 0:
-            return
-        signal.set_wakeup_fd(self._old_wakeup)
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        self._loop.forget(self._read)
-        os.close(self._read)
-        os.close(self._write)
-        self._read = -1
-
-
-def _noted(_signo: int, _frame: FrameType | None) -> None:
-    """The wake-up descriptor has it."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple, Union
 
-from musterpoint import exit_codes
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, lost_host
 
 
 class Announce(NamedTuple):
@@ -29,18 +28,12 @@ class GiveUp(NamedTuple):
 Action = Union[Announce, GiveUp]
 
 
-def lost(host: str, why: str) -> Failure:
-    """The failure that a lost host is."""
-    reason = f"muster: host {host} was lost: {why}"
-    return Failure(host, exit_codes.HOST_LOST, "host", "infra", reason, at=time.time())
-
-
 def left_alone(pending: list[Failure], leader: str, why: str) -> Failure | None:
     """A worker's own verdict on its unanswered failures when the leader is lost: a cause among them, else the loss."""
     if not pending:
         return None
     own = next((failure for failure in pending if failure.kind != "peer"), None)
-    return own or lost(leader, why)
+    return own or lost_host(leader, why, time.time())
 
 
 class Verdict:
@@ -98,7 +91,7 @@ class Verdict:
         self.back(host)
         if self._held is None or self.fallen is not None:
             return []
-        return self._announce(lost(host, why), self._told)
+        return self._announce(lost_host(host, why, time.time()), self._told)
 
     def _announce(self, failure: Failure, secondary: int) -> list[Action]:
         self.fallen = Announce(failure, secondary)

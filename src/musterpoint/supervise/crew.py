@@ -5,46 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Mapping, NamedTuple, Protocol
+from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
-from musterpoint.peers import Failure
 from musterpoint.supervise import tree
 from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.events import AttendantEnded, Broken, Key, LocalEvent, RankEnded, SessionOpened
 from musterpoint.supervise.handover import OUTER, PLANNED
-from musterpoint.supervise.outcome import AttendantEnd, RankEnd
+from musterpoint.supervise.left_behind import LeftBehind
+from musterpoint.supervise.member import Member
+from musterpoint.supervise.outcome import AttendantEnd, Explainer, RankEnd
 from musterpoint.supervise.process import CannotStart, Streams, spawn
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.stub import StubText
 from musterpoint.supervise.terminal import Terminal
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
-"""Statuses of a rank that was told to end and did: no failures of its own."""
-
-
-class Explainer(Protocol):
-    """Turns facts into failures; the words of a failure are the report's business."""
-
-    def rank(self, end: RankEnd) -> Failure: ...
-
-    def attendant(self, end: AttendantEnd) -> Failure: ...
-
-    def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure: ...
-
-    def wrong_world(self, rank: int, got: int, planned: int) -> Failure: ...
-
-
-class _Rank:
-    """A rank that has been started or has registered."""
-
-    __slots__ = ("key", "local_rank", "name", "orphan_status", "pid", "rank", "visitor")
-
-    def __init__(self, key: Key, rank: int, local_rank: int, name: str, pid: int, visitor: Visitor | None) -> None:
-        self.key, self.rank, self.local_rank, self.name = key, rank, local_rank, name
-        self.pid, self.visitor = pid, visitor
-        self.orphan_status: int | None = None
+"""Statuses of a rank that was told to end and did, beside those of the signal it was told by: no failures."""
 
 
 class _Session(NamedTuple):
@@ -57,8 +35,8 @@ class _Session(NamedTuple):
 class Crew:
     """Starts plans and watches what they become.
 
-    ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline; ``oom_kills`` counts the
-    kernel's OOM kills in this container; ``take_over`` gets visitors at the desk that are no stubs.
+    ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline;
+    ``oom_kills`` counts the kernel's OOM kills in this container; ``greet`` gets the desk's other visitors.
     """
 
     def __init__(
@@ -70,10 +48,14 @@ class Crew:
         self._oom_before = oom_kills()
         self._sessions: dict[int, _Session] = {}
         self._expected: set[Key] = set()
-        self._ranks: dict[Key, _Rank] = {}
-        self._by_pid: dict[int, _Rank] = {}
+        self._ranks: dict[Key, Member] = {}
+        self._by_pid: dict[int, Member] = {}
         self._attendants: dict[int, tuple[int, ProcessPlan]] = {}
         self._told: set[Key] = set()
+        self._told_by = 0
+        self._patient = False
+        self._left_behind = LeftBehind(loop, self._end_held_back)
+        self._held_back: RankEnded | None = None
         self.ends: list[RankEnd] = []
         self.refusing = False
         self._terminal = Terminal()
@@ -120,7 +102,7 @@ class Crew:
         if alone:
             self._terminal.give(pid)
         name = self._pump_name(number, process.name)
-        self._add(_Rank(key, process.rank or 0, process.local_rank or 0, name, pid, None))
+        self._add(Member(key, process.rank or 0, process.local_rank or 0, name, pid))
 
     def _environment(
         self, number: int, plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str]
@@ -143,7 +125,7 @@ class Crew:
     def _pump_name(number: int, name: str) -> str:
         return f"{number}.{name}" if number else name
 
-    def _add(self, rank: _Rank) -> None:
+    def _add(self, rank: Member) -> None:
         self._ranks[rank.key] = rank
         if rank.pid:
             self._by_pid[rank.pid] = rank
@@ -167,7 +149,7 @@ class Crew:
         if session is None or self.refusing or key not in self._expected or key in self._ranks:
             visitor.close()  # the stub exits when it hears nothing
             return
-        member = _Rank(key, rank, local, self._pump_name(number, ""), 0, visitor)
+        member = Member(key, rank, local, self._pump_name(number, ""), 0, visitor, stub_pid)
         self._add(member)
         self._record("registered", rank=rank, local_rank=local, world_size=world, stub=stub_pid)
         visitor.on_line = lambda words, line: self._stub_said(member, words)
@@ -180,7 +162,7 @@ class Crew:
         for fd in {out, err}:
             os.close(fd)
 
-    def _stub_said(self, member: _Rank, words: list[str]) -> None:
+    def _stub_said(self, member: Member, words: list[str]) -> None:
         if words[0] == "started":
             member.pid = int(words[1])
             self._by_pid[member.pid] = member
@@ -190,7 +172,7 @@ class Crew:
         elif words[0] == "ended":
             self._ended(member, os.waitstatus_to_exitcode(int(words[1])))
 
-    def _stub_gone(self, member: _Rank) -> None:
+    def _stub_gone(self, member: Member) -> None:
         """A stub that was killed leaves its program to us: it is our child now and is reaped like one."""
         if member.key not in self._expected:
             return
@@ -215,16 +197,17 @@ class Crew:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             code = os.waitstatus_to_exitcode(status)
             if pid in self._attendants:
                 self._attendant_ended(*self._attendants.pop(pid), code)
             elif pid in self._by_pid:
                 self._reaped(self._by_pid[pid], code)
+        self._end_held_back()
 
-    def _reaped(self, member: _Rank, code: int) -> None:
+    def _reaped(self, member: Member, code: int) -> None:
         if member.visitor is None:
             self._ended(member, code)
         else:
@@ -237,7 +220,7 @@ class Crew:
         self._record("attendant-ended", name=process.name, role=process.role, status=status)
         self._emit(AttendantEnded(number, process.name, process.role, self._explain().attendant(end)))
 
-    def _ended(self, member: _Rank, status: int | None) -> None:
+    def _ended(self, member: Member, status: int | None) -> None:
         if member.key not in self._expected:
             return
         self._expected.discard(member.key)
@@ -252,31 +235,49 @@ class Crew:
         )  # fmt: skip
         self.ends.append(end)
         self._record("rank-ended", rank=end.rank, status=status, told=told, oom=end.oom)
-        failed = status != 0 and not (told and status in QUIET_STATUSES)
+        quiet = QUIET_STATUSES | {-self._told_by, 128 + self._told_by}
+        failed = status != 0 and not (told and status in quiet)
         if failed and not told:
-            self._pump.show(member.rank)
-        self._emit(RankEnded(member.key, self._explain().rank(end) if failed else None))
+            self._pump.show(member.rank, member.name)
+        self._held_back = RankEnded(member.key, self._explain().rank(end) if failed else None)
+        self._end_held_back()
+
+    def _end_held_back(self) -> None:
+        """Emits a rank's end; the last one's after a stop not before what dead launchers left behind has ended, too."""
+        if self._held_back is None:
+            return
+        if self._patient and not self._expected and self._left_behind.tell(self._known(), self._told_by):
+            return
+        event, self._held_back = self._held_back, None
+        self._emit(event)
+
+    def _known(self) -> set[int]:
+        """Children of ours that nobody left behind."""
+        return {*self._by_pid, *self._attendants, *(member.stub for member in self._ranks.values())}
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int) -> None:
-        """Sends ``signo`` to every live rank, once; ranks that never came up are given up."""
+    def signal_ranks(self, signo: int, patient: bool = False) -> None:
+        """Sends ``signo`` to every live rank, once; ranks that never came up are given up.
+
+        ``patient``: what the ranks leave behind is told too, when the last one has ended, and has its time.
+        """
         self.refusing = True
+        self._told_by, self._patient = signo, patient
         for key in sorted(self._expected):
             member = self._ranks.get(key)
             if key in self._told:
                 continue
             self._told.add(key)
-            if member is not None and member.pid:
-                for pid in tree.stop_targets(member.pid):
-                    tree.send(pid, signo)
+            if member is not None:
+                member.send(signo)
         self._record("signalled", signal=signo, ranks=len(self._told))
         for key in sorted(self._expected):
             member = self._ranks.get(key)
             if member is None or not member.pid:
                 self._give_up(key, member)
 
-    def _give_up(self, key: Key, member: _Rank | None) -> None:
+    def _give_up(self, key: Key, member: Member | None) -> None:
         """A rank that its launcher hasn't brought up yet: the launcher goes, and the rank with it."""
         if member is not None and member.visitor is not None:
             member.visitor.close()
@@ -291,8 +292,8 @@ class Crew:
         """Sends a signal that means something to the user's program only."""
         for key in self._expected:
             member = self._ranks.get(key)
-            if member is not None and member.pid:
-                tree.send(member.pid, signo)
+            if member is not None:
+                member.send(signo)
 
     def kill(self) -> None:
         """SIGKILL to everything below us."""
@@ -315,6 +316,7 @@ class Crew:
 
     def close(self) -> None:
         self._terminal.take_back()
+        self._left_behind.close()
         self.desk.close()
         self._stub.close()
 

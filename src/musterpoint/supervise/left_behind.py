@@ -24,14 +24,16 @@ class LeftBehind:
     def tell(self, known: Collection[int], signo: int) -> bool:
         """Sends ``signo`` to each of our children that isn't ``known``, once; whether any of them is still there.
 
-        What an orphaned shell would start next isn't waited for, or a loop in the background would hold up the end.
+        What ignores it isn't waited for; nor is what an orphaned shell starts next, or a loop in the background would
+        hold up the end.
         """
         for orphan in tree.children(os.getpid()):
             if orphan.pid not in known and orphan.pid not in self._told:
                 self._told.add(orphan.pid)
                 for pid in tree.stop_targets(orphan.pid, signo):
-                    self._watch(pid)
-                    tree.send(pid, signo)
+                    if not tree.ignores(pid, signo):
+                        self._watch(pid)
+                        tree.send(pid, signo)
         return any(stat is not None and stat.state not in "ZX" for stat in map(tree.read_stat, self._waited))
 
     def _watch(self, pid: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from musterpoint.launch.plan import ProcessPlan
 from musterpoint.peers import Failure
 
 
@@ -51,3 +52,15 @@ class AttendantEnd(NamedTuple):
     status: int
     registered: int
     tail: bytes = b""
+
+
+class Explainer(Protocol):
+    """Turns facts into failures; the words of a failure are the report's business."""
+
+    def rank(self, end: RankEnd) -> Failure: ...
+
+    def attendant(self, end: AttendantEnd) -> Failure: ...
+
+    def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure: ...
+
+    def wrong_world(self, rank: int, got: int, planned: int) -> Failure: ...

@@ -49,10 +49,18 @@ FAILURE_GRACE = 30.0
 LAUNCHER_SECONDS = 5.0
 """What a launcher gets to end by itself once all its ranks have."""
 
+RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
+"""Of the platform's grace, this share (at most so many seconds) is kept to report in: 15 s of 120, 5 s of 30."""
+
 UNKILLABLE_SECONDS = 5.0
 """After SIGKILL: a process that is stuck in the kernel for longer isn't waited for."""
 
 SIGINT = 2
+
+
+def grace(platform: float, told: float | None) -> float:
+    """Seconds between a rank's stop signal and SIGKILL: as told, or the platform's grace less what a report takes."""
+    return told if told is not None else platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
 
 
 class Rules(NamedTuple):

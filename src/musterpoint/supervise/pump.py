@@ -73,8 +73,8 @@ class Pump:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
 
         Both are the same descriptor where our stdout and stderr are the same file. Neither is inheritable; the caller
-        closes them after the spawn. May be called at any time. A process is known by ``rank`` and ``name`` together: what
-        a rank starts as a launcher has ranks of the same numbers.
+        closes them after the spawn. May be called at any time. A process is known by ``rank`` and ``name`` together:
+        a rank that is a launcher brings ranks of the same numbers.
         """
         if self._shared:
             end = self._pipe(rank, local_rank, name, "both", self._out, SIZE)

@@ -50,10 +50,13 @@ class Signals:
             self.hear(signo)
 
     def close(self) -> None:
-        """Restores the handlers as they were."""
+        """Restores the handlers as they were. May be called more than once."""
+        if self._read < 0:
+            return
         self._loop.forget(self._read)
         signal.set_wakeup_fd(self._old_fd)
         for signo, old in self._old:
             signal.signal(signo, old if old is not None else signal.SIG_DFL)
         os.close(self._read)
         os.close(self._write)
+        self._read = -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import Callable, Mapping
 
 from musterpoint.launch.plan import LaunchPlan
@@ -11,10 +10,10 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.peers import Failure, Peers
 from musterpoint.supervise import events as ev
 from musterpoint.supervise import handover, policy, tree
-from musterpoint.supervise.crew import Crew, Explainer
+from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.events import Action, Event
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.outcome import Explainer, Outcome
 from musterpoint.supervise.policy import Rules, State
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import PASSED_ON, STOPPING
@@ -43,7 +42,6 @@ class Supervisor:
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
-        self._ending_at = 0.0
         self._finished = False
         self._explain = explain
         self._offer = dict(roster or {})
@@ -53,7 +51,7 @@ class Supervisor:
         """A signal came (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._crew.reap()
-            if self._finished and not self._worth_waiting_for():
+            if self._finished and not self._crew.left:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._crew.pass_on(signo)
@@ -119,37 +117,27 @@ class Supervisor:
         _ACTS[type(action)](self, action)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._crew.signal_ranks(action.signal or self._stop_signal)
+        self._crew.signal_ranks(action.signal or self._stop_signal, patient=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
         if old is not None:
             old.cancel()
-        if isinstance(action.event, ev.KillDue):
-            self._ending_at = time.monotonic() + action.seconds
         self._timers[type(action.event)] = self._loop.call_later(action.seconds, lambda: self.on_event(action.event))
 
     def _finish(self, action: ev.Finish) -> None:
         self._finished = True
 
     def _end_what_is_left(self) -> None:
-        """Nothing survives the job. After a stop, what a dead launcher left behind may use the rest of the grace."""
+        """Nothing survives the job. What is killed is waited for: so long it holds its memory, devices and ports."""
         self._crew.dismiss()
-        state, time_left = self._state, self._ending_at - time.monotonic()
-        if state.stop_signal and not state.killed and time_left > 0 and self._worth_waiting_for():
-            for stat in self._worth_waiting_for():
-                tree.send(stat.pid, self._stop_signal)
-            self._record("left-behind", processes=len(self._crew.left))
-            deadline = self._loop.call_later(time_left, self._loop.stop)
-            self._loop.run()
-            deadline.cancel()
         if self._crew.left:
             self._crew.kill()
+            too_long = self._loop.call_later(policy.UNKILLABLE_SECONDS, self._loop.stop)
+            if self._crew.left:
+                self._loop.run()
+            too_long.cancel()
         self._crew.reap()
-
-    def _worth_waiting_for(self) -> list[tree.Stat]:
-        """Processes below us that will do something about the stop signal."""
-        return [stat for stat in self._crew.left if not tree.ignores(stat.pid, self._stop_signal)]
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
         """A launcher that runs as the job's program asks for the roster, then hands its plan over."""

@@ -6,7 +6,8 @@ import pytest
 
 from musterpoint import exit_codes
 from musterpoint.peers import Failure
-from musterpoint.rollcall.verdict import Action, Announce, GiveUp, Verdict, left_alone, lost
+from musterpoint.peers import lost_host as lost
+from musterpoint.rollcall.verdict import Action, Announce, GiveUp, Verdict, left_alone
 
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
 LATER = Failure("algo-4", 3, "user", "user", "KeyError: 'x'")

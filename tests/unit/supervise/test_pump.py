@@ -213,6 +213,15 @@ def test_a_prefix_stands_at_the_start_of_each_line_only(out: Reader) -> None:
     assert finish(pump, out, end) == b"[rank 3] half done\n[rank 3] next\n[rank 3] last"
 
 
+def test_ranks_of_a_launcher_that_is_a_rank_itself_are_told_apart(out: Reader) -> None:
+    pump = shared(out, streams=2)
+    ends = [pump.open(0, 0, name)[0] for name in ("rank 0", "1.")]
+    for end, text in zip(ends, (b"outer\n", b"inner\n"), strict=True):
+        os.write(end, text)
+    assert (pump.tail(0, "rank 0"), pump.tail(0, "1.")) == (b"outer\n", b"inner\n")
+    finish(pump, out, *ends)
+
+
 def test_only_the_chosen_ranks_are_forwarded_and_all_are_kept(out: Reader, tmp_path: Any) -> None:
     pump = shared(out, log_ranks={0}, log_dir=str(tmp_path / "ranks"), streams=2)
     ends = [pump.open(rank, rank, f"train.py {rank}")[0] for rank in (0, 1)]
@@ -221,10 +230,10 @@ def test_only_the_chosen_ranks_are_forwarded_and_all_are_kept(out: Reader, tmp_p
         os.write(end, text)
     out.wait_for(b"launcher\n")
     assert sorted(out.data.splitlines()) == [b"launcher", b"zero"]
-    pump.show(0)
-    pump.show(1)
+    pump.show(0, "train.py 0")
+    pump.show(1, "train.py 1")
     assert finish(pump, out, *ends).endswith(b"one\n")
-    assert (pump.tail(1), pump.tail(None, "torchrun")) == (b"one", b"launcher\n")
+    assert (pump.tail(1, "train.py 1"), pump.tail(None, "torchrun")) == (b"one", b"launcher\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "ranks").iterdir()} == {
         "rank-0.log": b"zero\n", "rank-1.log": b"one", "torchrun.log": b"launcher\n",
     }  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Callable, Iterator
 import pytest
 
 from musterpoint.loop import Loop
-from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise import tree
+from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.stub import StubText
 
 COMMAND = [

@@ -12,13 +12,18 @@ import pytest
 
 from musterpoint.supervise import tree
 
+Pipes = dict[tuple[int, int], int]
 
-def write_proc(root: Path, rows: list[tuple[int, str, str, int, int]]) -> str:
-    """A /proc of ``(pid, comm, state, parent, caught signals)``."""
+
+def write_proc(root: Path, rows: list[tuple[int, str, str, int, int]], pipes: Pipes | None = None) -> str:
+    """A /proc of ``(pid, comm, state, parent, caught signals)`` and ``{(pid, descriptor): pipe}``."""
     for pid, comm, state, parent, caught in rows:
         (root / str(pid)).mkdir()
         (root / str(pid) / "stat").write_text(f"{pid} ({comm}) {state} {parent} 1 1 0")
         (root / str(pid) / "status").write_text(f"Name:\t{comm}\nSigCgt:\t{caught:016x}\n")
+        (root / str(pid) / "fd").mkdir()
+    for (pid, descriptor), pipe in (pipes or {}).items():
+        (root / str(pid) / "fd" / str(descriptor)).symlink_to(f"pipe:[{pipe}]")
     return str(root)
 
 
@@ -36,7 +41,6 @@ TARGETS = {
     "a shell around a program": ([(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0)], [11]),
     "shells in shells": ([(10, "sh", "S", 1, 0), (11, "bash", "S", 10, 0), (12, "python", "S", 11, 0),
                           (13, "worker", "S", 12, 0)], [12]),
-    "a pipeline": ([(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0), (12, "tee", "S", 10, 0)], [11, 12]),
     "a shell with a trap": ([(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)], [11, 10]),
     "a shell alone": ([(10, "bash", "S", 1, 0)], [10]),
 }  # fmt: skip
@@ -45,7 +49,28 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_stop_targets(name: str, tmp_path: Path) -> None:
     rows, expected = TARGETS[name]
-    assert tree.stop_targets(10, write_proc(tmp_path, rows)) == expected
+    assert tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows)) == expected
+
+
+PIPELINE = [(10, "bash", "S", 1, 0), (11, "python", "S", 10, 0), (12, "cat", "S", 10, 0), (13, "tee", "S", 10, 0)]
+PIPELINES: dict[str, tuple[int, Pipes, list[int]]] = {
+    "what reads another's output ends with it": (0, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11]),
+    "also its errors, and the shell's own": (0, {(11, 2): 1, (12, 0): 1, (10, 1): 2, (13, 0): 2}, [11]),
+    "a pipe from outside is nobody's output": (0, {(11, 0): 9, (12, 0): 9, (13, 0): 9}, [11, 12, 13]),
+    "a reader that catches the signal is told": (TERM, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11, 12]),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_stop_targets_of_a_pipeline(name: str, tmp_path: Path) -> None:
+    caught, pipes, expected = PIPELINES[name]
+    rows = [(*row[:4], caught if row[0] == 12 else 0) for row in PIPELINE]
+    assert sorted(tree.stop_targets(10, signal.SIGTERM, write_proc(tmp_path, rows, pipes))) == expected
+
+
+def test_a_trap_counts_for_its_own_signal(tmp_path: Path) -> None:
+    proc = write_proc(tmp_path, [(10, "bash", "S", 1, TERM), (11, "python", "S", 10, 0)])
+    assert tree.stop_targets(10, signal.SIGUSR1, proc) == [11]
 
 
 def test_catches_reads_a_real_process() -> None:
@@ -81,13 +106,13 @@ assert tree.descendants(os.getpid()) == []
 """
 
 
-def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Path) -> None:
+def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Path, environ: dict[str, str]) -> None:
     grandchild = tmp_path / "grandchild.py"
     grandchild.write_text(GRANDCHILD)
-    subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], env=environ, check=True, timeout=30)
 
 
-def test_die_with_parent() -> None:
+def test_die_with_parent(environ: dict[str, str]) -> None:
     code = (
         "import os, time\n"
         "from musterpoint.supervise import tree\n"
@@ -98,7 +123,7 @@ def test_die_with_parent() -> None:
         "print(pid, flush=True)\n"
         "time.sleep(0.2)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
     deadline = time.monotonic() + 10

@@ -1,0 +1,59 @@
+"""``muster launch`` below another musterpoint: the plan is made here, and carried out by the one above.
+
+``train`` whose entry point is our own ``launcher.py`` has this shape. There is one roll call, one channel, one stop
+budget and one failure file: the outer one's.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Mapping
+
+from musterpoint import exit_codes, settings
+from musterpoint.job.model import Job
+from musterpoint.job.read import read_job
+from musterpoint.launch.choose import Choice
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.road import Request, get_ready, plan_here
+from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.settings import Settings
+from musterpoint.supervise.handover import PLANNED, Outer
+from musterpoint.supervise.signals import STOPPING
+
+
+def launch_inside(request: Request) -> int | None:
+    """The exit code of the job that was handed over; None where no other musterpoint is above us.
+
+    Raises:
+        MusterError: the job can't be planned.
+    """
+    outer = Outer.find(request.environ)
+    offered = outer.offer() if outer else None
+    if outer is None or offered is None:
+        return None
+    for signo in STOPPING:
+        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
+    options = settings.from_environ(request.environ, request.given)
+    job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    # what the outer one set for its own launcher isn't the user's wish
+    planned = set(request.environ.get(PLANNED, "").split(","))
+    environ = {name: value for name, value in request.environ.items() if name not in planned}
+    plan = plan_inside(job, options, offered, environ)
+    code = outer.hand_over(plan, settings.without_own(environ))
+    return exit_codes.INTERNAL if code is None else code
+
+
+def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan for hosts that another musterpoint has gathered: its roster, with the slots of this launcher."""
+    names = tuple(seat.name for seat in offered.seats)
+    group = tuple(seat.name for seat in offered.group)
+    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me)
+    ready = get_ready(job, options, environ, typed=True)
+    seats = tuple(seat._replace(slots=_slots(seat, ready.choice, options)) for seat in offered.seats)
+    return plan_here(job, options, ready, offered._replace(seats=seats), environ)
+
+
+def _slots(seat: Seat, choice: Choice, options: Settings) -> int:
+    if not seat.grouped:
+        return 0
+    return choice.slots if choice.launcher == "script" or options.slots else seat.room

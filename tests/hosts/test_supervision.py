@@ -1,0 +1,271 @@
+"""One host under ``train``: how its processes are stopped, how they end, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SAVES = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ.get("RANK", "0")
+
+def save(signo, frame):
+    print("saving", flush=True)
+    time.sleep(0.3)
+    print("still saving", flush=True)
+    (folder / f"checkpoint-{rank}").touch()
+    sys.exit(0)
+
+signal.signal(getattr(signal, os.environ.get("SAVES_ON", "SIGTERM")), save)
+(folder / f"ready-{rank}").touch()
+time.sleep(60)
+"""
+
+
+def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type: ignore[no-untyped-def]
+    """Sends ``signals`` and returns the exit code."""
+    for signo in signals:
+        process.send_signal(signo)
+        time.sleep(0.3 if len(signals) > 1 else 0)
+    process.communicate(timeout=40)
+    return process.returncode
+
+
+@pytest.mark.parametrize(
+    ("signo", "code", "options"),
+    [
+        (signal.SIGTERM, 143, {}),
+        (signal.SIGHUP, 143, {}),
+        (signal.SIGQUIT, 143, {}),
+        (signal.SIGINT, 130, {"SAVES_ON": "SIGINT"}),
+        (signal.SIGTERM, 143, {"SAVES_ON": "SIGUSR2", "MUSTER_STOP_SIGNAL": "USR2"}),
+        (signal.SIGTERM, 9, {"MUSTER_STOP_EXIT_CODE": "9"}),
+        (signal.SIGUSR1, 0, {"SAVES_ON": "SIGUSR1"}),
+        (signal.SIGUSR2, 0, {"SAVES_ON": "SIGUSR2"}),
+    ],
+)
+def test_every_rank_is_told(train, signo: int, code: int, options: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES)
+    process = train.start(MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="3", **options)
+    train.ready(process, "ready-0", "ready-1", "ready-2")
+    assert stop(train, process, signo) == code
+    assert all(train.left(f"checkpoint-{rank}") for rank in range(3))
+    assert not (train.base / "output" / "failure").exists()
+
+
+FLOODS = SAVES.replace(
+    "time.sleep(60)\n", "while True:\n    os.write(1, b'x' * 4095 + b'\\n')\n"
+).replace('print("saving", flush=True)', "").replace('print("still saving", flush=True)', "")
+
+
+def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(FLOODS)
+    read, write = os.pipe()
+    process = train.start(stdout=write, MUSTER_LAUNCHER="ranks", MUSTER_SLOTS="4")
+    os.close(write)
+    train.ready(process, *(f"ready-{rank}" for rank in range(4)))
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    train.ready(process, *(f"checkpoint-{rank}" for rank in range(4)))
+    assert process.wait(20) == 143
+    os.close(read)
+
+
+def test_a_reader_that_is_gone_holds_up_nobody(train) -> None:  # type: ignore[no-untyped-def]
+    train.program("import os\nfor _ in range(3000):\n    os.write(1, b'x' * 1000)\nraise SystemExit(6)\n")
+    read, write = os.pipe()
+    os.close(read)
+    process = train.start(stdout=write)
+    os.close(write)
+    assert process.wait(20) == 6
+    process.stderr.close()
+
+
+SHELLS = {
+    "without exec": "{python} saves.py\necho after\n",
+    "with exec": "exec {python} saves.py\n",
+    "with a trap": "trap 'kill $pid; wait $pid' TERM\n{python} saves.py & pid=$!\nwait $pid\n",
+    "in a pipeline": "{python} saves.py 2>&1 | cat | tee /dev/null\n",
+    "with its output in a process of its own": "exec > >(tee /dev/null)\n{python} saves.py\n",
+    "in a subshell": "( bash -c '{python} saves.py; true'; true )\n",
+    "beside a loop in the background": "(while true; do sleep 1; done) &\n{python} saves.py\n",
+}
+
+
+@pytest.mark.parametrize("how", SHELLS)
+def test_a_program_behind_a_shell_saves_its_checkpoint(train, how: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES, "saves.py")
+    train.program("#!/bin/bash\n" + SHELLS[how].format(python=train.python), "run.sh")
+    process = train.start()
+    train.ready(process, "ready-0")
+    began = time.monotonic()
+    assert stop(train, process, signal.SIGTERM) == 143
+    assert train.left("checkpoint-0")
+    assert time.monotonic() - began < 10, "the stop's grace is for programs that need it"
+
+
+def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES, "saves.py")
+    train.program(f"{train.python} saves.py\n", "run.sh")
+    process = train.start(SAVES_ON="SIGUSR1")
+    train.ready(process, "ready-0")
+    assert stop(train, process, signal.SIGUSR1) == 0
+    assert train.left("checkpoint-0")
+
+
+OWN_LAUNCHER = """
+import subprocess, sys
+process = subprocess.Popen([sys.executable, "saves.py"])
+process.wait()
+if process.returncode:
+    raise subprocess.CalledProcessError(process.returncode, process.args)
+"""
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_dying_launcher_leaves_behind_has_its_time(train, signo: int) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES, "saves.py")
+    train.program(OWN_LAUNCHER, "launcher.py")
+    process = train.start(SAVES_ON=signal.Signals(signo).name)
+    train.ready(process, "ready-0")
+    assert stop(train, process, signo) in (143, 130)
+    assert train.left("checkpoint-0")
+
+
+IGNORES = """
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, lambda *_: None)
+if os.fork() == 0:
+    os.setsid()
+pathlib.Path(os.environ["SM_MODEL_DIR"], f"ready-{os.getpid() == os.getsid(0)}").touch()
+while True:
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "grace", "code"),
+    [
+        ((signal.SIGTERM,), "1", 143),
+        ((signal.SIGINT, signal.SIGINT), "60", 130),
+        ((signal.SIGTERM, signal.SIGINT), "60", 143),
+    ],
+)
+def test_what_does_not_end_is_killed(train, signals: tuple[int, ...], grace: str, code: int) -> None:  # type: ignore[no-untyped-def]
+    train.program(IGNORES)
+    process = train.start(MUSTER_STOP_GRACE=grace)
+    train.ready(process, "ready-True", "ready-False")
+    began = time.monotonic()
+    assert stop(train, process, *signals) == code
+    assert time.monotonic() - began < 10
+
+
+def test_a_second_interrupt_kills_what_a_launcher_left_behind(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(IGNORES, "saves.py")
+    train.program(OWN_LAUNCHER, "launcher.py")
+    process = train.start()
+    train.ready(process, "ready-True", "ready-False")
+    assert stop(train, process, signal.SIGINT, signal.SIGINT) == 130
+
+
+LOADS = """
+import os, pathlib, signal, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ["RANK"]
+after = []
+signal.signal(signal.SIGTERM, lambda *_: after.append(0))
+
+class Items(Dataset):
+    def __len__(self):
+        return 10 ** 6
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.ones(1)
+
+for number, batch in enumerate(DataLoader(Items(), batch_size=4, num_workers=2)):
+    if number == 5:
+        (folder / f"ready-{rank}").touch()
+    if after:
+        after.append(number)
+    if len(after) > 50:
+        break
+(folder / f"checkpoint-{rank}").touch()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_data_loader_workers_outlive_the_stop_until_their_rank_ends(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(LOADS)
+    process = train.start(MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
+    train.ready(process, "ready-0", "ready-1")
+    assert stop(train, process, signal.SIGTERM) == 143
+    assert train.left("checkpoint-0")
+    assert train.left("checkpoint-1")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("seconds", [0.3, 0.9])
+def test_a_stop_while_torchrun_starts(train, seconds: float) -> None:  # type: ignore[no-untyped-def]
+    train.program("import time\ntime.sleep(60)\n")
+    process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
+    time.sleep(seconds)
+    began = time.monotonic()
+    assert stop(train, process, signal.SIGTERM) == 143
+    assert time.monotonic() - began < 10
+
+
+FAMILY = """
+import os, pathlib, sys, time
+rank = os.environ["RANK"]
+draft = pathlib.Path(os.environ["SM_MODEL_DIR"], f".family-{rank}")
+draft.write_text(f"{os.getpid()} {os.getppid()}")
+draft.rename(draft.with_name(f"family-{rank}"))
+time.sleep(60)
+"""
+
+
+def family(train, process: subprocess.Popen[bytes]) -> tuple[int, int, int]:  # type: ignore[no-untyped-def]
+    """The pids of the first rank's program, its stub, and torchrun."""
+    train.ready(process, "family-0", "family-1")
+    program, stub = map(int, (train.base / "model" / "family-0").read_text().split())
+    return program, stub, int(Path(f"/proc/{stub}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.torch
+def test_torchrun_killed_in_the_middle(train) -> None:  # type: ignore[no-untyped-def]
+    train.program(FAMILY)
+    process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
+    os.kill(family(train, process)[2], signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert process.returncode == 72
+    assert "torchrun ended while its ranks were running (killed by SIGKILL)" in train.reason
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_everything_dies_with_the_supervisor(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(FAMILY)
+    process = train.start(MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
+    family(train, process)
+    process.kill()
+    process.communicate(timeout=20)
+    time.sleep(0.5)  # the fixture looks for survivors
+
+
+@pytest.mark.torch
+def test_a_rank_outlives_its_stub_and_ends_with_its_own_code(train) -> None:  # type: ignore[no-untyped-def]
+    """torchrun alone decides from the stub's end; what we say comes from the program."""
+    train.program(FAMILY.replace("time.sleep(60)", "time.sleep(0.5 if rank == '0' else 60)\nsys.exit(5)"))
+    process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
+    os.kill(family(train, process)[1], signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert process.returncode == 5
+    assert "rank 0 (local rank 0) on algo-1, exit code 5" in train.reason

@@ -1,0 +1,80 @@
+"""Launch plans on their way from an inner launcher to the supervisor above it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.launch.plan import Argument, EnvSetting, LaunchPlan, ProcessPlan
+
+TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
+COUNT = st.integers(0, 70000)
+SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT), max_size=3).map(tuple)
+PROCESSES = st.builds(
+    ProcessPlan, st.sampled_from(["rank", "launcher", "service"]), TEXT,
+    st.lists(st.builds(Argument, TEXT, TEXT), min_size=1, max_size=3).map(tuple), SETTINGS, TEXT,
+    st.none() | COUNT, st.none() | COUNT,
+)  # fmt: skip
+PLANS = st.builds(
+    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, COUNT, COUNT, COUNT, TEXT, TEXT,
+    st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+PLAN = LaunchPlan(
+    "ranks", "algo-1",
+    (ProcessPlan("rank", "rank 0", (Argument("python", "why"),), (EnvSetting("RANK", "0", "why"),), "/", 0, 0),),
+    (EnvSetting("A", "1", "why"),), 1, 2, 0, "/code",
+)  # fmt: skip
+
+
+def sent(plan: LaunchPlan) -> Any:
+    return json.loads(json.dumps(plan.to_wire()))
+
+
+@given(PLANS)
+def test_a_plan_survives_the_wire(plan: LaunchPlan) -> None:
+    assert LaunchPlan.from_wire(sent(plan)) == plan
+
+
+@pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun"])
+def test_so_does_every_launchers(plan: Callable[..., LaunchPlan], launcher: str) -> None:
+    made = plan(launcher, {"a": 2, "b": 3}, "b")
+    assert LaunchPlan.from_wire(sent(made)) == made
+
+
+PROCESS = sent(PLAN)["processes"][0]
+WRONG: list[dict[str, Any]] = [
+    {"launcher": 1}, {"host": None}, {"processes": None}, {"processes": [[]]}, {"processes": ["rank"]},
+    {"processes": [[*PROCESS[:2], [], *PROCESS[3:]]]}, {"processes": [[*PROCESS[:2], [[1, ""]], *PROCESS[3:]]]},
+    {"processes": [["boss", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
+    {"processes": [[*PROCESS[:6], None]]}, {"environment": [["A"]]}, {"environment": [["A", 1, ""]]},
+    {"environment": [["A=B", "1", ""]]}, {"environment": [["A", "nul\0", ""]]}, {"local_ranks": "2"},
+    {"local_ranks": -1}, {"local_ranks": True}, {"world_size": None}, {"first_rank": 0.5}, {"user_cwd": None},
+    {"user_pythonpath": 1}, {"unset": None}, {"unset": [1]}, {"notes": 5}, {"colour": "red"},
+    {"tolerates_lost_peers": "yes"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", WRONG, ids=repr)
+def test_what_a_supervisor_could_not_start_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a launch plan: "):
+        LaunchPlan.from_wire({**sent(PLAN), **change})
+
+
+@given(JSON | st.dictionaries(st.sampled_from(LaunchPlan._fields), JSON).map(lambda change: {**sent(PLAN), **change}))
+def test_garbage_is_a_value_error_and_nothing_else(garbage: Any) -> None:
+    try:
+        plan = LaunchPlan.from_wire(garbage)
+    except ValueError:
+        return
+    assert sent(plan) == sent(LaunchPlan.from_wire(sent(plan)))
+    assert all(isinstance(word, str) for process in plan.processes for word in process.words)
+    assert range(plan.local_ranks) is not None

@@ -1,0 +1,80 @@
+"""The words for what can go wrong under a supervisor."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from musterpoint.launch.plan import Argument, ProcessPlan
+from musterpoint.report.explain import Explain
+from musterpoint.supervise.outcome import AttendantEnd, RankEnd
+
+EXPLAIN = Explain("algo-2", lambda text: text.replace("hush", "***"))
+PROCESS = ProcessPlan("rank", "rank 3", (Argument("/code/tool"),), cwd="/gone", rank=3, local_rank=1)
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "step", "words"),
+    [
+        (errno.ENOENT, "exec", "rank 3 on algo-2: can't execute /code/tool: No such file or directory"),
+        (errno.EACCES, "exec", "can't execute /code/tool: Permission denied (is it executable?)"),
+        (errno.ENOEXEC, "exec", "can't execute /code/tool: Exec format error (a script needs a first line"),
+        (errno.ENOENT, "chdir", "can't enter the working directory /gone: No such file or directory"),
+    ],
+)
+def test_what_cannot_start(number: int, step: str, words: str) -> None:
+    failure = EXPLAIN.cannot_start(PROCESS, os_error(number), step)
+    assert failure.reason.startswith("muster: ")
+    assert words in failure.reason
+    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
+
+
+@pytest.mark.parametrize(
+    ("status", "registered", "words"),
+    [
+        (1, 0, "torchrun ended before any of its ranks had come up (exit code 1) on algo-2"),
+        (0, 2, "torchrun ended while its ranks were running (exit code 0) on algo-2"),
+        (-9, 2, "torchrun ended while its ranks were running (killed by SIGKILL) on algo-2"),
+    ],
+)
+def test_a_launcher_that_ended_too_early(status: int, registered: int, words: str) -> None:
+    failure = EXPLAIN.attendant(AttendantEnd("torchrun", "launcher", status, registered))
+    assert failure.reason == f"muster: {words}"
+    assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
+
+
+def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
+    tail = "".join(f"line {number}\n" for number in range(500)) + "ValueError: the password is hush\n"
+    reason = EXPLAIN.attendant(AttendantEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff")).reason
+    assert "its last lines:" in reason
+    assert "the password is ***" in reason
+    assert "hush" not in reason
+    assert "line 1\n" not in reason
+    assert len(reason.encode()) <= 900
+
+
+def test_another_world_than_the_one_planned() -> None:
+    failure = EXPLAIN.wrong_world(3, 2, 4)
+    assert failure.reason == "muster: rank 3 on algo-2 got a world of 2 rank(s), but 4 were planned"
+    assert (failure.code, failure.cause) == (72, "muster")
+
+
+def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:
+    tail = (
+        b'Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 3, in step\n    loss()\n'
+        b"RuntimeError: hush is wrong\n"
+    )
+    explain = Explain("algo-2", lambda text: text.replace("hush", "***"), "/opt/ml/code")
+    failure = explain.rank(RankEnd(5, 1, 42, 1, 10.0, tail=tail))
+    assert failure.reason.splitlines()[:2] == [
+        "RuntimeError: *** is wrong",
+        "rank 5 (local rank 1) on algo-2, exit code 1",
+    ]
+    assert 'File "train.py", line 3, in step' in failure.reason
+    assert (failure.cause, failure.code, failure.rank, failure.at) == ("user", 1, 5, 10.0)

@@ -1,0 +1,27 @@
+"""Every error of ours knows its code, and no two kinds share one."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint import errors
+from musterpoint.errors import FetchError, LauncherError, MusterError, RollCallError, UsageError
+from musterpoint.rollcall.abandoned import Abandoned
+
+KINDS = [(MusterError, 70), (UsageError, 64), (RollCallError, 69), (FetchError, 71), (LauncherError, 72)]
+
+
+@pytest.mark.parametrize(("kind", "code"), KINDS)
+def test_the_code_of_an_error(kind: type[MusterError], code: int) -> None:
+    error = kind("a sentence")
+    assert (error.code, str(error)) == (code, "a sentence")
+    assert isinstance(error, MusterError)
+
+
+def test_every_error_is_in_the_table() -> None:
+    found = {value for value in vars(errors).values() if isinstance(value, type)}
+    assert found == {kind for kind, _ in KINDS}
+
+
+def test_a_stop_during_the_roll_call_is_no_failure() -> None:
+    assert Abandoned("algo-2", 15).code == 143

@@ -1,0 +1,46 @@
+"""What is recorded comes out in order, whoever recorded it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+from musterpoint.timeline import Timeline
+
+
+def test_events_in_order_with_their_facts() -> None:
+    timeline = Timeline("algo-1")
+    before = time.time()
+    timeline.add("started", version="1")
+    timeline.add("rank-ended", rank=3, status=-9)
+    first, second = timeline.to_json()
+    assert list(first) == ["host", "at", "event", "version"]
+    assert (first["host"], first["event"], first["version"]) == ("algo-1", "started", "1")
+    assert (second["event"], second["rank"], second["status"]) == ("rank-ended", 3, -9)
+    assert before - 0.001 <= first["at"] <= second["at"] <= time.time() + 0.001
+    assert json.loads(json.dumps([first, second])) == [first, second]
+
+
+def test_a_host_that_is_named_late_is_that_of_every_event() -> None:
+    timeline = Timeline()
+    timeline.add("started")
+    timeline.host = "algo-2"
+    assert timeline.to_json()[0]["host"] == "algo-2"
+
+
+def test_an_event_about_another_host_stays_this_hosts() -> None:
+    timeline = Timeline("algo-1")
+    timeline.add("host-lost", host="algo-2", why="connection refused")
+    (row,) = timeline.to_json()
+    assert (row["host"], row["of"], row["why"]) == ("algo-1", "algo-2", "connection refused")
+
+
+def test_any_thread_may_add() -> None:
+    timeline = Timeline()
+    threads = [threading.Thread(target=lambda: [timeline.add("e") for _ in range(500)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(timeline.to_json()) == 2000

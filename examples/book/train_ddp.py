@@ -86,6 +86,7 @@ def main() -> None:
 
     if dist.get_rank() == 0:
         torch.save(model.module.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))
+    dist.barrier()  # rank 0 evaluates alone; nobody leaves before it is done
     dist.destroy_process_group()
 
 

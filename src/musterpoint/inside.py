@@ -28,9 +28,11 @@ def launch_inside(request: Request) -> int | None:
         MusterError: the job can't be planned.
     """
     outer = Outer.find(request.environ)
-    offered = outer.offer() if outer else None
-    if outer is None or offered is None:
+    if outer is None:
         return None
+    offered = outer.offer()
+    if offered is None:
+        return exit_codes.STOPPED  # the job above is ending: nothing new is started
     for signo in STOPPING:
         signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
     options = settings.from_environ(request.environ, request.given)

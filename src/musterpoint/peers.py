@@ -4,8 +4,6 @@ The supervisor knows only this module of the other hosts; :mod:`musterpoint.roll
 leader's end, a worker's end, and a host that is alone).
 """
 
-from __future__ import annotations
-
 from typing import Any, Callable, NamedTuple, Protocol, Union
 
 from musterpoint import exit_codes
@@ -30,7 +28,7 @@ class Failure(NamedTuple):
     at: float = 0.0
 
     @classmethod
-    def from_wire(cls, value: Any) -> Failure:
+    def from_wire(cls, value: Any) -> "Failure":
         """Builds it from decoded JSON; unknown keys are dropped, wrong types and codes are a ``ValueError``."""
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")

@@ -5,8 +5,6 @@ Each step turns one typed value into the next and knows nothing of those behind 
     job/  ─Job─▶  code/  ─Workspace─▶  rollcall/  ─Roster─▶  launch/  ─LaunchPlan─▶  supervise/  ─Outcome─▶  report/
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -14,7 +12,6 @@ import time
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from musterpoint import __version__, settings
-from musterpoint.code.interpreter import has_module
 from musterpoint.code.prepare import prepare
 from musterpoint.code.workspace import Workspace
 from musterpoint.console import Console
@@ -67,6 +64,7 @@ class Scene:
     """What every step may use: the loop, our voice, our memory, our ears."""
 
     def __init__(self, request: Request) -> None:
+        _open_standard_streams()
         self.request = request
         self.started_at = time.time()
         self.loop = Loop()
@@ -107,10 +105,18 @@ def travel(request: Request) -> int:
         failure = _failure_of(scene, error, job)
         outcome = Outcome(failure.code, failure, "", ())
         scene.console.say(failure.reason.removeprefix("muster: "))
-    finally:
-        scene.ears.close()
     _report(scene, outcome, job.paths if job else _paths_without_job(request))
+    scene.ears.close()
     return outcome.code
+
+
+def _open_standard_streams() -> None:
+    """A closed 0, 1 or 2 would be given to the next file we open, and ranks would write into it."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
@@ -131,7 +137,7 @@ def _reserve(paths: Paths) -> None:
 def _failure_of(scene: Scene, error: Exception, job: Job | None) -> Failure:
     from musterpoint.report.reason import of_error
 
-    return of_error(error, job.current_host if job else "this host", scene.masker.mask, time.time())
+    return of_error(error, job.current_host if job else "", scene.masker.mask, time.time())
 
 
 def _paths_without_job(request: Request) -> Paths:
@@ -153,6 +159,8 @@ def get_ready(job: Job, options: Settings, environ: Mapping[str, str], typed: bo
     launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
 
     def has_torch() -> bool:
+        from musterpoint.code.interpreter import has_module
+
         return has_module(workspace.interpreter, "torch", launcher_environ, "/")
 
     local = typed or bool(environ.get(LOCAL))
@@ -236,7 +244,7 @@ def _supervise(
         tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
     )  # fmt: skip
 
-    def explain() -> Explain:
+    def explain() -> "Explain":
         from musterpoint.report.explain import Explain
 
         return Explain(job.current_host, scene.masker.mask_user, job.paths.code)

@@ -3,8 +3,6 @@
 The command line, the variables, the documentation's table and ``muster env`` all derive from :data:`OPTIONS`.
 """
 
-from __future__ import annotations
-
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError

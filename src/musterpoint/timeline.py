@@ -1,7 +1,5 @@
 """What happened when, on this host: recorded as it happens, written by the report."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, NamedTuple
 
@@ -15,7 +13,7 @@ class Moment(NamedTuple):
 
 
 class Timeline:
-    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name, another host, is written ``of``."""
+    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name (another host) becomes ``of``."""
 
     def __init__(self, host: str = "") -> None:
         self.host = host

@@ -38,8 +38,6 @@ def test_the_books_launcher_on_two_hosts(root: Path, environ: dict[str, str], tm
         tmp_path,
         "--hyperparameters",
         hyperparameters,
-        "--launcher",
-        "script",
         "examples/book/launcher.py",
     )
     assert done.returncode == 0, done.stdout + done.stderr

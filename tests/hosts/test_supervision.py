@@ -72,7 +72,8 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
     train.ready(process, *(f"checkpoint-{rank}" for rank in range(4)))
-    assert process.wait(20) == 143
+    process.communicate(timeout=20)
+    assert process.returncode == 143
     os.close(read)
 
 
@@ -82,8 +83,8 @@ def test_a_reader_that_is_gone_holds_up_nobody(train) -> None:  # type: ignore[n
     os.close(read)
     process = train.start(stdout=write)
     os.close(write)
-    assert process.wait(20) == 6
-    process.stderr.close()
+    process.communicate(timeout=20)
+    assert process.returncode == 6
 
 
 SHELLS = {

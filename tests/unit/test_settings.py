@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, LAUNCHERS, OPTIONS, Settings, from_environ
+from musterpoint.settings import (
+    BY_FIELD,
+    LAUNCHERS,
+    LOCAL,
+    OPTIONS,
+    PROGRAM_ARGS,
+    Settings,
+    from_environ,
+    without_own,
+)
 
 
 def test_options_and_settings_have_the_same_fields() -> None:
@@ -77,3 +86,10 @@ def test_an_error_names_the_variable_the_value_and_what_was_expected(variable: s
 def test_a_secret_is_not_repeated() -> None:
     assert BY_FIELD["secret"].secret
     assert LAUNCHERS[0] == "auto"
+
+
+def test_options_of_this_process_stay_with_it() -> None:
+    own = {option.variable: "x" for option in OPTIONS}
+    kept = {"PATH": "/bin", "MUSTER_TEST_TOKEN": "t", "MUSTER_OUTER": "o", "MUSTER_PYTHON": "/usr/bin/python3"}
+    assert without_own({**own, PROGRAM_ARGS: "[]", LOCAL: "1", **kept}) == kept
+    assert "MUSTER_SECRET" in own

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import Parser, add_options, given, read
+from musterpoint.cli.options import Parser, add_options, given, one_of, read
 from musterpoint.cli.plan import planned
 from musterpoint.fabric.survey import survey
 from musterpoint.job.read import found
@@ -19,7 +20,8 @@ from musterpoint.masking import Masker
 from musterpoint.rollcall.roster import Roster
 
 EXAMPLES = """
-text is for reading and hides secrets; the others are for programs and don't.
+text is for reading and hides secrets; the others are for programs and don't. export leaves out names that
+no shell can hold: SM_HP_BATCH-SIZE is there as SM_HP_BATCH_SIZE.
 
 examples:
   muster env                                              a table
@@ -28,6 +30,9 @@ examples:
   muster env --format accelerate > config.yaml; accelerate launch --config_file config.yaml train.py
   muster env --format hostfile > hostfile                 host slots=N, for mpirun and deepspeed
 """
+
+
+SHELL_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Scope(NamedTuple):
@@ -59,9 +64,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _variables(plan: LaunchPlan) -> dict[str, str]:
-    """What the plan adds for the first rank of this host, by name."""
+    """What the plan adds for the first rank of this host, by name; torchrun's own come from torchrun."""
     settings = (*plan.environment, *(plan.processes[0].environment if plan.processes else ()))
-    return dict(sorted((setting.name, setting.value) for setting in settings))
+    variables = {setting.name: setting.value for setting in settings}
+    if plan.user_pythonpath:
+        variables["PYTHONPATH"] = plan.user_pythonpath
+    return dict(sorted(variables.items()))
 
 
 def _text(scope: Scope) -> str:
@@ -93,10 +101,10 @@ def _pet(scope: Scope) -> str:
 def _accelerate(scope: Scope) -> str:
     """A configuration file of accelerate's (``default_config.yaml``)."""
     roster = scope.roster
-    several = "MULTI_GPU" if scope.gpus else "MULTI_CPU"
     lines = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": several if roster.world_size > 1 else "NO",
+        # MULTI_CPU would start a single process
+        "distributed_type": "MULTI_GPU" if roster.world_size > 1 else "NO",
         "num_machines": len(roster.group),
         "num_processes": roster.world_size,
         "machine_rank": max(roster.node_rank, 0),
@@ -105,7 +113,10 @@ def _accelerate(scope: Scope) -> str:
         "rdzv_backend": "static",
         "same_network": "true",
     }
-    return "".join(f"{key}: {value}\n" for key, value in lines.items())
+    text = "".join(f"{key}: {value}\n" for key, value in lines.items())
+    if not scope.gpus and roster.world_size > 1:
+        text = "# no GPU here: set ACCELERATE_USE_CPU=true for the ranks to meet on the CPU\n" + text
+    return text
 
 
 def _hostfile(scope: Scope) -> str:
@@ -113,7 +124,10 @@ def _hostfile(scope: Scope) -> str:
 
 
 def _exports(variables: Mapping[str, str]) -> str:
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    """Shell text that is safe to ``eval``: a name that no shell can hold is left out, and would else be run."""
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in variables.items() if SHELL_NAME.fullmatch(name)
+    )
 
 
 FORMATS: dict[str, Callable[[Scope], str]] = {
@@ -133,6 +147,8 @@ def _parser(prefix: str) -> Parser:
         EXAMPLES,
         usage="muster env [--format FORMAT] [options] [--] [PROGRAM [ARGS...]]",
     )
-    parser.add_argument(prefix + "format", choices=tuple(FORMATS), default="text", help="how to write them (text)")
+    parser.add_argument(
+        prefix + "format", **one_of(prefix + "format", tuple(FORMATS)), default="text", help="how to write them [text]"
+    )
     add_options(parser, prefix=prefix)
     return parser

@@ -10,7 +10,7 @@ import time
 from typing import Mapping, Sequence
 
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import Command, Parser, add_options, given, split
+from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import from_sdk
@@ -19,6 +19,8 @@ from musterpoint.local.run import Ground, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
 
+ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
+USAGE = "muster local [--hosts N] [options] [--] PROGRAM [ARGS...]"
 EXAMPLES = """
 examples:
   muster local --hosts 2 train.py --epochs 3
@@ -38,7 +40,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     asked = flags.parse_args(command.head)
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(_output(asked.output, local_job.name))
-    made = backend.choose(asked.backend, layout, local_job.hosts, asked.one_address)
+    made = backend.choose(asked.backend or "", layout, local_job.hosts, asked.one_address)
     description = run(local_job, Ground(layout, made, Console(), environ, out=2 if asked.json else 1))
     if asked.json:
         print(json.dumps(description, indent=1), flush=True)
@@ -46,40 +48,42 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return code
 
 
-def parser() -> Parser:
-    parser = Parser(
-        "muster local",
-        "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform.",
-        EXAMPLES,
-        usage="muster local --hosts N [options] [--] PROGRAM [ARGS...]",
-    )
+def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -> Parser:
+    """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
+    parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
     add = parser.add_argument
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
-    add("--backend", choices=backend.BACKENDS, default="",
+    add("--backend", **one_of("--backend", backend.BACKENDS),
         help="how hosts are made [netns where a namespace can really be made, else process]")  # fmt: skip
     add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
     add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
-    add("--hyperparameters", default="{}", metavar="JSON|FILE", help="a JSON object, or a file holding one")
-    add("--distribution", default="{}", metavar="JSON|FILE", help="the SDK's distribution argument")
+    add("--hyperparameters", default="{}", metavar="JSON|FILE",
+        help="the SDK's hyperparameters: a JSON object, or a file holding one [none]")  # fmt: skip
+    add("--distribution", default="{}", metavar="JSON|FILE",
+        help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
     add("--env", action="append", default=[], metavar="K=V", help="a variable of the job; may be repeated")
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
-    add("--stop-after", type=float, metavar="S", help="StopTrainingJob after S seconds")
-    add("--job-name", default="", metavar="NAME", help="[the program's name and the time]")
+    add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
+    add("--job-name", default="", metavar="NAME", help="the job's name [the program's name and the time]")
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add("--platform", choices=("sagemaker",), default="sagemaker", help="whose control plane is played [sagemaker]")
+    add("--platform", **one_of("--platform", ("sagemaker",)), default="sagemaker",
+        help="whose control plane is played [sagemaker]")  # fmt: skip
     add_options(parser, leave_out=("platform",))
     return parser
 
 
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
     """The job that the command line asks for; a UsageError names the option that is wrong."""
-    if command.module or not command.program:
-        raise UsageError("muster local: expected the path of a script: `muster local [options] PROGRAM [ARGS...]`")
-    if asked.stop_after is not None and not 0 <= asked.stop_after < float("inf"):
-        raise UsageError(f"--stop-after={asked.stop_after}: expected a number of seconds, 0 or more")
+    if command.module:
+        raise UsageError(
+            f"-m {command.program}: a training job's entry point is a file, or a package's directory; give its path, "
+            "with --source-dir for the directory that Python shall import from"
+        )
+    if not command.program:
+        raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
     source_dir, program = job.find_program(command.program, asked.source_dir, cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     return job.check(
@@ -106,6 +110,11 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--hosts={text!r}: expected a whole number, 1 or more")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds: float = BY_FIELD["stop_grace"].read(text, "--stop-after")
+    return seconds
 
 
 def _output(directory: str, name: str) -> str:

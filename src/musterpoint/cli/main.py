@@ -69,7 +69,7 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         if error.name != entry.module and not (error.name or "").startswith("musterpoint.local"):
             raise
         raise UsageError(
-            f"muster {words[0]}: not part of the one-file launcher; install the package for it: pip install musterpoint"
+            f"muster {words[0]}: not part of the one-file launcher; it needs the installed package"
         ) from None
     code: int = command.main(words[1:], environ)
     return code

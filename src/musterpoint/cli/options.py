@@ -38,6 +38,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}; see `{self.prog} --help`")
 
+    def unknown(self, word: str, hint: str = "") -> NoReturn:
+        """For a flag that is none of this parser's: the error names the one that was probably meant, else ``hint``."""
+        import difflib
+
+        flag = word.partition("=")[0]
+        near = difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75)
+        hint = f"did you mean {near[0]}?" if near else hint
+        self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        asked, rest = self.parse_known_args(args, namespace)
+        if rest:
+            flags = [word for word in rest if word.startswith("-")]
+            self.unknown(flags[0]) if flags else self.error(f"unexpected argument {rest[0]!r}")
+        return asked
+
     def takes_value(self, flag: str) -> bool | None:
         """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
         action = self._option_string_actions.get(flag)
@@ -59,6 +75,12 @@ def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()
             default=argparse.SUPPRESS,
             help=_help(option),
         )
+
+
+def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
+    """What argparse is told of a flag that takes one of ``choices``; it is shown and refused like the job's options."""
+    option = Option(flag.lstrip("-"), "", str, choices=tuple(choices))
+    return {"type": _reader(option, flag), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -91,7 +113,7 @@ def split(parser: Parser, arguments: Sequence[str]) -> Command:
     at = _program_at(parser, arguments)
     head, rest = arguments[:at], list(arguments[at:])
     if rest and rest[0].startswith("-") and rest[0] not in ("--", "-m"):
-        parser.error(f"unknown option {rest[0]} (options of the program itself come after it)")
+        parser.unknown(rest[0], "options of the program itself come after it")
     if rest[:1] == ["--"]:
         rest = rest[1:]
     module = rest[:1] == ["-m"]

@@ -6,19 +6,22 @@ import argparse
 import json
 import os
 import sys
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Mapping, Sequence
 
 from musterpoint import settings
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, read
-from musterpoint.cli.planning import Planned, add_host_option, plan_views, views_of
+from musterpoint.cli.planning import ABOUT, USAGE, Planned, add_host_option, plan_views, views_of
 from musterpoint.errors import UsageError
-from musterpoint.job.read import read_job
+from musterpoint.job.read import found, read_job
+from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.explain import to_json, to_text
 
 EXAMPLES = """
 Without PROGRAM: the job of this container, as `train` would run it. With PROGRAM: as `muster launch`
-would; with --hosts N, as `muster local` would, with all of its options.
+would; with --hosts N, as `muster local` would, with all of its options (`muster plan --hosts N --help`).
 
 examples:
   muster plan
@@ -34,8 +37,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if any(word.partition("=")[0] == "--hosts" for word in argv):
-        from musterpoint.cli import plan_local
-
+        plan_local = _plan_local()
         local = plan_local.read(argv)
         if local is not None:
             return _show(plan_local.planned(local, environ), local.options, environ)
@@ -43,9 +45,24 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return _show(planned(command, given(asked), environ), asked, environ)
 
 
+def _plan_local() -> ModuleType:
+    try:
+        return import_module("musterpoint.cli.plan_local")
+    except ModuleNotFoundError:
+        raise UsageError(
+            "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
+        ) from None
+
+
 def planned(command: Command, told: Mapping[str, Any], environ: Mapping[str, str]) -> Planned:
     """The plans of the job that this container, or the program of ``command``, is."""
     options = settings.from_environ(environ, told)
+    base = base_of(environ)
+    if not command.program and options.platform == "auto" and found(base, environ) == "plain":
+        raise UsageError(
+            f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
+            "job of this machine run `muster plan --hosts 2 PROGRAM`"
+        )
     job = read_job(environ, options, "", command.program or None, command.arguments, command.module)
     return plan_views(views_of(job, options, environ), typed=bool(command.program))._replace(job=job)
 
@@ -66,9 +83,9 @@ def _show(planned: Planned, asked: argparse.Namespace, environ: Mapping[str, str
 def _parser(prefix: str) -> Parser:
     parser = Parser(
         "muster plan",
-        "Show what every host of the job would run, each flag and variable with its reason.",
+        ABOUT,
         EXAMPLES,
-        usage="muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]",
+        usage=USAGE,
     )
     add_host_option(parser, prefix)
     parser.add_argument(prefix + "json", action="store_true", help="as JSON, for programs")

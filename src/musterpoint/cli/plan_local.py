@@ -10,7 +10,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from musterpoint import settings
 from musterpoint.cli.local import job_from, parser
 from musterpoint.cli.options import Command, split
-from musterpoint.cli.planning import Planned, View, add_host_option, plan_views
+from musterpoint.cli.planning import ABOUT, USAGE, Planned, View, add_host_option, plan_views
 from musterpoint.job.read import read_job
 from musterpoint.local.environment import host_environment
 from musterpoint.local.job import LocalJob
@@ -26,8 +26,7 @@ class Asked(NamedTuple):
 
 def read(argv: Sequence[str]) -> Asked | None:
     """None where --hosts is only an argument of the program."""
-    made = parser()
-    made.prog = "muster plan"
+    made = parser("muster plan", ABOUT, USAGE)
     add_host_option(made)
     command = split(made, argv)
     if not any(word.partition("=")[0] == "--hosts" for word in command.head):
@@ -40,7 +39,7 @@ def planned(asked: Asked, environ: Mapping[str, str]) -> Planned:
     job = job_from(asked.command, asked.options, os.getcwd(), environ)
     output = os.path.abspath(asked.options.output or os.path.join("muster-jobs", job.name))
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
-        plan = plan_views([_view(job, host, Layout(folder), environ) for host in job.hosts], typed=True)
+        plan = plan_views([_view(job, host, Layout(folder), environ) for host in job.hosts], typed=False)
         return plan._replace(plans=moved(plan.plans, folder, output))
 
 

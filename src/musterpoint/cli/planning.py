@@ -16,6 +16,9 @@ from musterpoint.rollcall.names import read_hosts
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
 
+ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
+USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
+
 RESOURCES = "resourceconfig.json"
 
 

@@ -1,7 +1,5 @@
 """What kind of program an entry point is, and the words that start it."""
 
-from __future__ import annotations
-
 import os
 from typing import Mapping, NamedTuple
 
@@ -44,7 +42,9 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     if command:
         return Start("executable", (command,))
     if os.path.isdir(path):
-        raise UsageError(f"the program {program!r} is a directory without a __main__.py in {folder}{_around(folder)}")
+        raise UsageError(f"the program {path} is a directory without a __main__.py{_around(path)}")
+    if os.path.isabs(program):
+        raise UsageError(f"the program {program!r} isn't on this host")
     raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
 
 
@@ -60,7 +60,7 @@ def _is_module(name: str, folder: str) -> bool:
 
 def _relative(program: str) -> str:
     """The path a shell script gets as ``$0``, which sagemaker-training begins with ``./``."""
-    return program if os.path.isabs(program) else "./" + program
+    return program if os.path.isabs(program) or program.startswith("./") else "./" + program
 
 
 def _first_line(path: str, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """The workspace: where the user's code lies and how it is started, before any launcher is around it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """This host's devices, counted once."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """The job's hosts and instance groups, and which of them take part in the distribution."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Callable, Mapping, NamedTuple
 

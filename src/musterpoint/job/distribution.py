@@ -4,8 +4,6 @@ SDK v2 sends one ``sagemaker_*_enabled`` key per strategy; sometimes two are tru
 Chainer estimators have keys of their own. :mod:`musterpoint.job.sdk` goes the other way.
 """
 
-from __future__ import annotations
-
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.job.fields import count, flag, mapping, shown, text, wrong

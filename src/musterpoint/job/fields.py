@@ -8,6 +8,8 @@ from typing import Any
 from musterpoint.errors import UsageError
 
 _SHOWN = 80
+_BOM = b"\xef\xbb\xbf"
+"""What some editors begin a UTF-8 file with; the codec that leaves it out is one more module."""
 
 
 def shown(value: Any) -> str:
@@ -43,8 +45,8 @@ def load(path: str) -> Any:
         UsageError: it can't be read, isn't UTF-8 or isn't JSON.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read()
+        with open(path, "rb") as file:
+            text = file.read().removeprefix(_BOM).decode()
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -1,7 +1,5 @@
 """The typed job: what the platform asked for, before anything of this machine or of other hosts is known."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

@@ -9,7 +9,6 @@ from typing import Iterable, Mapping
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import text
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.plain import read_plain
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
 from musterpoint.job.toolkit_env import has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
@@ -39,6 +38,8 @@ def read_job(
                 f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
                 "training platform runs in its containers; on this machine run `muster local PROGRAM`"
             )
+        from musterpoint.job.plain import read_plain
+
         return _launched(read_plain(), program, module, arguments)
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)

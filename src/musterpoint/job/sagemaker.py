@@ -5,8 +5,6 @@ the last must be there); every other ``*.json`` is kept, and a broken one is a n
 "How Amazon SageMaker provides training information", and trees that real jobs printed.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any, Callable, Mapping, NamedTuple
 

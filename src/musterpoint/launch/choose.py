@@ -1,7 +1,5 @@
 """Which launcher starts this job's ranks, and how many of them per host."""
 
-from __future__ import annotations
-
 from typing import Callable, NamedTuple
 
 from musterpoint.errors import LauncherError

@@ -1,7 +1,5 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 
@@ -72,7 +70,7 @@ class LaunchPlan(NamedTuple):
         return self._asdict()
 
     @classmethod
-    def from_wire(cls, value: Any) -> LaunchPlan:
+    def from_wire(cls, value: Any) -> "LaunchPlan":
         """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
         try:
             plan = cls(**value)

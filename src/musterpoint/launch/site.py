@@ -1,7 +1,5 @@
 """What a launcher plans from."""
 
-from __future__ import annotations
-
 import os
 from typing import Mapping, NamedTuple
 

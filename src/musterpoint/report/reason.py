@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Callable
 
 from musterpoint import exit_codes
@@ -54,12 +55,15 @@ def of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, 
     """A failure of our own: the sentence of a :class:`MusterError`, or what of a bug's traceback fits. Code 70 then."""
     if isinstance(error, MusterError):
         kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"
-        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}\non {host}"]), at=at)
+        # a roll call that failed is the same failure on every host
+        where = f"\non {host}" if host and not isinstance(error, RollCallError) else ""
+        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
     import traceback
 
     frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
     lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
-    reason = fit([mask(lead), f"on {host}, exit code {exit_codes.INTERNAL}", mask(frames)])
+    where = f"on {host}, " if host else ""
+    reason = fit([mask(lead), f"{where}exit code {exit_codes.INTERNAL}", mask(frames)])
     return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
 
 
@@ -108,8 +112,7 @@ def signal_name(signo: int) -> str:
 
 def _frame(frame: tuple[str, int, str, str], code_root: str) -> str:
     file, line, function, code = frame
-    root = code_root.rstrip("/") + "/"
-    if code_root and file.startswith(root):
-        file = file[len(root) :]
+    for root in {code_root, os.path.realpath(code_root)} if code_root else ():  # it may be a link, or a mount's name
+        file = file.removeprefix(root.rstrip("/") + "/")
     where = f'  File "{file}", line {line}' + (f", in {function}" if function else "")
     return where + (f"\n    {code}" if code else "")

@@ -102,6 +102,9 @@ class LeaderCall:
         self._links[link] = None
         self._beats.add(member)
         self._view.hear(hello)
+        if hello.offer.version != self._offer.version:
+            ours, theirs = self._offer.version, hello.offer.version
+            self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {ours}")
         link.send(member.welcome(self._me))
         self._apply(self._seats.claim(member.call, proved))
         if self._checked and hello.host not in self._seats.taken:

@@ -1,7 +1,5 @@
 """Every length of time the roll call and its channel know, in seconds; tests shorten them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _socket  # socket costs 3 ms at import, and a one-host job needs no more of it
 import errno
 import os
-import socket
 import sys
 from typing import TYPE_CHECKING, Callable, Mapping
 
@@ -12,13 +12,13 @@ from musterpoint.errors import UsageError
 from musterpoint.loop import Loop
 from musterpoint.peers import Peers
 from musterpoint.rollcall.abandoned import Abandoned
-from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.lone import LonePeers
 from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.settings import Settings
 
 if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier without
     from musterpoint.rollcall.leader import LeaderCall
+    from musterpoint.rollcall.limits import Limits
     from musterpoint.rollcall.names import Answer
     from musterpoint.rollcall.names_call import NamesCall
     from musterpoint.rollcall.worker import WorkerCall
@@ -31,18 +31,25 @@ _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 
 def is_free(port: int) -> bool:
     """Whether ``port`` can be bound on every address of this host."""
-    for family in (socket.AF_INET6, socket.AF_INET):
+    for family in (_socket.AF_INET6, _socket.AF_INET):
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as sock:
-                if sys.platform != "win32":
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                sock.bind(("", port))
+            _bind(family, port)
         except OSError as error:
             if sys.platform == "win32" or error.errno in _TAKEN:
                 return False
     return True
+
+
+def _bind(family: int, port: int) -> None:
+    sock = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if family == _socket.AF_INET6:
+            sock.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+        sock.bind(("", port))
+    finally:
+        sock.close()
 
 
 def any_free() -> int:
@@ -67,7 +74,7 @@ class Muster:
     def __init__(
         self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
         settings: Settings, say: Callable[[str], None], record: Callable[..., None],
-        addresses: Mapping[str, tuple[str, ...]] | None = None, *, limits: Limits = Limits(),  # noqa: B008
+        addresses: Mapping[str, tuple[str, ...]] | None = None, *, limits: Limits | None = None,
         lookup: Callable[[str, int], Answer] | None = None, port_is_free: Callable[[int], bool] = is_free,
     ) -> None:  # fmt: skip
         self._loop = loop
@@ -126,26 +133,28 @@ class Muster:
             self._call.abandon(signal)
 
     def _part(self, leader: str) -> LeaderCall | WorkerCall | NamesCall:
+        from musterpoint.rollcall.limits import Limits
         from musterpoint.rollcall.names import Names, resolve
 
+        limits = self._limits or Limits()
         names = Names(self._loop, self._fixed(), self._lookup or resolve)
         if self._settings.rollcall == "names":
             from musterpoint.rollcall.names_call import NamesCall
 
             return NamesCall(
-                self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, self._limits, self._say
+                self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, limits, self._say
             )
         if self._me == leader:
             from musterpoint.rollcall.leader import LeaderCall
 
             return LeaderCall(
                 self._loop, self._hosts, self._group_hosts, self._me, self._offer, self._settings, names,
-                self._limits, self._say, self._record, self._master_port,
+                limits, self._say, self._record, self._master_port,
             )  # fmt: skip
         from musterpoint.rollcall.worker import WorkerCall
 
         return WorkerCall(
-            self._loop, leader, self._me, self._offer, self._settings, names, self._limits, self._say, self._record
+            self._loop, leader, self._me, self._offer, self._settings, names, limits, self._say, self._record
         )
 
     def _fixed(self) -> dict[str, tuple[str, ...]]:

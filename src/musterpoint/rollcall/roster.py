@@ -1,8 +1,6 @@
 """The roster: every host of the job, where it is and what it brings. The same on all hosts."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 
 class Offer(NamedTuple):
@@ -78,16 +76,30 @@ class Roster(NamedTuple):
         return value
 
     @classmethod
-    def from_wire(cls, value: Any, me: str) -> Roster:
+    def from_wire(cls, value: Any, me: str) -> "Roster":
         """Builds it from decoded JSON; ``ValueError`` says what is wrong with it."""
         try:
-            seats = tuple(Seat(*row) for row in value["seats"])
             roster = cls(
-                str(value["job"]), str(value["session"]), seats, str(value["master_address"]),
-                int(value["master_port"]), me,
+                value["job"], value["session"], tuple(Seat(*row) for row in value["seats"]), value["master_address"],
+                value["master_port"], me,
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
-        if me not in {seat.name for seat in seats}:
+        _check(roster)
+        for seat in roster.seats:
+            _check(seat)
+        if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
         return roster
+
+
+def _check(row: Union[Roster, Seat]) -> None:
+    for (name, value), kind in zip(row._asdict().items(), _TYPES[type(row)], strict=True):
+        if type(value) is not kind:
+            raise ValueError(f"not a roster: {name} is {value!r}")
+
+
+_TYPES: dict[type, tuple[type, ...]] = {
+    Roster: (str, str, tuple, str, int, str),
+    Seat: (str, str, int, bool, str, int),
+}

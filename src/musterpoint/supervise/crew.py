@@ -1,7 +1,5 @@
 """The crew: this host's processes, started from plans; what becomes of them comes out as events."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,20 +1,22 @@
 """The desk: a unix socket at which rank stubs, and launchers that the job runs as its program, report.
 
 Linux' abstract namespace keeps it off the disk, so a read-only root file system is fine and nothing is left behind;
-elsewhere it is a file in a private directory. Only processes of our own user are served.
+elsewhere it is a file in a private directory. Only processes of our own user are served. ``_socket`` is what is below
+``socket``, which costs 3 ms at import: a job on one host needs no more of it than this.
 """
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
-import struct
 import sys
 from typing import Callable
 
 from musterpoint.loop import READ, Loop
 
 _ABSTRACT = "linux" in sys.platform
+_INT = 4
+"""Bytes of C's int, wherever there are such sockets."""
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 
@@ -24,7 +26,7 @@ class Visitor:
 
     __slots__ = ("_buffer", "_loop", "_socket", "on_gone", "on_line")
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+    def __init__(self, loop: Loop, sock: _socket.socket) -> None:
         self._loop = loop
         self._socket = sock
         self._buffer = b""
@@ -36,8 +38,8 @@ class Visitor:
         data = line.encode() + b"\n"
         try:
             if descriptors:
-                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
-                self._socket.sendmsg([data], [rights])
+                numbers = b"".join(fd.to_bytes(_INT, sys.byteorder) for fd in descriptors)
+                self._socket.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
             else:
                 self._socket.sendall(data)
         except OSError:
@@ -73,7 +75,7 @@ class Desk:
         self._greet = greet
         self._directory = ""
         self._visitors: list[Visitor] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.address = self._bind()
         self._socket.listen(4096)
         self._socket.setblocking(False)
@@ -94,9 +96,10 @@ class Desk:
     def _accept(self, _ready: int) -> None:
         while True:
             try:
-                sock, _ = self._socket.accept()
+                fd, _address = self._socket._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, ConnectionAbortedError):
                 return
+            sock = _socket.socket(fileno=fd)
             if not _same_user(sock):
                 sock.close()
                 continue
@@ -117,13 +120,13 @@ class Desk:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _same_user(sock: socket.socket) -> bool:
+def _same_user(sock: _socket.socket) -> bool:
     """Whether the peer runs as our user, or as root."""
-    peercred = getattr(socket, "SO_PEERCRED", None)
+    peercred = getattr(_socket, "SO_PEERCRED", None)
     if peercred is None:
         return True  # the private directory's mode keeps strangers out there
-    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, peercred, 12))
-    return uid in (0, os.geteuid())
+    credentials = sock.getsockopt(_socket.SOL_SOCKET, peercred, 3 * _INT)  # pid, uid, gid
+    return int.from_bytes(credentials[_INT : 2 * _INT], sys.byteorder) in (0, os.geteuid())
 
 
 def address_of(text: str) -> str:

@@ -5,8 +5,6 @@ Words of the one decision (:mod:`musterpoint.supervise.policy`); what comes from
 ones were handed over by a launcher that the job runs as its program.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Union
 
 from musterpoint.peers import Failure, PeerEvent

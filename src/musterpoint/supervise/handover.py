@@ -8,12 +8,14 @@ one channel, one stop budget and one failure file.
 from __future__ import annotations
 
 import json
-import socket
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster
 from musterpoint.supervise.desk import address_of
+
+if TYPE_CHECKING:
+    import socket
 
 HELLO = "inner 1"
 OUTER = "MUSTER_OUTER"
@@ -51,6 +53,8 @@ class Outer:
         address = environ.get(OUTER, "")
         if not address:
             return None
+        import socket  # 3 ms that the outer one has no use for
+
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(address_of(address))
@@ -61,13 +65,23 @@ class Outer:
 
     def offer(self) -> Roster | None:
         """The hosts that the outer one has gathered; None if it takes no plans (any more)."""
-        self._socket.sendall(HELLO.encode() + b"\n")
-        line = self._file.readline()
+        line = self._ask(HELLO)
         value = json.loads(line) if line else None
         return Roster.from_wire(value, value["me"]) if isinstance(value, dict) else None
 
     def hand_over(self, plan: LaunchPlan, environ: Mapping[str, str]) -> int | None:
         """Hands the plan over and waits for its end. None when the outer one went away without a word."""
-        self._socket.sendall(encode({"plan": plan.to_wire(), "environ": dict(environ)}).encode() + b"\n")
-        line = self._file.readline().split()
+        line = self._ask(encode({"plan": plan.to_wire(), "environ": dict(environ)})).split()
         return int(line[1]) if len(line) == 2 and line[0] == b"code" and line[1].isdigit() else None
+
+    def _ask(self, text: str) -> bytes:
+        """One line there, one line back; nothing where the outer one is gone."""
+        try:
+            self._socket.sendall(text.encode() + b"\n")
+            return self._file.readline()
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()

@@ -1,7 +1,5 @@
 """How the processes of this host ended: facts only; what they mean is the report's business."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 from musterpoint.launch.plan import ProcessPlan

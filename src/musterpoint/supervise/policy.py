@@ -10,8 +10,6 @@ The phases, in the order a job passes them:
 ``over``     nothing more is decided.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from musterpoint import exit_codes, peers
@@ -198,9 +196,8 @@ def _verdict_due(state: State, event: VerdictDue, rules: Rules) -> Decision:
 def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.verdict is not None or state.stopped_by:
         return state, []
-    seen = state.secondary + event.secondary
-    if state.failure is not None and state.failure != event.failure:
-        seen += 1
+    ours = state.secondary + (1 if state.failure is not None and state.failure != event.failure else 0)
+    seen = max(ours, event.secondary)
     state = state._replace(verdict=event.failure, secondary=seen)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [Say(f"{_first_line(event.failure)}{where}")]
@@ -258,8 +255,9 @@ def _leave_due(state: State, event: LeaveDue, rules: Rules) -> Decision:
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     if state.phase != "waiting":
         return state, []
-    others = event.failures - (1 if state.verdict is not None and state.verdict.rank is not None else 0)
-    state = state._replace(secondary=max(state.secondary, others))
+    if event.failures:  # the same number on all hosts
+        first = 1 if state.verdict is not None and state.verdict.rank is not None else 0
+        state = state._replace(secondary=event.failures - first)
     if 0 in state.foreign and not code_of(state, rules):
         return state._replace(phase="leaving"), [Release(0, 0), StartTimer(LAUNCHER_SECONDS, LeaveDue())]
     return state._replace(phase="over"), [Finish()]
@@ -305,7 +303,7 @@ def _end_grace(state: State, rules: Rules) -> float:
 
 
 def _first_line(failure: Failure) -> str:
-    return failure.reason.partition("\n")[0]
+    return failure.reason.partition("\n")[0].removeprefix("muster: ")
 
 
 def _end_of(session: int) -> str:

@@ -1,7 +1,5 @@
 """Starting a process: fork, a clean child, exec, and the exec's error back in the parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Mapping, NamedTuple, NoReturn

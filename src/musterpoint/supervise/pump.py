@@ -11,14 +11,17 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from threading import Lock, Thread
-from typing import Collection
+from _thread import allocate_lock
+from typing import TYPE_CHECKING, Collection
 
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop, Timer
 from musterpoint.supervise.sink import Bytes, Sink, log_file
 from musterpoint.supervise.stream import LARGEST_PIPE, Stream, open_pipe, pipe_size, prefix_of, same_file
 from musterpoint.supervise.tail import SIZE, Tail
+
+if TYPE_CHECKING:
+    from threading import Thread
 
 PATIENCE = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
@@ -56,11 +59,11 @@ class Pump:
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
         self._view = memoryview(self._buffer)
-        self._lock = Lock()
+        self._lock = allocate_lock()
         self._loop = Loop()
         self._loop.prepare_posts()
         self._release_timer: Timer | None = None
-        self._thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
+        self._thread: Thread | None = None
         self._over = False
         self.last_output = time.monotonic()
         if log_dir:
@@ -83,6 +86,9 @@ class Pump:
         return out, self._pipe(rank, local_rank, name, "stderr", self._err, SIZE)
 
     def start(self) -> None:
+        from threading import Thread  # the user's program is running by now, and need not wait for this
+
+        self._thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
         self._thread.start()
 
     def say(self, data: bytes) -> None:
@@ -119,7 +125,7 @@ class Pump:
         """
         deadline = time.monotonic() + timeout
         self._loop.post(lambda: self._finish(deadline))
-        if self._thread.ident is None:
+        if self._thread is None:
             self._run()
         else:
             self._thread.join(timeout)

@@ -5,7 +5,8 @@ which rank it is, gets the rank's output pipes from it, runs the user's program 
 group of its own, swallows and reports the launcher's signals, reports how the program ended, and holds its own exit
 until it is released. So exact codes and the stop come the same way from every launcher.
 
-It costs 10 ms and 3 MiB: no module but the built-in few. The protocol is lines over a unix socket:
+It costs 10 ms and 3 MiB: no module but the built-in few, and what two blank lines part is compiled on its own. The
+protocol is lines over a unix socket:
 
     stub:        rank RANK LOCAL_RANK WORLD_SIZE PID
     supervisor:  go                 (with the pipes' write ends as ancillary data)

@@ -20,7 +20,10 @@ def job(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
     config.mkdir(parents=True)
     (base / "code").mkdir()
     (base / "code" / "train.py").write_text("")
-    hyperparameters = {"sagemaker_program": '"train.py"', "note": '"it\'s $HOME"', "hf_token": '"s3cret-s3cret"'}
+    hyperparameters = {
+        "sagemaker_program": '"train.py"', "note": '"it\'s $HOME"', "hf_token": '"s3cret-s3cret"', "batch-size": "32",
+        "a `touch ran`": "1",
+    }  # fmt: skip
     resources = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth0"}
     (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
     (config / "resourceconfig.json").write_text(json.dumps(resources))
@@ -47,8 +50,12 @@ def test_json_is_what_the_script_sees(job: dict[str, str], capsys: pytest.Captur
 
 
 def test_export_survives_a_shell(job: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    script = written("export", job, capsys) + '\nprintf %s "$SM_HP_NOTE"'
-    assert subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout == "it's $HOME"
+    script = "set -e\n" + written("export", job, capsys) + '\nprintf "%s %s" "$SM_HP_NOTE" "$SM_HP_BATCH_SIZE"'
+    folder = Path(job["SAGEMAKER_BASE_DIR"])
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, cwd=folder)
+    assert done.stdout == "it's $HOME 32"
+    assert done.stderr == ""
+    assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -67,8 +74,10 @@ def test_other_tools_files(form: str, text: str, job: dict[str, str], capsys: py
 
 
 def test_accelerates_configuration(job: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = dict(line.split(": ", 1) for line in written("accelerate", job, capsys).splitlines())
+    text = [line for line in written("accelerate", job, capsys).splitlines() if not line.startswith("#")]
+    lines = dict(line.split(": ", 1) for line in text)
     assert lines["num_processes"] == "4"
+    assert lines["distributed_type"] == "MULTI_GPU"
     assert lines["machine_rank"] == "1"
     assert lines["main_process_ip"] == "algo-1"
 

@@ -47,12 +47,13 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "expected the path of a script"),
-        (("-m", "package.train"), "expected the path of a script"),
+        ((), "no PROGRAM given"),
+        (("-m", "package.train"), "-m package.train: a training job's entry point is a file"),
         (("--hosts", "two", "train.py"), "--hosts='two': expected a whole number"),
-        (("--stop-after", "-1", "train.py"), "--stop-after=-1.0: expected a number of seconds"),
+        (("--stop-after", "-1", "train.py"), "--stop-after='-1': expected a number of seconds"),
         (("--host-slots", "1,2", "train.py"), "expected one number for each of the 1 hosts"),
         (("--launcher", "nothing", "train.py"), "--launcher='nothing': expected one of"),
+        (("--backend", "vm", "train.py"), "--backend='vm': expected one of process, netns"),
         (("--unknown", "train.py"), "unknown option --unknown"),
         (("absent.py",), "there is no file"),
     ],

@@ -70,13 +70,14 @@ def test_words_are_not_touched() -> None:
 
 
 WRONG = [
-    ("--epochs 3 train.py", "unknown option --epochs"),
-    ("--slot 3 train.py", "unknown option --slot"),
+    ("--epochs 3 train.py", r"unknown option --epochs \(options of the program itself come after it\)"),
+    ("--slot 3 train.py", r"unknown option --slot \(did you mean --slots\?\)"),
+    ("--launcer=ranks t.py", r"unknown option --launcer \(did you mean --launcher\?\)"),
     ("--slots x train.py", "--slots='x': expected a whole number"),
     ("--slots", "expected one argument"),
     ("--launcher horovod t.py", "--launcher='horovod': expected one of auto"),
     ("--train-script", "--train-script needs a file"),
-    ("--train-script t.py --muster-slot 3", "--muster-slot"),
+    ("--train-script t.py --muster-slot 3", r"--muster-slot \(did you mean --muster-slots\?\)"),
     ("--muster-slots 3 t.py", "unknown option --muster-slots"),
     ("-m", "-m needs the name of a module"),
     ("--json=1 t.py", "ignored explicit argument"),

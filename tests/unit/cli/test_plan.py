@@ -109,7 +109,7 @@ def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pyt
         (["--host", "algo-9", "train.py"], "--host=algo-9: no host of this job"),
         (["--hosts", "2"], "PROGRAM"),
         (["nowhere.py"], "nowhere.py"),
-        ([], "muster local PROGRAM"),
+        ([], "muster plan --hosts 2 PROGRAM"),
     ],
 )
 def test_mistakes(

@@ -81,7 +81,8 @@ def test_executables_and_commands(tmp_path: Path) -> None:
     put(tmp_path, "code/fit.R")
     (tmp_path / "code" / "command").mkdir()  # a folder of the same name is no program
     path = str(tmp_path / "bin")
-    assert start(tmp_path / "code", "tool", path=path) == Start("executable", ("./tool",))
+    for name in ("tool", "./tool"):
+        assert start(tmp_path / "code", name, path=path) == Start("executable", ("./tool",))
     assert start(tmp_path / "code", "command", path=path) == Start("executable", (f"{path}/command",))
     assert start(tmp_path / "code", "fit.R", path=path) == Start("executable", (f"{path}/Rscript", "./fit.R"))
 
@@ -90,7 +91,8 @@ def test_executables_and_commands(tmp_path: Path) -> None:
     ("program", "says"),
     [
         ("trian.py", "the program 'trian.py' isn't in FOLDER, which has data, empty/, train.py"),
-        ("empty", "the program 'empty' is a directory without a __main__.py in FOLDER, which has"),
+        ("empty", "the program FOLDER/empty is a directory without a __main__.py, which is empty"),
+        ("/none/train.py", "the program '/none/train.py' isn't on this host"),
         ("data", "FOLDER/data isn't executable and has no first line"),
         ("none.sh", "the program 'none.sh' isn't in FOLDER"),
         ("a/b/c", "the program 'a/b/c' isn't in FOLDER"),

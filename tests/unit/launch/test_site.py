@@ -27,7 +27,8 @@ def site(hosts: int = 2, environ: Mapping[str, str] = {}, paths: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "master", "own"), [(1, "127.0.0.1", "127.0.0.1"), (2, "10.0.0.1", "10.0.0.2"), (3, "10.0.0.1", "10.0.0.3")]
+    ("hosts", "master", "own"),
+    [(1, "127.0.0.1", "127.0.0.1"), (2, "10.0.0.1", "10.0.0.2"), (3, "10.0.0.1", "10.0.0.3")],
 )
 def test_a_host_alone_meets_itself_on_the_loopback(hosts: int, master: str, own: str) -> None:
     made = site(hosts)

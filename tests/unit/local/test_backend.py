@@ -199,10 +199,18 @@ def test_nothing_outlives_a_control_plane_that_was_killed(tmp_path: Path, name: 
     ) as control:
         assert control.stdout is not None
         assert control.stdout.readline() == b"ready\n"
-        left = [os.pidfd_open(pid) for pid in pids_of(mark) - {control.pid}]
+        left = [fd for pid in pids_of(mark) - {control.pid} if (fd := opened(pid)) is not None]
     for pidfd in left:
         ended(pidfd)
     assert pids_of(mark) == set()
+
+
+def opened(pid: int) -> int | None:
+    """A descriptor of a process; None if it has ended since it was listed."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
 
 
 def ended(pidfd: int) -> None:

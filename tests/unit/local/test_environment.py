@@ -54,3 +54,16 @@ def test_the_cpu_fallback_comes_first_on_the_path() -> None:
     environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {})
     assert environment["PYTHONPATH"].split(os.pathsep) == [PATCHES, os.path.abspath("lib")]
     assert os.path.isfile(os.path.join(PATCHES, "sitecustomize.py"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "typed"),
+    [
+        ({}, True),
+        ({"hyperparameters": {"train_script": "train.py"}}, True),
+        ({"hyperparameters": {"train-script": "train.py"}}, False),
+        ({"arguments": ("--epochs", "3", "--train-script=train.py")}, False),
+    ],
+)
+def test_a_launcher_runs_once_per_host(changes: dict[str, Any], typed: bool) -> None:
+    assert ("MUSTER_LOCAL" in host_environment(JOB._replace(**changes), "algo-1", {}, {})) == typed

@@ -13,7 +13,8 @@ from musterpoint.local import job
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "code" / "sub").mkdir(parents=True)
-    for name in ("code/train.py", "code/sub/deep.py", "outside.py"):
+    (tmp_path / "code" / "package").mkdir()
+    for name in ("code/train.py", "code/sub/deep.py", "code/package/__main__.py", "outside.py"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -26,6 +27,8 @@ def project(tmp_path: Path) -> Path:
         ("code/train.py", "code", ("code", "train.py")),
         ("sub/deep.py", "code", ("code", "sub/deep.py")),
         ("code/sub/deep.py", "", ("code/sub", "deep.py")),
+        ("code/package/", "", ("code", "package")),
+        ("package", "code", ("code", "package")),
     ],
 )
 def test_program_is_found(project: Path, program: str, source: str, expected: tuple[str, str]) -> None:
@@ -36,7 +39,7 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
     ("program", "source", "words"),
     [
         ("nothing.py", "", "there is no file"),
-        ("code", "", "there is no file"),
+        ("code", "", "is a directory without a __main__.py"),
         ("train.py", "nowhere", "there is no directory"),
         ("outside.py", "code", "no such file in --source-dir"),
     ],
@@ -57,7 +60,7 @@ def test_json_comes_as_text_or_file(tmp_path: Path) -> None:
     assert job.read_json("hp.json", "--hyperparameters", str(tmp_path)) == {"lr": 0.1}
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "absent.json", "list.json", "text.json"])
+@pytest.mark.parametrize("text", ["{", "[1]", '"a"', "", "absent.json", "list.json", "text.json"])
 def test_json_that_is_no_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "text.json").write_text("epochs: 3")

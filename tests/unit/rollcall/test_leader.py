@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from musterpoint.peers import PeerLost
+from musterpoint.rollcall.roster import Offer
 
 Start = Callable[..., Any]
 NAMES = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.2",), "algo-3": ("127.0.0.3",)}
@@ -80,3 +81,10 @@ def test_a_silent_worker_loses_its_seat_and_gets_it_again(start: Start, cable: A
     start(3, 3)
     assert leader.mustered().seats == worker.mustered().seats
     assert not leader.has(PeerLost)
+
+
+def test_another_version_is_told_of(start: Start) -> None:
+    leader = start(1, 2, offer=Offer("job", "torchrun", 1, "0.1"), secret="hush")
+    start(2, 2, offer=Offer("job", "torchrun", 1, "9.9"), secret="hush")
+    leader.mustered()
+    assert "warning: algo-2 runs musterpoint 9.9, algo-1 0.1" in leader.said

@@ -1,9 +1,13 @@
+"""Who is here, in rank order; on its way it stays the same, and garbage is a ValueError."""
+
 from __future__ import annotations
 
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from musterpoint.rollcall.roster import Roster, Seat
 
@@ -26,7 +30,46 @@ def test_it_survives_the_wire() -> None:
     assert Roster.from_wire(json.loads(json.dumps(ROSTER.to_wire())), "algo-10") == ROSTER
 
 
-@pytest.mark.parametrize("change", [{"seats": 3}, {"seats": [[]]}, {"master_port": None}, {"seats": []}])
+NAMES = st.text(max_size=8)
+COUNTS = st.integers(0, 70000)
+TABLES = st.lists(st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS), min_size=1, max_size=4)
+
+
+@given(TABLES, NAMES, NAMES, NAMES, COUNTS)
+def test_so_does_any_other(seats: list[Seat], job: str, session: str, address: str, port: int) -> None:
+    roster = Roster(job, session, tuple(seats), address, port, seats[-1].name)
+    assert Roster.from_wire(json.loads(json.dumps(roster.to_wire())), seats[-1].name) == roster
+
+
+WRONG: list[dict[str, Any]] = [
+    {"seats": 3}, {"seats": [[]]}, {"master_port": None}, {"seats": []}, {"master_port": "7777"},
+    {"master_port": float("inf")}, {"job": 1}, {"session": None}, {"master_address": ["10.0.0.1"]},
+    {"seats": [[["algo-10"], "10.0.0.3", 2]]}, {"seats": [["algo-10", "10.0.0.3", "2"]]},
+    {"seats": [["algo-10", "10.0.0.3", True]]}, {"seats": [["algo-10", None, 2]]},
+    {"seats": [["algo-10", "10.0.0.3", 2, "yes"]]}, {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, "more"]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", WRONG, ids=repr)
 def test_what_is_no_roster(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="roster"):
         Roster.from_wire({**ROSTER.to_wire(), **change}, "algo-10")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.just("algo-10"),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(sorted(ROSTER.to_wire()))
+
+
+@given(JSON | st.dictionaries(KEYS, JSON).map(lambda change: {**ROSTER.to_wire(), **change}))
+def test_garbage_is_a_value_error_and_nothing_else(garbage: Any) -> None:
+    try:
+        roster = Roster.from_wire(garbage, "algo-10")
+    except ValueError:
+        return
+    assert roster.seat.name == "algo-10"
+    assert roster.world_size == sum(seat.slots for seat in roster.group)
+    assert roster.first_rank <= roster.world_size or min(seat.slots for seat in roster.seats) < 0

@@ -7,7 +7,7 @@ import pytest
 from musterpoint import peers
 from musterpoint.peers import Failure
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.policy import FAILURE_GRACE, RANKS_ENDED, Rules, State, code_of, decide
+from musterpoint.supervise.policy import FAILURE_GRACE, RANKS_ENDED, Rules, State, code_of, decide, grace
 
 HERE = Rules(host="algo-1", grace=105.0)
 FINISH = HERE._replace(on_failure="finish")
@@ -165,10 +165,24 @@ def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
     state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=1)])
     assert state.verdict == THEIRS
-    assert state.secondary == 3  # rank 1 here, our own first one, and the one the leader knew of
+    assert state.secondary == 2  # rank 1, and our own first one, which the leader knew of
+    state, _ = decide(state, ended((0, 9)), HERE)
+    for event in (ended(R1), ended(R0), peers.AllDone(failures=5)):
+        state, _ = decide(state, event, HERE)
+    assert state.secondary == 4  # what all hosts counted together, less the first
 
 
 def test_nothing_happens_after_the_end() -> None:
     state, _ = play([OPEN1, ended(R0), peers.AllDone()])
     for event in (ev.StopAsked(15), peers.JobFailed(THEIRS), ev.LeaveDue()):
         assert decide(state, event, HERE) == (state, [])
+
+
+@pytest.mark.parametrize(
+    ("platform", "told", "seconds"),
+    [(120.0, None, 105.0), (30.0, None, 25.0), (6.0, None, 5.0), (600.0, None, 585.0), (120.0, 7.0, 7.0), (30.0, 0, 0)],
+)  # fmt: skip
+def test_a_stop_has_the_platforms_time_less_what_a_report_takes(
+    platform: float, told: float | None, seconds: float
+) -> None:
+    assert grace(platform, told) == seconds

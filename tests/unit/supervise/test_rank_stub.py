@@ -6,20 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Callable, Iterator
 
 import pytest
 
+from musterpoint.launch.stub_command import through_stub
 from musterpoint.loop import Loop
 from musterpoint.supervise import tree
 from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.stub import StubText
 
-COMMAND = [
-    sys.executable, "-I", "-S", "-c",
-    'import os;exec(compile(open(os.environ["MUSTER_STUB"]).read(),"stub","exec"))', "--",
-]  # fmt: skip
+COMMAND = through_stub(sys.executable, [])
 
 
 class Counter:
@@ -124,8 +123,10 @@ def test_its_program_dies_with_the_supervisor(counter: Counter) -> None:
     program = int(counter.heard("started").split()[1])
     counter.desk.close()
     assert stub.wait(20) == 70
-    stat = tree.read_stat(program)
-    assert stat is None or stat.state == "Z"
+    deadline = time.monotonic() + 10
+    while (stat := tree.read_stat(program)) is not None and stat.state != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_program_that_is_missing(counter: Counter) -> None:

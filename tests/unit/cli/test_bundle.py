@@ -144,9 +144,11 @@ def test_named_muster_it_copies_itself(folder: Path, environ: dict[str, str], py
     assert (folder / "copy.py").read_text() == launcher_text
     assert stat.S_IMODE((folder / "copy.py").stat().st_mode) == 0o755
     assert run(folder, environ, [python, "muster", "plan", "train.py"]).returncode == 0
-    local = run(folder, environ, [python, "muster", "local", "train.py"])
-    assert local.returncode == 64
-    assert "one-file launcher" in local.stderr
+    for words in (["local", "train.py"], ["plan", "--hosts", "2", "train.py"]):
+        local = run(folder, environ, [python, "muster", *words])
+        assert local.returncode == 64
+        assert "one-file launcher" in local.stderr
+        assert "Traceback" not in local.stderr
 
 
 @pytest.mark.skipif(not OLD, reason="no Python older than 3.10 is here")

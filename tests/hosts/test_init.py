@@ -1,0 +1,95 @@
+"""``train`` as the container's first process (PID 1 of a namespace): it reaps, it is stopped, it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+def works() -> bool:
+    """Whether this machine can make a PID namespace."""
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(not works(), reason="no PID namespaces here")]
+
+ORPHANS = """
+import os, signal, sys, time
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        if os.fork() == 0:
+            time.sleep(0.05)
+            os._exit(3)
+        os._exit(0)
+    os.waitpid(child, 0)
+time.sleep(0.4)
+pids = [name for name in os.listdir("/proc") if name.isdigit()]
+states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in pids]
+print(states.count("Z"), os.getppid(), flush=True)
+if HOW == "stays":
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+elif HOW < 0:
+    os.kill(os.getpid(), -HOW)
+else:
+    sys.exit(HOW)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [(7, 7), (-9, 137), (-11, 139), ("stays", 0)])
+def test_it_reaps_orphans_and_ends_with_the_programs_code(train, how: object, code: int) -> None:  # type: ignore[no-untyped-def]
+    train.program(f"HOW = {how!r}\n{ORPHANS}")
+    ran = train.run(*NAMESPACE)
+    assert ran.returncode == code, ran.stderr
+    assert ran.stdout == b"0 1\n", "zombies, and the program's parent"
+
+
+SAVES = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ["RANK"]
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), (folder / f"checkpoint-{rank}").touch(), sys.exit(0)))
+(folder / f"ready-{rank}").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(SAVES)
+    process = train.start(*NAMESPACE, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
+    train.ready(process, "ready-0", "ready-1")
+    first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(first, signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert train.left("checkpoint-0")
+    assert train.left("checkpoint-1")
+
+
+READ_ONLY = """
+mount --bind / / && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /dev/shm && mount -o ro,remount,bind /tmp 2>&-
+exec "$@"
+"""
+
+
+@pytest.mark.torch
+def test_torchrun_on_a_read_only_disk(train) -> None:  # type: ignore[no-untyped-def]
+    """The stub travels in memory and its socket has no file; torchrun itself wants a place for temporary files."""
+    train.program("import os\nprint('rank', os.environ['RANK'], flush=True)\nos._exit(7 * int(os.environ['RANK']))\n")
+    ran = train.run("unshare", "--mount", "sh", "-c", READ_ONLY, "sh", MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2",
+                    TMPDIR="/dev/shm")  # fmt: skip
+    assert ran.returncode == 7, ran.stderr
+    assert sorted(ran.stdout.splitlines()) == [b"rank 0", b"rank 1"]

@@ -1,0 +1,245 @@
+"""``muster launch`` on several hosts that something else started: the job is known from SM_* variables alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+import pytest
+
+from musterpoint.rollcall.muster import any_free
+
+from .conftest import survivors
+
+HOSTS = ("algo-1", "algo-2")
+FOUR = {"algo-1": "127.0.0.21", "algo-2": "127.0.0.22"}
+SIX = dict.fromkeys(HOSTS, "::1")
+NOTHING: dict[str, dict[str, str]] = {}
+NAMES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "NPROC_PER_NODE",
+    "SM_HOSTS", "MUSTER_SECRET",
+)  # fmt: skip
+SHOW = f"""
+import json, os, sys
+facts = {{name: os.environ[name] for name in {NAMES!r} if name in os.environ}}
+os.write(1, b"SHOW" + json.dumps({{"arguments": sys.argv[1:], **facts}}).encode() + b"\\n")
+"""
+MEET = (
+    SHOW
+    + """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+os.write(1, b"MET %d\\n" % int(total.item()))
+dist.destroy_process_group()
+"""
+)
+
+
+class Hosts:
+    """Two processes that take themselves for two containers; :attr:`codes` and :attr:`logs` by host after a run."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.folder = python, folder
+        self.token = f"muster-test-{uuid.uuid4().hex}"
+        self.environ = {**environ, "MUSTER_TEST_TOKEN": self.token, "SM_HOSTS": json.dumps(HOSTS)}
+        self.places = dict.fromkeys(HOSTS, folder)
+        self.codes: dict[str, int] = {}
+        self.logs: dict[str, str] = {}
+
+    def program(self, text: str) -> None:
+        (self.folder / "train.py").write_text(text)
+
+    def run(
+        self,
+        *words: str,
+        addresses: dict[str, str] = FOUR,
+        only: Mapping[str, dict[str, str]] = NOTHING,
+        **environ: str,
+    ) -> None:  # fmt: skip
+        """``only`` are variables of one host alone, ``environ`` those of both."""
+        names = self.folder / "names"
+        names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
+        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0",
+                "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "30", **environ}  # fmt: skip
+        running = {}
+        for host in HOSTS:
+            base = {"SM_CURRENT_HOST": host, "SAGEMAKER_BASE_DIR": str(self.folder / host)}
+            with (self.folder / f"{host}.log").open("wb") as log:
+                running[host] = subprocess.Popen(
+                    [self.python, "-m", "musterpoint", "launch", *words], cwd=self.places[host], stdout=log, stderr=log,
+                    stdin=subprocess.DEVNULL, env={**self.environ, **told, **base, **only.get(host, {})},
+                )  # fmt: skip
+        try:
+            self.codes = {host: process.wait(120) for host, process in running.items()}
+        finally:
+            for process in running.values():
+                process.kill()
+            self.logs = {host: (self.folder / f"{host}.log").read_text() for host in HOSTS}
+
+    def shown(self, host: str) -> list[dict[str, Any]]:
+        """What the program's ranks on ``host`` showed, in order."""
+        lines = [line.partition("SHOW") for line in self.logs[host].splitlines()]
+        found: list[dict[str, Any]] = [json.loads(text) for _, mark, text in lines if mark]
+        return sorted(found, key=lambda facts: int(facts.get("RANK", 0)))
+
+    def left(self, host: str, name: str) -> str:
+        return (self.folder / host / "output" / name).read_text()
+
+
+@pytest.fixture
+def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(python, environ, tmp_path)
+    yield made
+    assert survivors(made.token) == [], "processes of the job were left behind"
+
+
+def test_script_gives_a_program_what_it_needs_to_start_its_own_ranks(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "script", "--slots", "3", "train.py", "--lr", "0.1")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    (first,), (second,) = hosts.shown("algo-1"), hosts.shown("algo-2")
+    assert [facts["NODE_RANK"] for facts in (first, second)] == ["0", "1"]
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    for facts in (first, second):
+        assert facts["arguments"] == ["--lr", "0.1"]
+        assert (facts["MASTER_ADDR"], facts["NNODES"], facts["NPROC_PER_NODE"]) == ("127.0.0.21", "2", "3")
+        # Lightning takes any of these as a sign that somebody else started the ranks
+        assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MUSTER_SECRET"} & set(facts)
+
+
+def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    hosts.run(
+        "--launcher", "ranks", "train.py", only={"algo-1": {"MUSTER_SLOTS": "1"}, "algo-2": {"MUSTER_SLOTS": "2"}}
+    )
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    seen = [
+        (facts["RANK"], facts["LOCAL_RANK"], facts["WORLD_SIZE"], facts["NODE_RANK"])
+        for host in HOSTS
+        for facts in hosts.shown(host)
+    ]
+    assert seen == [("0", "0", "3", "0"), ("1", "0", "3", "1"), ("2", "1", "3", "1")]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]
+)
+def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    if addresses is SIX and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    hosts.program(MEET)
+    # torchrun's own variable, which would otherwise win over a flag that isn't given
+    hosts.run("--launcher", launcher, "train.py", addresses=addresses, PET_NPROC_PER_NODE="5")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    assert all("MET 2" in log for log in hosts.logs.values()), hosts.logs
+    for index, host in enumerate(HOSTS):
+        (facts,) = hosts.shown(host)
+        assert (facts["NODE_RANK"], facts["WORLD_SIZE"]) == (str(index), "2")
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
+    hosts.program(SHOW)
+    # without a roll call nobody tells the others which port was free
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(any_free()))
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    facts = [hosts.shown(host)[0] for host in HOSTS]
+    assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]
+    assert len({one["MASTER_PORT"] for one in facts}) == 1
+    assert {one["MASTER_ADDR"] for one in facts} == {"127.0.0.21" if how == "names" else "algo-1"}
+
+
+def test_without_a_channel_each_host_ends_by_itself(hosts: Hosts) -> None:
+    hosts.program("import os, sys, time\ntime.sleep(2)\nsys.exit(5 if os.environ['RANK'] == '1' else 0)\n")
+    hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="7791")
+    assert hosts.codes == {"algo-1": 0, "algo-2": 5}, hosts.logs
+
+
+DIFFERENT = {
+    "job": ({"TRAINING_JOB_NAME": "another"}, ["'another'", "'digits'"]),
+    "launcher": ({"MUSTER_LAUNCHER": "script"}, ["script", "ranks"]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> None:
+    different, words = DIFFERENT[what]
+    hosts.program(SHOW)
+    hosts.run("train.py", MUSTER_LAUNCHER="ranks", TRAINING_JOB_NAME="digits", only={"algo-2": different})
+    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
+    for host in HOSTS:
+        failure = hosts.left(host, "failure")
+        assert failure.startswith("muster: "), failure
+        assert all(word in failure for word in ["algo-2", *words]), failure
+        assert "SHOW" not in hosts.logs[host]
+
+
+def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "2", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
+    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
+    assert "secret" in hosts.logs["algo-2"], hosts.logs
+    assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
+    assert not [host for host in HOSTS if "only-for-this-test" in hosts.logs[host] + hosts.left(host, "failure")]
+
+
+def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
+    addresses = {**FOUR, "algo-3": "127.0.0.23"}
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "2", "train.py", addresses=addresses)
+    assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
+    for host in HOSTS:
+        rows = hosts.left(host, "failure").splitlines()
+        assert any(row.startswith("algo-3 ") and "connect" in row for row in rows), rows
+
+
+def test_torch_is_asked_of_the_programs_python(hosts: Hosts) -> None:
+    without = hosts.folder / "python-without-torch"
+    without.write_text(f'#!/bin/sh\nexec {hosts.python} -S "$@"\n')
+    without.chmod(0o755)
+    hosts.program(SHOW)
+    hosts.run("train.py", MUSTER_PYTHON=str(without))
+    assert hosts.codes == dict.fromkeys(HOSTS, 72), hosts.logs
+    for host in HOSTS:
+        assert "no module torch" in hosts.left(host, "failure")
+        assert "--launcher ranks" in hosts.left(host, "failure")
+    hosts.run("--launcher", "ranks", "train.py", MUSTER_PYTHON=str(without))
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+
+
+def test_a_host_that_lacks_torch_is_named_on_both(hosts: Hosts) -> None:
+    pytest.importorskip("torch")
+    without = hosts.folder / "python-without-torch"
+    without.write_text(f'#!/bin/sh\nexec {hosts.python} -S "$@"\n')
+    without.chmod(0o755)
+    hosts.program(SHOW)
+    hosts.run("--launcher", "torchrun", "train.py", only={"algo-2": {"MUSTER_PYTHON": str(without)}})
+    assert hosts.codes == dict.fromkeys(HOSTS, 72), hosts.logs
+    for host in HOSTS:
+        assert "no module torch" in hosts.left(host, "failure")
+        assert "on algo-2" in hosts.left(host, "failure")
+
+
+@pytest.mark.parametrize("lacking", HOSTS)
+def test_a_program_that_one_host_lacks_ends_both(hosts: Hosts, lacking: str) -> None:
+    for host in HOSTS:
+        hosts.places[host] = hosts.folder / f"code-{host}"
+        hosts.places[host].mkdir()
+        if host != lacking:
+            (hosts.places[host] / "train.py").write_text(SHOW + "import time; time.sleep(60)\n")
+    hosts.run("--launcher", "ranks", "train.py")
+    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
+    for host in HOSTS:
+        assert "train.py" in hosts.left(host, "failure")
+        assert f"on {lacking}" in hosts.left(host, "failure")
+        assert json.loads(hosts.left(host, "outcome.json"))["host"] == lacking

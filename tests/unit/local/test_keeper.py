@@ -1,0 +1,151 @@
+"""The keeper of one host, as the program it is: codes, signals, orphans, and the control plane's death."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from musterpoint.local import keeper
+
+ORPHAN = (
+    "import os, signal, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "    if os.fork() == 0:\n"
+    "        os.write(1, str(os.getpid()).encode() + b'\\n'); time.sleep(600)\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+)
+
+
+class Kept:
+    """A keeper around a Python program, with the control plane's end of its pipe."""
+
+    def __init__(self, *argv: str) -> None:
+        control, self.control = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(control), *argv],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(control,),
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(control)
+
+    def line(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def order(self, signo: int) -> None:
+        os.write(self.control, bytes([signo]))
+
+    def leave(self) -> None:
+        if self.control >= 0:
+            os.close(self.control)
+        self.control = -1
+
+    def end(self) -> int:
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+@pytest.fixture
+def kept() -> Iterator[list[Kept]]:
+    made: list[Kept] = []
+    yield made
+    for one in made:
+        one.leave()
+        one.end()
+
+
+def start(kept: list[Kept], code: str) -> Kept:
+    kept.append(Kept(sys.executable, "-c", code))
+    return kept[-1]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("raise SystemExit(7)", 7), ("", 0), ("import os; os.kill(os.getpid(), 9)", 137), ("import os; os.abort()", 134)],
+)  # fmt: skip
+def test_it_ends_with_the_code_of_what_it_keeps(kept: list[Kept], code: str, expected: int) -> None:
+    assert start(kept, code).end() == expected
+
+
+def test_what_cannot_be_started_is_127_with_a_reason(kept: list[Kept], tmp_path: Path) -> None:
+    kept.append(Kept(str(tmp_path / "nothing")))
+    _, err = kept[0].process.communicate(timeout=30)
+    assert kept[0].process.returncode == 127
+    assert b"nothing: No such file or directory" in err
+
+
+def test_orders_are_signals_for_the_entry_point(kept: list[Kept]) -> None:
+    code = (
+        "import signal, sys\n"
+        "def told(signo, frame): print('told', signo, flush=True); sys.exit(5) if signo == 15 else None\n"
+        "for signo in (10, 15): signal.signal(signo, told)\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    one = start(kept, code)
+    assert one.line() == b"ready"
+    one.order(signal.SIGUSR1)
+    assert one.line() == b"told 10"
+    one.order(signal.SIGTERM)
+    assert one.line() == b"told 15"
+    assert one.end() == 5
+
+
+def gone(pid: int) -> bool:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    ended = bool(select.select([pidfd], [], [], 20)[0])
+    os.close(pidfd)
+    return ended
+
+
+@pytest.mark.parametrize(("end", "code"), [("itself", 0), ("kill", 137), ("control plane", 137)])
+def test_nothing_is_left_however_it_ends(kept: list[Kept], end: str, code: int) -> None:
+    one = start(kept, ORPHAN + ("" if end == "itself" else "time.sleep(600)\n"))
+    orphan = int(one.line())
+    if end == "kill":
+        one.order(signal.SIGKILL)
+    if end == "control plane":
+        one.leave()
+    assert one.end() == code
+    assert gone(orphan)
+
+
+def test_a_signal_of_the_terminal_is_not_its_business(kept: list[Kept]) -> None:
+    one = start(kept, "print('ready', flush=True); input() if False else __import__('time').sleep(600)")
+    assert one.line() == b"ready"
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        one.process.send_signal(signo)
+    one.order(signal.SIGTERM)
+    assert one.end() == 143, "only what the control plane says counts"
+
+
+def test_descendants_are_found_parents_first() -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        grandchild = os.fork()
+        if grandchild == 0:
+            signal.pause()
+        os.write(write, f"{grandchild}\n".encode())
+        signal.pause()
+    grandchild = int(os.read(read, 20))
+    below = keeper.descendants(os.getpid())
+    assert below.index(child) < below.index(grandchild)
+    assert keeper.descendants(grandchild) == []
+    for pid in (grandchild, child):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for fd in (read, write):
+        os.close(fd)

@@ -1,0 +1,53 @@
+"""Hosts as namespaces: addresses and names. What they do is tested with every backend."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from musterpoint.local import backend, netns
+from musterpoint.local.netns import Netns
+from musterpoint.local.tree import Layout
+from musterpoint.rollcall.names import read_hosts
+
+
+def test_thousands_of_hosts_have_addresses_of_their_own() -> None:
+    addresses = [ipaddress.ip_address(netns._address(index)) for index in range(1, 10001)]
+    network = ipaddress.ip_network(f"{netns.SUBNET}.0.0/16")
+    assert len(set(addresses)) == len(addresses)
+    assert all(address in network for address in addresses)
+    assert not {network.network_address, network.broadcast_address} & set(addresses)
+    hardware = {netns._hardware(index) for index in range(1, 10001)}
+    assert len(hardware) == 10000
+    assert all(int(address[:2], 16) & 3 == 2 for address in hardware), "locally administered, one card"
+
+
+def test_a_process_without_a_handler_is_told_apart() -> None:
+    old = signal.signal(signal.SIGUSR2, lambda signo, frame: None)
+    assert netns._catches(os.getpid(), signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    assert not netns._catches(os.getpid(), signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, old)
+    assert not netns._catches(2**22 + 1, signal.SIGTERM), "a process that is gone"
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(bool(backend.missing()), reason=backend.missing() or "made")
+def test_what_a_host_knows(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    made = Netns(layout, ("algo-1", "algo-2"))
+    made.open()
+    try:
+        assert made.environment("algo-2") == {"SAGEMAKER_BASE_DIR": "/opt/ml", "HOSTNAME": "algo-2"}
+        known = read_hosts(str(tmp_path / "hosts" / "algo-2" / "etc" / "hosts"))
+        assert known["algo-1"] == (made.addresses["algo-1"],)
+        assert known["localhost"] == ("127.0.0.1", "::1")[:1] + known["localhost"][1:]
+        switch = (tmp_path / "hosts" / "algo-2" / "etc" / "nsswitch.conf").read_text()
+        assert switch.splitlines()[-1] == "hosts: files dns"
+    finally:
+        made.close()
+    made.close()

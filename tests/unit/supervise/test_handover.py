@@ -1,0 +1,94 @@
+"""A launcher below another musterpoint: it finds it, gets the roster, hands its plan over and hears the code."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Callable, Iterator
+
+import pytest
+
+from musterpoint.launch.plan import Argument, EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.loop import Loop
+from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.supervise.desk import Desk, Visitor
+from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode, plan_from
+
+ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
+PLAN = LaunchPlan(
+    "ranks", "algo-1",
+    (ProcessPlan("rank", "rank 0", (Argument("python", "runs it"),), (EnvSetting("RANK", "0", "first"),), "/", 0, 0),),
+    (EnvSetting("A", "b\n", "why not"),), 1, 1, 0, "/",
+)  # fmt: skip
+
+
+@pytest.fixture
+def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
+    """A desk in a thread of its own; it answers each line with the function it is made with."""
+    loop = Loop()
+    loop.prepare_posts()
+    desks: list[Desk] = []
+    thread = threading.Thread(target=loop.run)
+
+    def make(answer: Callable[[Visitor, str], None]) -> Desk:
+        def greet(visitor: Visitor) -> None:
+            visitor.on_line = lambda words, line: answer(visitor, line)
+
+        desks.append(Desk(loop, greet))
+        thread.start()
+        return desks[0]
+
+    yield make
+    loop.post(loop.stop)
+    thread.join(10)
+    desks[0].close()
+    loop.close()
+
+
+def test_a_plan_survives_the_journey() -> None:
+    plan, environ = plan_from(encode({"plan": PLAN.to_wire(), "environ": {"PATH": "/bin"}}))
+    assert plan == PLAN
+    assert environ == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}'])
+def test_what_is_no_plan_says_so(line: str) -> None:
+    with pytest.raises(ValueError, match=r"[Ee]xpect|plan"):
+        plan_from(line)
+
+
+def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
+    said: list[str] = []
+
+    def answer(visitor: Visitor, line: str) -> None:
+        said.append(line)
+        if line == HELLO:
+            visitor.tell(encode({**ROSTER.to_wire(), "me": "algo-1"}))
+        else:
+            visitor.tell("code 7")
+
+    outer = Outer.find({OUTER: desk(answer).address})
+    assert outer is not None
+    assert outer.offer() == ROSTER
+    assert outer.hand_over(PLAN, {"PATH": "/bin"}) == 7
+    assert json.loads(said[1])["environ"] == {"PATH": "/bin"}
+    outer.close()
+
+
+def test_an_outer_one_that_takes_no_plans(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
+    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    assert outer is not None
+    assert outer.offer() is None
+    outer.close()
+
+
+def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
+    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    assert outer is not None
+    assert outer.hand_over(PLAN, {}) is None
+    outer.close()
+
+
+@pytest.mark.parametrize("environ", [{}, {OUTER: ""}, {OUTER: "@musterpoint-of-a-job-that-is-gone"}])
+def test_there_is_none(environ: dict[str, str]) -> None:
+    assert Outer.find(environ) is None

@@ -17,6 +17,7 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.console import Console
 from musterpoint.errors import MusterError
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.fabric.survey import survey
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.model import Job, Paths
@@ -25,7 +26,7 @@ from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice, choose, room_for_ranks
 from musterpoint.launch.pid1 import pid1_note
-from musterpoint.launch.plan import EnvSetting, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.peers import Failure, Peers

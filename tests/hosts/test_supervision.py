@@ -58,9 +58,11 @@ def test_every_rank_is_told(train, signo: int, code: int, options: dict[str, str
     assert not (train.base / "output" / "failure").exists()
 
 
-FLOODS = SAVES.replace(
-    "time.sleep(60)\n", "while True:\n    os.write(1, b'x' * 4095 + b'\\n')\n"
-).replace('print("saving", flush=True)', "").replace('print("still saving", flush=True)', "")
+FLOODS = (
+    SAVES.replace("time.sleep(60)\n", "while True:\n    os.write(1, b'x' * 4095 + b'\\n')\n")
+    .replace('print("saving", flush=True)', "")
+    .replace('print("still saving", flush=True)', "")
+)
 
 
 def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ import os
 from typing import Mapping
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.launch.plan import EnvSetting
+from musterpoint.fabric.setting import EnvSetting
 
 NCCL = "NCCL_SOCKET_IFNAME"
 GLOO = "GLOO_SOCKET_IFNAME"

@@ -6,10 +6,11 @@ from typing import Callable, Iterable, Mapping
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Job
 from musterpoint.launch.choose import Choice, room_for_ranks
 from musterpoint.launch.environment import common_environment
-from musterpoint.launch.plan import EnvSetting, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.site import Site
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterable, Mapping
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.launch.plan import EnvSetting
+from musterpoint.fabric.setting import EnvSetting
 
 
 def common_environment(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from musterpoint.launch.plan import EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.launch.stub_command import BOOT
 from musterpoint.masking import Masker
 

@@ -2,20 +2,14 @@
 
 from typing import Any, NamedTuple
 
+from musterpoint.fabric.setting import EnvSetting
+
 
 class Argument(NamedTuple):
     """One word of an argv. ``reason`` is empty where the word speaks for itself."""
 
     text: str
     reason: str = ""
-
-
-class EnvSetting(NamedTuple):
-    """One environment variable we set. Variables the user set never appear here."""
-
-    name: str
-    value: str
-    reason: str
 
 
 ROLES = ("rank", "launcher", "service")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from musterpoint.launch.plan import EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.launch.site import Site
 from musterpoint.launch.stub_command import program_arguments
 

@@ -5,9 +5,9 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Job
 from musterpoint.launch.environment import unless_set
-from musterpoint.launch.plan import EnvSetting
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
 

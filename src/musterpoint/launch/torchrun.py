@@ -7,8 +7,9 @@ torch 2.2 on; each also reads a ``PET_*`` variable, and those that would turn th
 
 from __future__ import annotations
 
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.environment import unless_set
-from musterpoint.launch.plan import Argument, EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.site import Site
 from musterpoint.launch.stub_command import stub_arguments
 

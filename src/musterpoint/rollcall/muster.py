@@ -194,4 +194,3 @@ class Muster:
         leader = self._group_hosts[0]
         port = self._master_port() if self._me == leader else self._settings.master_port or MASTER_PORT
         return Roster(offer.job, offer.job, seats, addresses[leader], port, self._me)
-

@@ -206,6 +206,6 @@ class Follower:
         self._tries[name] = tries + 1
         # thousands of names that don't resolve yet must not hammer the resolver
         crowd = max(1.0, len(self._tries) / _MANY)
-        pause = min(self._limits.retry * 2**min(tries, 10), self._limits.retry_most) * crowd
+        pause = min(self._limits.retry * 2 ** min(tries, 10), self._limits.retry_most) * crowd
         self._loop.call_later(pause, partial(self._ask, name))
         self._on_answer(name, answer)

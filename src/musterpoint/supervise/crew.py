@@ -317,5 +317,3 @@ class Crew:
         self._left_behind.close()
         self.desk.close()
         self._stub.close()
-
-

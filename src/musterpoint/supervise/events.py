@@ -113,6 +113,4 @@ class Finish(NamedTuple):
     """It is over: end what is left and return the outcome."""
 
 
-Action = Union[
-    TellFailed, TellStopping, TellArrived, TellDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish
-]
+Action = Union[TellFailed, TellStopping, TellArrived, TellDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish]

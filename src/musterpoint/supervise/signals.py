@@ -8,9 +8,7 @@ from typing import Any, Callable
 
 from musterpoint.loop import READ, Loop
 
-STOPPING = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-)
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 """Signals that ask for a stop."""
 PASSED_ON = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 """Signals that mean something to the user's program only."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from musterpoint.cli.plan_local import moved
 from musterpoint.cli.planning import seen_from
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, InstanceGroup, Job
-from musterpoint.launch.plan import Argument, EnvSetting
+from musterpoint.launch.plan import Argument
 
 GROUPS = (InstanceGroup("gpu", "ml.p4d.24xlarge", ("algo-1",)), InstanceGroup("data", "ml.c5.xlarge", ("algo-2",)))
 

@@ -8,10 +8,11 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice
-from musterpoint.launch.plan import EnvSetting, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 

@@ -6,9 +6,10 @@ from typing import Callable
 
 import pytest
 
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.build import LAUNCHERS
 from musterpoint.launch.choose import BUILT
-from musterpoint.launch.plan import EnvSetting, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
 

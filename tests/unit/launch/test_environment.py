@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.environment import common_environment, unless_set
-from musterpoint.launch.plan import EnvSetting
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.plan import EnvSetting
 from musterpoint.launch.site import Site
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings

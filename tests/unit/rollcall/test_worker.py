@@ -61,9 +61,7 @@ def stranger(cable: Any) -> Iterator[Callable[[bytes], None]]:
     ],
     ids=["closes", "ssh", "another job", "only beats", "a roster too soon", "a challenge", "a zip"],
 )  # fmt: skip
-def test_a_stranger_at_the_first_address_is_passed_by(
-    start: Start, stranger: Any, cable: Any, reply: bytes
-) -> None:
+def test_a_stranger_at_the_first_address_is_passed_by(start: Start, stranger: Any, cable: Any, reply: bytes) -> None:
     stranger(reply)
     leader = start(1, 2)
     worker = start(2, 2, addresses=WRONG_FIRST, port=cable.port)

@@ -8,7 +8,8 @@ from typing import Callable, Iterator
 
 import pytest
 
-from musterpoint.launch.plan import Argument, EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.supervise.desk import Desk, Visitor

@@ -8,7 +8,8 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.launch.plan import Argument, EnvSetting, LaunchPlan, ProcessPlan
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
 from musterpoint.peers import Failure
 from musterpoint.report.explain import Explain

@@ -247,7 +247,7 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
         (("--channel", "train"), "--channel='train': expected NAME=PATH"),
         (("--distribution", '{"modelparallel": {}}'), "smdistributed"),
         (("--source-dir", "nowhere"), "there is no directory"),
-        (("--backend", "docker"), "invalid choice"),
+        (("--backend", "docker"), "expected one of process, netns"),
     ],
 )
 def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:

@@ -72,8 +72,8 @@ def test_the_debugger(train) -> None:  # type: ignore[no-untyped-def]
 
 CATCHES = """
 import sys, time
-print("go", flush=True)
 try:
+    print("go", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     sys.exit(int(sys.stdin.readline()))

@@ -162,6 +162,8 @@ class Dialer:
             code = errno.ECONNREFUSED  # TCP met itself: an ephemeral port of ours is the port dialled
         if code:
             sock.close()
+            if code == errno.ECONNREFUSED:  # there is a way; without our own address we would be taken for a stranger
+                self._left = [(to, source) for to, source in self._left if to != address]
             self._missed(address, code)
             self._try_next()
             return

@@ -81,7 +81,10 @@ class Crew:
         alone = process.role == "rank" and plan.local_ranks == 1 and not number
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            pid = spawn(process.words, environment, process.cwd, Streams(stdin, out, err), os.getpid() != 1)
+            pid = spawn(
+                process.words, environment, process.cwd, Streams(stdin, out, err),
+                with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
+            )  # fmt: skip
         except CannotStart as error:
             failure = self._explain().cannot_start(process, error.error, error.step)
             if key is not None:
@@ -97,8 +100,6 @@ class Crew:
         if key is None:
             self._attendants[pid] = (number, process)
             return
-        if alone:
-            self._terminal.give(pid)
         name = self._pump_name(number, process.name)
         self._add(Member(key, process.rank or 0, process.local_rank or 0, name, pid))
 

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Mapping, NamedTuple, NoReturn
 
-from musterpoint.supervise import tree
+from musterpoint.supervise import terminal, tree
 
 
 class Streams(NamedTuple):
@@ -24,10 +24,14 @@ class CannotStart(Exception):
         self.step = step
 
 
-def spawn(argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, with_parent: bool = True) -> int:
+def spawn(
+    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, *,
+    with_parent: bool = True, foreground: bool = False,
+) -> int:  # fmt: skip
     """Starts ``argv`` in its own process group and returns its pid.
 
-    Must be called in the main thread: the parent-death signal follows the thread that forked.
+    ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it
+    reads (SIGTTIN). Must be called in the main thread: the parent-death signal follows the thread that forked.
 
     Raises:
         CannotStart: the program couldn't be executed, or ``cwd`` couldn't be entered.
@@ -36,7 +40,7 @@ def spawn(argv: list[str], environment: Mapping[str, str], cwd: str, streams: St
     try:
         pid = os.fork()
         if pid == 0:
-            _become(argv, environment, cwd, streams, report_write, with_parent)
+            _become(argv, environment, cwd, streams, report_write, with_parent, foreground)
         os.close(report_write)
         report_write = -1
         said = _read_all(report_read)
@@ -53,8 +57,9 @@ def spawn(argv: list[str], environment: Mapping[str, str], cwd: str, streams: St
 
 
 def _become(
-    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, report: int, with_parent: bool
-) -> NoReturn:
+    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, report: int,
+    with_parent: bool, foreground: bool,
+) -> NoReturn:  # fmt: skip
     step = "exec"
     try:
         os.setpgid(0, 0)
@@ -62,6 +67,8 @@ def _become(
             tree.die_with_parent()
         for target, source in enumerate(streams):
             os.dup2(source, target) if source != target else os.set_inheritable(target, True)
+        if foreground:
+            terminal.take()
         # Python ignores these two; and a program must not inherit our handlers' absence or mask
         for name in ("SIGPIPE", "SIGXFSZ"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

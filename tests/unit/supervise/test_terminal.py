@@ -14,7 +14,7 @@ def test_without_a_terminal_nothing_happens() -> None:
     before = signal.getsignal(signal.SIGTTOU)
     try:
         terminal = Terminal()
-        terminal.give(os.getpid())
+        assert not terminal.offer()
         terminal.take_back()
     finally:
         os.dup2(kept, 0)

@@ -93,6 +93,7 @@ def main() -> None:
         path = os.path.join(args.model_dir, "model.pt")
         torch.save(model.module.state_dict(), path)
         print(f"saved {path}", flush=True)
+    dist.barrier()  # rank 0 saves alone; nobody leaves before it has
     dist.destroy_process_group()
 
 

@@ -126,6 +126,7 @@ class Train:
         self.python, self.base = python, base
         self.token = f"muster-test-{uuid.uuid4().hex}"
         self.environ = {**environ, "SAGEMAKER_BASE_DIR": str(base), "MUSTER_TEST_TOKEN": self.token}
+        self.environ["MUSTER_MASTER_PORT"] = "0"  # other tests' jobs run beside this one
         for name in ("input/config", "model", "code"):
             (base / name).mkdir(parents=True)
         (base / "input/config/resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')

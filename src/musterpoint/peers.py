@@ -30,15 +30,15 @@ class Failure(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
         """Builds it from decoded JSON; unknown keys are dropped, wrong types and codes are a ``ValueError``."""
+        from musterpoint.field_types import check_types
+
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
         try:
             failure = cls(**{key: value[key] for key in cls._fields if key in value})
         except TypeError as error:
             raise ValueError(f"a failure lacks a key: {error}") from None
-        for name, kinds in _FAILURE_TYPES.items():
-            if not isinstance(getattr(failure, name), kinds) or isinstance(getattr(failure, name), bool):
-                raise ValueError(f"a failure's {name} is {getattr(failure, name)!r}")
+        check_types(failure, _FAILURE_TYPES, "a failure's ")
         if not 1 <= failure.code <= 255:
             raise ValueError(f"a failure's code is {failure.code}, not 1 to 255")
         return failure
@@ -50,11 +50,11 @@ def lost_host(host: str, why: str, at: float = 0.0) -> Failure:
     return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
 
 
-_NUMBER = (int, float)
+_TEXT = (str,)
 _OPTIONAL = (int, type(None))
-_FAILURE_TYPES: dict[str, Any] = {
-    "host": str, "code": int, "cause": str, "kind": str, "reason": str,
-    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": _NUMBER,
+_FAILURE_TYPES: dict[str, tuple[type, ...]] = {
+    "host": _TEXT, "code": (int,), "cause": _TEXT, "kind": _TEXT, "reason": _TEXT,
+    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float),
 }  # fmt: skip
 
 

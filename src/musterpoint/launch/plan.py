@@ -66,6 +66,8 @@ class LaunchPlan(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any) -> "LaunchPlan":
         """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
+        from musterpoint.field_types import check_types
+
         try:
             plan = cls(**value)
             plan = plan._replace(
@@ -74,7 +76,7 @@ class LaunchPlan(NamedTuple):
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
             )
-            _check(plan, _PLAN_TYPES)
+            check_types(plan, _PLAN_TYPES)
             for word in (*plan.unset, *plan.notes):
                 _text(word)
         except (TypeError, ValueError) as error:
@@ -97,11 +99,13 @@ _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _process(*row: Any) -> ProcessPlan:
+    from musterpoint.field_types import check_types
+
     process = ProcessPlan(*row)
     process = process._replace(
         argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
     )
-    _check(process, _PROCESS_TYPES)
+    check_types(process, _PROCESS_TYPES)
     if process.role not in ROLES or not process.argv:
         raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
     for argument in process.argv:
@@ -116,13 +120,6 @@ def _settings(rows: Any) -> tuple[EnvSetting, ...]:
         if "=" in _text(name):
             raise ValueError(f"a variable can't be called {name!r}")
     return settings
-
-
-def _check(value: Any, types: dict[str, tuple[type, ...]]) -> None:
-    for name, kinds in types.items():
-        found = getattr(value, name)
-        if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
-            raise ValueError(f"{name} is {found!r}")
 
 
 def _text(word: Any) -> str:

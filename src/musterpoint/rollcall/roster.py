@@ -1,6 +1,6 @@
 """The roster: every host of the job, where it is and what it brings. The same on all hosts."""
 
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 
 class Offer(NamedTuple):
@@ -78,6 +78,8 @@ class Roster(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any, me: str) -> "Roster":
         """Builds it from decoded JSON; ``ValueError`` says what is wrong with it."""
+        from musterpoint.field_types import check_types
+
         try:
             roster = cls(
                 value["job"], value["session"], tuple(Seat(*row) for row in value["seats"]), value["master_address"],
@@ -85,21 +87,19 @@ class Roster(NamedTuple):
             )  # fmt: skip
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
-        _check(roster)
+        check_types(roster, _ROSTER_TYPES, "not a roster: ")
         for seat in roster.seats:
-            _check(seat)
+            check_types(seat, _SEAT_TYPES, "not a roster: ")
         if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
         return roster
 
 
-def _check(row: Union[Roster, Seat]) -> None:
-    for (name, value), kind in zip(row._asdict().items(), _TYPES[type(row)], strict=True):
-        if type(value) is not kind:
-            raise ValueError(f"not a roster: {name} is {value!r}")
-
-
-_TYPES: dict[type, tuple[type, ...]] = {
-    Roster: (str, str, tuple, str, int, str),
-    Seat: (str, str, int, bool, str, int),
-}
+_TEXT = (str,)
+_NUMBER = (int,)
+_ROSTER_TYPES: dict[str, tuple[type, ...]] = {
+    "job": _TEXT, "session": _TEXT, "seats": (tuple,), "master_address": _TEXT, "master_port": _NUMBER, "me": _TEXT,
+}  # fmt: skip
+_SEAT_TYPES: dict[str, tuple[type, ...]] = {
+    "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "room": _NUMBER,
+}  # fmt: skip

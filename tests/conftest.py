@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def root() -> Path:
 def python() -> str:
     """The interpreter that runs the tests, for programs that tests start."""
     return sys.executable
+
+
+@pytest.fixture(scope="session")
+def stack() -> Callable[[str], Path]:
+    """The bin directory of a stack of scripts/stacks.py, by its name there: its python, and any mpirun of its own."""
+
+    def find(name: str) -> Path:
+        variable = "MUSTER_TEST_ENV_" + name.upper().replace("-", "_")
+        if variable not in os.environ:
+            pytest.fail(f"{variable} is not set: run this test with scripts/test, which sets up the stacks it needs")
+        return Path(os.environ[variable])
+
+    return find
 
 
 @pytest.fixture

@@ -32,3 +32,7 @@ class Console:
         first, *rest = self.mask(text).splitlines() or [""]
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
         self.sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+    def show(self, text: str) -> None:
+        """A line of a program that we run, as it is but for its secrets."""
+        self.sink((self.mask(text) + "\n").encode("utf-8", "replace"))

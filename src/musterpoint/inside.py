@@ -10,9 +10,10 @@ import signal
 from typing import Mapping
 
 from musterpoint import exit_codes, settings
+from musterpoint.console import Console
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
-from musterpoint.launch.choose import Choice
+from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.road import Request, get_ready, plan_here
 from musterpoint.rollcall.roster import Roster, Seat
@@ -41,6 +42,8 @@ def launch_inside(request: Request) -> int | None:
     planned = set(request.environ.get(PLANNED, "").split(","))
     environ = {name: value for name, value in request.environ.items() if name not in planned}
     plan = plan_inside(job, options, offered, environ)
+    for note in plan.notes:
+        Console().say(note)
     code = outer.hand_over(plan, settings.without_own(environ))
     return exit_codes.INTERNAL if code is None else code
 
@@ -51,11 +54,13 @@ def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     group = tuple(seat.name for seat in offered.group)
     job = job._replace(hosts=names, group_hosts=group, current_host=offered.me)
     ready = get_ready(job, options, environ, typed=True)
-    seats = tuple(seat._replace(slots=_slots(seat, ready.choice, options)) for seat in offered.seats)
+    seats = tuple(seat._replace(slots=_slots(seat, ready.choice, options, job)) for seat in offered.seats)
     return plan_here(job, options, ready, offered._replace(seats=seats), environ)
 
 
-def _slots(seat: Seat, choice: Choice, options: Settings) -> int:
+def _slots(seat: Seat, choice: Choice, options: Settings, job: Job) -> int:
     if not seat.grouped:
         return 0
-    return choice.slots if choice.launcher == "script" or options.slots else seat.room
+    if choice.launcher in ONE_PER_HOST:
+        return slots_of(seat.name, choice.launcher, job, options, seat.room)
+    return choice.slots if options.slots else seat.room

@@ -138,7 +138,9 @@ def _pairs() -> re.Pattern[str]:
         import re
 
         _compiled["pairs"] = re.compile(
-            r"""(?P<lead>(?:(?<=--)(?P<option>[A-Za-z][\w.-]*)[ ]|(?P<plain>[A-Za-z_][\w.-]*)["']?\s*[=:]\s*)["']?)"""
+            # names are bounded, or a long line without blanks would take the square of its length
+            r"""(?P<lead>(?:(?<=--)(?P<option>[A-Za-z][\w.-]{0,127})[ ](?!--)"""
+            r"""|(?<!\w)(?P<plain>[A-Za-z_][\w.-]{0,127})["']?\s*[=:]\s*)["']?)"""
             r"""(?P<value>(?!\*\*\*)[^\s"',;&}\])]+)"""
         )
     pattern: re.Pattern[str] = _compiled["pairs"]

@@ -107,7 +107,37 @@ class AllDone(NamedTuple):
     failures: int = 0
 
 
-PeerEvent = Union[JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone]
+class StartAsked(NamedTuple):
+    """The leader asks this host to start an MPI daemon. ``words`` are what its mpirun handed to the remote shell,
+    one text per argument; ``number`` names the request in the answers. Only workers get this.
+    """
+
+    number: int
+    words: tuple[str, ...]
+
+
+class Started(NamedTuple):
+    """``host`` runs the daemon of request ``number``. Only the leader gets this."""
+
+    host: str
+    number: int
+
+
+class StartEnded(NamedTuple):
+    """The daemon of request ``number`` ended on ``host``, or was refused there. Only the leader gets this.
+
+    ``status`` is as ``os.waitstatus_to_exitcode`` gives it; ``said`` is the end of what it wrote, or the refusal.
+    """
+
+    host: str
+    number: int
+    status: int
+    said: str = ""
+
+
+PeerEvent = Union[
+    JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded
+]  # fmt: skip
 
 
 class Peers(Protocol):
@@ -129,6 +159,26 @@ class Peers(Protocol):
         """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
 
         ``failures`` counts the ranks that failed here.
+        """
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        """Asks ``host`` to start an MPI daemon (:class:`StartAsked` there). The leader's to say: a worker or a lone
+        host that tries raises ``RuntimeError``. :class:`StartEnded` comes at once if ``host`` is lost or left.
+
+        ``ValueError``: no other host has this name, ``number`` is in use there until its end, or there are no words,
+        more than 4,096, or one with a zero byte.
+        """
+
+    def started(self, number: int) -> None:
+        """Says that the daemon of request ``number`` runs here; only workers have a say (``RuntimeError`` elsewhere).
+
+        Says nothing once the leader is lost.
+        """
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        """Says that the daemon of request ``number`` ended here, or that it was refused; once for each request.
+
+        ``status`` is -64 to 255 (``ValueError``); of ``said`` the last 8 KiB are sent.
         """
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from musterpoint import __version__, settings
 from musterpoint.code.prepare import prepare
@@ -24,19 +24,22 @@ from musterpoint.job.model import Job, Paths
 from musterpoint.job.read import read_job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import Choice, choose, room_for_ranks
+from musterpoint.fabric.mpi import Mpi
+from musterpoint.launch.choose import WANTED, Choice, choose, room_for_ranks
 from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.ports import TENSORFLOW, insisted, wanted_ports
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.peers import Failure, Peers
 from musterpoint.report import oom
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.ports import offered
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, Settings
 from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.policy import Rules, grace
+from musterpoint.supervise.state import Rules, grace
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.supervise.stream import ranks_of
@@ -44,7 +47,11 @@ from musterpoint.supervise.supervisor import Supervisor
 from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
+    from musterpoint.code.tools import Tools
     from musterpoint.report.explain import Explain
+
+SHARE_OF_ROLLCALL = 0.9
+"""Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
 
 
 class Request(NamedTuple):
@@ -81,6 +88,19 @@ class Scene:
         self.masker = Masker(self.request.environ, values)
         self.timeline.host = job.current_host
 
+    def tools(self, job: Job, options: Settings) -> "Tools":
+        """What the user's code is fetched and packages are installed with; a stop ends that work."""
+        from musterpoint.code.tools import Tools
+
+        waited_for = len(job.hosts) > 1 and options.rollcall != "off"
+        tools = Tools(
+            self.loop, self.console.say, self.console.show, self.timeline.add,
+            options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
+            lambda signo: Abandoned(job.current_host, signo, "while its code was being made ready"),
+        )  # fmt: skip
+        self.ears.hear = lambda signo: tools.hear(signo) if signo in STOPPING else None
+        return tools
+
 
 class Ready(NamedTuple):
     """This host, before any other is known: what it would run, and the devices it has."""
@@ -88,6 +108,9 @@ class Ready(NamedTuple):
     workspace: Workspace
     devices: Devices
     choice: Choice
+    modules: frozenset[str] = frozenset()
+    mpi: Mpi | None = None
+    ports: tuple[int, ...] = ()
 
 
 def travel(request: Request) -> int:
@@ -98,6 +121,7 @@ def travel(request: Request) -> int:
         options = settings.from_environ(request.environ, request.given)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         scene.learn(job)
+        scene.request = request._replace(environ=_activated(request.environ))
         outcome = _muster_and_run(scene, job, options)
     except Abandoned as stop:
         outcome = Outcome(options.stop_exit_code, None, stop.host, ())
@@ -147,25 +171,53 @@ def _paths_without_job(request: Request) -> Paths:
     return paths if request.program is None and os.path.isdir(paths.base) else Paths()
 
 
-def get_ready(job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False) -> Ready:
+def _activated(environ: Mapping[str, str]) -> Mapping[str, str]:
+    if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
+        return environ
+    from musterpoint.code.conda import activated
+
+    return activated(environ)
+
+
+def get_ready(
+    job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
+    tools: "Callable[[], Tools] | None" = None,
+) -> Ready:  # fmt: skip
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
+    Without ``tools`` nothing is fetched and nothing installed.
+
     Raises:
-        MusterError: the program is missing, or the launcher can't be had here.
+        MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
     """
-    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable)
+    environ = _activated(environ)
+    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
     devices = survey(environ)
 
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
     launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
 
-    def has_torch() -> bool:
+    answers: dict[str, bool] = {}
+
+    def has(module: str) -> bool:
         from musterpoint.code.interpreter import has_module
 
-        return has_module(workspace.interpreter, "torch", launcher_environ, "/")
+        if module not in answers:
+            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/")
+        return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
-    return Ready(workspace, devices, choose(job, options, devices, has_torch, local))
+    choice = choose(job, options, devices, has, local, environ)
+    if not job.in_group:
+        return Ready(workspace, devices, choice)
+    module = WANTED.get(choice.launcher, "")
+    modules = frozenset([module]) if module and has(module) else frozenset()
+    mpi = None
+    if choice.launcher == "mpi":
+        from musterpoint.fabric.mpi import find_mpi
+
+        mpi = find_mpi(environ)
+    return Ready(workspace, devices, choice, modules, mpi)
 
 
 def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
@@ -180,7 +232,9 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.network import network_settings
 
         network = network_settings(devices, roster.master_address, len(roster.group), environ)
-    return build_plan(job, ready.workspace, roster, devices, options, ready.choice, exports, environ, network)
+    return build_plan(
+        job, ready.workspace, roster, devices, options, ready.choice, exports, environ, network, ready.modules, ready.mpi
+    )
 
 
 def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
@@ -200,10 +254,31 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
             say(_all_here(roster, ready.choice.launcher))
         try:
             plan = plan_here(job, options, ready, roster, scene.request.environ)
+            for note in plan.notes:
+                say(note)
         except MusterError as error:
             refusal = _failure_of(scene, error, job)
     scene.loop.call_later(0, lambda: _reserve(job.paths))
-    return _supervise(scene, job, options, roster, peers, plan, refusal)
+    scene.loop.call_later(0, lambda: _warn_of_locks(scene))
+    outcome = _supervise(scene, job, options, roster, peers, plan, refusal)
+    if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
+        _look_for_a_model(say, job.paths)
+    return outcome
+
+
+def _look_for_a_model(say: Callable[[str], None], paths: Paths) -> None:
+    from musterpoint.report.saved_model import warning_of
+
+    if missing := warning_of(paths.model):
+        say(f"warning: {missing}")
+
+
+def _warn_of_locks(scene: Scene) -> None:
+    """Called when the ranks have been started: it is early enough for them, and they start that much earlier."""
+    from musterpoint.code.build_locks import warnings
+
+    for text in warnings(scene.request.environ):
+        scene.console.say(f"warning: {text}")
 
 
 def _all_here(roster: Roster, launcher: str) -> str:
@@ -212,22 +287,41 @@ def _all_here(roster: Roster, launcher: str) -> str:
     each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
     outside = len(roster.seats) - len(roster.group)
     others = f"; {outside} more outside the group" if outside else ""
-    return f"{len(roster.group)} hosts are here: launcher {launcher}, {roster.world_size} ranks ({each}){others}"
+    ranks = f"{roster.world_size} rank{'s' if roster.world_size != 1 else ''}"
+    return f"{len(roster.group)} hosts are here: launcher {launcher}, {ranks} ({each}){others}"
 
 
 def _ready_or_refused(scene: Scene, job: Job, options: Settings) -> tuple[Ready | None, Failure | None]:
     """A host that can't run its part still attends the roll call, or the others would wait for it in vain."""
+    request, made = scene.request, list["Tools"]()
+
+    def tools() -> "Tools":
+        made[:] = made or [scene.tools(job, options)]
+        return made[0]
+
     try:
-        return get_ready(job, options, scene.request.environ, scene.request.typed), None
+        # a program that somebody typed is here, with what it needs
+        given = tools if request.program is None else None
+        ready = get_ready(job, options, request.environ, request.typed, given)
+        return ready._replace(ports=_free_ports(job, options, ready)), None
+    except Abandoned:
+        raise
     except MusterError as error:
         return None, _failure_of(scene, error, job)
+
+
+def _free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
+    """What this host offers for servers of the launcher's framework."""
+    launcher = ready.choice.launcher
+    wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
+    return offered(wanted, insisted(launcher, options))
 
 
 def _offer(job: Job, options: Settings, ready: Ready | None) -> Offer:
     if ready is None:
         return Offer(job.name, "", 0, __version__)
     room = room_for_ranks(job, options, ready.devices)
-    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room)
+    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room, ready.ports)
 
 
 def _supervise(

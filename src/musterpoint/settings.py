@@ -33,6 +33,11 @@ class Settings(NamedTuple):
     platform: str = "auto"
     hosts_file: str = ""
     secret: str = ""
+    tf_port: int | None = None
+    tf_hosts: str = "addresses"
+    tf_roles: str = ""
+    deepspeed_local_rank: str = "argument"
+    installer: str = "auto"
 
 
 class Option(NamedTuple):
@@ -105,6 +110,16 @@ def _ranks(text: str) -> str:
     return text
 
 
+def _roles(text: str) -> str:
+    asked = [part.strip().partition("=") for part in text.split(",")]
+    known = all(name in TF_ROLES and count.isdecimal() for name, _, count in asked)
+    counts = {name: int(count) for name, _, count in asked} if known else {}
+    needed = min((counts.get(name, 1) for name in ("worker", "ps")), default=0)
+    if len(counts) < len(asked) or not needed or counts.get("evaluator", 0) > 1:
+        raise ValueError("expected how many of each role, at least one worker and one ps, such as worker=2,ps=1")
+    return ",".join(f"{name}={count}" for name, count in counts.items())
+
+
 def _signal(text: str) -> str:
     import signal
 
@@ -115,12 +130,13 @@ def _signal(text: str) -> str:
 
 
 LAUNCHERS = ("auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed")
+TF_ROLES = ("worker", "ps", "evaluator")
 
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME",
            LAUNCHERS, default="auto"),
     Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
-           default="GPUs, else Neuron cores, else 1; script: always 1"),
+           default="GPUs, else Neuron cores, else 1; script, tensorflow, parameter-server: always 1"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
            _text, "HOW", ("static", "c10d"), default="static"),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
@@ -147,6 +163,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_dir", "one file per rank", _text, "DIR", default="off; muster local: hosts/<name>/ranks/"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", _text,
            "HOW", ("none", "rank", "host", "mpi"), default="none"),
+    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", _port, "P",
+           default="7777 (parameter-server: 2222) where it is free, else a free one"),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", _text, "HOW",
+           ("addresses", "names"), default="addresses"),
+    Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
+           _roles, "ROLE=N,...", default="SageMaker's: master, workers, and a ps beside each"),
+    Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
+           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", _text, "HOW",
+           ("argument", "variable"), default="argument"),
+    Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
+           _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
            "HOW", ("sagemaker", "json"), default="sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",

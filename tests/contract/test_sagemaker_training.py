@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from musterpoint.code.prepare import prepare
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
+
+from ..hosts.packages import PYPROJECT, Index, backend, wheel
 
 PEER = "MUSTER_TEST_SAGEMAKER_TRAINING"
 BESIDE = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
@@ -36,12 +39,16 @@ with open(os.environ["DUMP"], "w") as file:
     json.dump({"argv": sys.argv, "cwd": os.getcwd(), "environ": dict(os.environ)}, file)
 """
 SHELL = 'exec "$DUMP_PYTHON" "$(dirname "$0")/dump.py" "$0" "$@"\n'
+SETUP = "from setuptools import setup\nsetup(name='d')\n"
 ONE_HOST = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "eth0"}
 FILE_CHANNEL = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
 
 
 class Tree(NamedTuple):
-    """One job. ``files`` are the code directory's, with their modes; ``source`` are those of ``sources/``."""
+    """One job. ``files`` are the code directory's, with their modes; ``source`` are those of ``sources/``.
+
+    ``{sources}`` in a hyperparameter stands for that directory, or for its archive.
+    """
 
     program: str = "dump.py"
     hyperparameters: dict[str, Any] = {}
@@ -50,6 +57,10 @@ class Tree(NamedTuple):
     environ: dict[str, str] = {}
     files: dict[str, tuple[str, int]] = {"dump.py": (DUMP, 0o644)}
     source: dict[str, tuple[str, int]] = {}
+    packed: bool = False
+    """Whether ``sources/`` is packed, as the SDK packs a source directory."""
+    pip: bool = False
+    """Whether what pip is asked is compared, too."""
     starts: bool = True
     """Whether our ``train`` starts the program alone, as theirs does; else only functions are compared."""
 
@@ -149,15 +160,61 @@ TREES: dict[str, Tree] = {
     ),
     "a package": Tree(
         hyperparameters={"x": "1"},
-        files={"dump.py": (DUMP, 0o644), "setup.py": ("from setuptools import setup\nsetup(name='d')\n", 0o644)},
+        files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},
     ),
     "a package's module": Tree(
         program="dump",
-        files={"dump.py": (DUMP, 0o644), "setup.py": ("from setuptools import setup\nsetup(name='d')\n", 0o644)},
+        files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},
     ),
     "a source directory elsewhere": Tree(
         files={}, source={"dump.py": (DUMP, 0o644), "lib/part.py": ("", 0o644)},
         hyperparameters={"sagemaker_submit_directory": "{sources}"},
+    ),
+    "a packed source directory": Tree(
+        files={}, source={"dump.py": (DUMP, 0o644), "lib/part.py": ("", 0o644), ".hidden": ("", 0o600)}, packed=True,
+        hyperparameters={"sagemaker_submit_directory": '"{sources}"', "lr": "0.1"},
+    ),
+    "a packed source directory with a script in a folder": Tree(
+        program="src/dump.py", files={}, source={"src/dump.py": (DUMP, 0o644)}, packed=True,
+        hyperparameters={"sagemaker_submit_directory": "{sources}"},
+    ),
+    "a packed shell script that lost its bit": Tree(
+        program="train.sh", files={}, packed=True, hyperparameters={"sagemaker_submit_directory": "{sources}"},
+        source={"dump.py": (DUMP, 0o644), "train.sh": ("#!/bin/bash\n[ -x $0 ] &&" + SHELL, 0o644)},
+    ),
+    "a packed program without a first line": Tree(
+        program="start", files={}, packed=True, hyperparameters={"sagemaker_submit_directory": "{sources}"},
+        source={"dump.py": (DUMP, 0o644), "start": (SHELL, 0o644)},
+    ),
+    "one file as source": Tree(
+        files={}, source={"dump.py": (DUMP, 0o644)},
+        hyperparameters={"sagemaker_submit_directory": "{sources}/dump.py"},
+    ),
+    "requirements": Tree(files={"dump.py": (DUMP, 0o644), "requirements.txt": ("x\n", 0o644)}, pip=True),
+    "packed requirements": Tree(
+        files={}, source={"dump.py": (DUMP, 0o644), "requirements.txt": ("x\n", 0o644)}, packed=True, pip=True,
+        hyperparameters={"sagemaker_submit_directory": "{sources}"},
+    ),
+    "requirements beside a shell script": Tree(
+        program="train.sh", pip=True,
+        files={"dump.py": (DUMP, 0o644), "train.sh": (SHELL, 0o644), "requirements.txt": ("x\n", 0o644)},
+    ),
+    "requirements beside a program of another kind": Tree(
+        program="start", pip=True,
+        files={"dump.py": (DUMP, 0o644), "start": ("#!/bin/sh\n" + SHELL, 0o755), "requirements.txt": ("x\n", 0o644)},
+    ),
+    "a package that was packed": Tree(
+        program="dump.py", files={}, packed=True, pip=True,
+        source={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},
+        hyperparameters={"sagemaker_submit_directory": "{sources}"},
+    ),
+    "a package with requirements": Tree(
+        program="dump", pip=True,
+        files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644), "requirements.txt": ("x\n", 0o644)},
+    ),
+    "a package beside a shell script": Tree(
+        program="train.sh", pip=True,
+        files={"dump.py": (DUMP, 0o644), "train.sh": (SHELL, 0o644), "setup.py": (SETUP, 0o644)},
     ),
     "code that is there already": Tree(hyperparameters={"sagemaker_submit_directory": '"s3://bucket/key"'}),
 }  # fmt: skip
@@ -207,11 +264,20 @@ def peer() -> Path:
     return Path(python).parent
 
 
+PIP = """
+import json, os, sys
+if "PIP_CALLS" in os.environ:
+    words = ["." if os.path.isdir(word) else word for word in sys.argv[1:]]
+    with open(os.environ["PIP_CALLS"], "a") as file:
+        print(json.dumps([words, os.getcwd()]), file=file)
+"""
+
+
 @pytest.fixture(scope="session")
 def no_pip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A path with a ``pip`` that does nothing: theirs installs packages, which isn't what is compared."""
+    """A path with a ``pip`` that installs nothing, and notes what it is asked and where."""
     folder = tmp_path_factory.mktemp("no-pip")
-    (folder / "pip.py").write_text("")
+    (folder / "pip.py").write_text(PIP)
     return str(folder)
 
 
@@ -224,9 +290,9 @@ def write(tree: Tree, base: Path) -> None:
     for folder in (config, base / "code", base / "model", base / "output" / "data", sources):
         folder.mkdir(parents=True)
     given = {"sagemaker_program": json.dumps(tree.program), **tree.hyperparameters}
+    place = str(base.parent / "sourcedir.tar.gz" if tree.packed else sources)
     hyperparameters = {
-        name: value.replace("{sources}", str(sources)) if isinstance(value, str) else value
-        for name, value in given.items()
+        name: value.replace("{sources}", place) if isinstance(value, str) else value for name, value in given.items()
     }
     (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
     (config / "inputdataconfig.json").write_text(json.dumps(tree.inputs))
@@ -236,6 +302,17 @@ def write(tree: Tree, base: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content)
             (root / name).chmod(mode)
+    if tree.packed:
+        with tarfile.open(place, "w:gz") as made:
+            for name in sorted(os.listdir(sources)):
+                made.add(sources / name, name)
+
+
+def asked_of_pip(calls: Path) -> list[Any]:
+    """Each call's words and directory; ``.`` stands for the directory of a package."""
+    found = [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+    calls.unlink(missing_ok=True)
+    return found
 
 
 def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/") -> Seen:
@@ -274,14 +351,19 @@ def test_the_program_sees_the_same(name: str, peer: Path, no_pip: str, tmp_path:
         SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", DUMP_PYTHON=sys.executable, PYTHONPATH=no_pip,
         AWS_CONFIG_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", **tree.environ,
     )  # fmt: skip
+    calls = tmp_path / "calls"
+    if tree.pip:
+        environ["PIP_CALLS"] = str(calls)
     write(tree, base)
     theirs = run([str(peer / "train")], environ, dump)
+    their_pip = asked_of_pip(calls)
     write(tree, base)
     if tree.starts:
         ours_environ = {**environ, "PYTHONPATH": os.pathsep.join((source_path, no_pip)), "MUSTER_ROLLCALL": "off"}
         ours = run([sys.executable, "-m", "musterpoint.cli.train"], ours_environ, dump)
     else:
         ours = run_alone(environ, dump)
+    assert asked_of_pip(calls) == their_pip
     own = 1 if tree.program.endswith((".py", "dump")) else 2  # a shell script hands its $0 on
     assert ours.argv[:own] == theirs.argv[:own]
     assert pairs(ours.argv[own:]) == pairs(theirs.argv[own:])
@@ -310,3 +392,58 @@ def compare(ours: dict[str, str], theirs: dict[str, str]) -> None:
 
 def test_there_are_enough_trees() -> None:
     assert len(TREES) >= 25
+
+
+PROGRAM = """
+import importlib.metadata, json, os, sys
+import mp_peer, mp_needed
+print(json.dumps([__name__, sys.argv[1:], os.getcwd(), mp_peer.BUILT, mp_needed.VERSION]))
+print(importlib.metadata.version("mp-peer"))
+"""
+
+
+@pytest.fixture
+def own_environment(peer: Path, tmp_path: Path) -> Path:
+    """A virtual environment to install into, in which the peer's packages are found, too."""
+    folder = tmp_path / "own"
+    subprocess.run([peer / "python", "-m", "venv", folder], check=True, timeout=170)
+    theirs = next(peer.parent.glob("lib/python3*/site-packages"))
+    (next(folder.glob("lib/python3*/site-packages")) / "theirs.pth").write_text(f"{theirs}\n")
+    return folder / "bin"
+
+
+def test_a_packaged_job_with_requirements_really_installed(
+    own_environment: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Both install the same package and requirements with the real pip, each into a Python of its own, and run it."""
+    index = Index(backend(), wheel("mp-needed", "1.5"))
+    source = {
+        "setup.py": "", "pyproject.toml": PYPROJECT.replace("NAME", "mp-peer"), "requirements.txt": "mp-needed<2\n",
+        "train.py": PROGRAM,
+    }  # fmt: skip
+    tree = Tree(
+        program="train.py", files={}, source={name: (text, 0o644) for name, text in source.items()}, packed=True,
+        hyperparameters={"sagemaker_submit_directory": "{sources}", "lr": "0.1"},
+    )  # fmt: skip
+    base = tmp_path / "ml"
+    environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
+    environ.update(
+        SAGEMAKER_BASE_DIR=str(base), SM_STUDIO_LOCAL_MODE="true", AWS_CONFIG_FILE=os.devnull, PIP_INDEX_URL=index.url,
+        AWS_EC2_METADATA_DISABLED="true", PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1", MUSTER_ROLLCALL="off",
+    )  # fmt: skip
+    said = []
+    try:
+        for command in (["sagemaker_training.cli.train"], ["musterpoint.cli.train"]):
+            write(tree, base)
+            python = own_environment / "python"
+            subprocess.run([python, "-m", "pip", "uninstall", "-qy", "mp-peer", "mp-needed"], env=environ, check=True)
+            done = subprocess.run(
+                [python, "-c", f"import {command[0]} as train; train.main()", *command[1:]], env=environ,
+                capture_output=True, text=True, timeout=120, check=False, cwd="/",
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr
+            said.append([line for line in done.stdout.splitlines() if line.startswith(('["__main__', "1.0"))])
+    finally:
+        index.close()
+    assert len(said[0]) == 2
+    assert said[0] == said[1]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
+
+from .packages import Index
 
 
 class Ran:
@@ -177,3 +180,40 @@ def train(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Trai
     host = Train(python, environ, tmp_path / "ml")
     yield host
     assert survivors(host.token) == [], "processes of the job were left behind"
+
+
+MakeIndex = Callable[..., Index]
+
+
+@pytest.fixture(scope="session")
+def user_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The user's Python: a virtual environment with nothing but pip in it, for what tests install."""
+    folder = tmp_path_factory.mktemp("user") / "python"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=170)
+    return str(folder / "bin" / "python")
+
+
+@pytest.fixture
+def index() -> Iterator[MakeIndex]:
+    """Makes package indexes on loopback."""
+    made: list[Index] = []
+
+    def make(*packages: tuple[str, bytes], **more: Any) -> Index:
+        made.append(Index(*packages, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def installing(train: Train, user_python: str, tmp_path: Path) -> Train:
+    """A host that installs into the user's Python; this machine's own settings of pip and uv don't count."""
+    for variable in [name for name in train.environ if name.startswith(("PIP_", "UV_", "AWS_"))]:
+        del train.environ[variable]
+    train.environ.update(
+        MUSTER_PYTHON=user_python, PIP_CONFIG_FILE=os.devnull, PIP_CACHE_DIR=str(tmp_path / "cache"),
+        UV_CACHE_DIR=str(tmp_path / "cache"), HOME=str(tmp_path), TMPDIR=str(tmp_path),
+    )  # fmt: skip
+    return train

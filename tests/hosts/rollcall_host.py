@@ -1,7 +1,8 @@
 """One host's roll call as a program: ``python rollcall_host.py ME SETTINGS``, SETTINGS as JSON.
 
 Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes words for
-the peers as lines: ``arrive POINT``, ``done CODE``, ``failed KIND``, ``leave``.
+the peers as lines: ``arrive POINT``, ``done CODE``, ``failed KIND``, ``leave``, and as JSON lists the arguments of
+``start``, ``started`` and ``start_ended``.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def main(me: str, given: dict[str, Any]) -> None:
                 loop.stop()
             elif word == "failed":
                 peers.failed(Failure(me, 1, "user", rest, f"{rest} failure on {me}", at=time.time()))
+            elif word.startswith("start"):
+                arguments = json.loads(rest)
+                getattr(peers, word)(*(tuple(one) if isinstance(one, list) else one for one in arguments))
             else:
                 getattr(peers, word)(int(rest) if word == "done" else rest)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.rollcall.muster import any_free
+from musterpoint.rollcall.ports import any_free
 
 HOSTS = ["algo-1", "algo-2", "algo-3"]
 GROUPS = [

@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from musterpoint.rollcall.muster import any_free
+from musterpoint.rollcall.ports import any_free
 
 from .conftest import survivors
 

@@ -63,11 +63,20 @@ def test_a_killed_host_is_lost_by_name(network: Callable[..., Network]) -> None:
     net = network(3)
     hosts = [net.call_the_roll(host) for host in net.hosts]
     wait_all(hosts, "mustered")
+    for host in ("algo-2", "algo-3"):
+        hosts[0].say(f'start ["{host}", 1, ["orted", "--tree-spawn"]]')
+    for asked in wait_all(hosts[1:], "StartAsked"):
+        assert asked["event"] == [1, ["orted", "--tree-spawn"]]
+    hosts[1].say("started [1]")
+    assert hosts[0].wait("Started")["event"] == ["algo-2", 1]
     hosts[1].signal(signal.SIGKILL)
     began = time.monotonic()
     for lost in wait_all([hosts[0], hosts[2]], "PeerLost", 15.0):
         assert lost["event"][0] == "algo-2"
     assert time.monotonic() - began > 8
+    ended = hosts[0].wait("StartEnded")["event"]
+    assert ended == ["algo-2", 1, 255, f"host algo-2 was lost: {lost['event'][1]}"]
+    assert len(hosts[0].heard("StartEnded")) == 1
 
 
 def test_a_killed_leader_is_lost_for_everybody(network: Callable[..., Network]) -> None:
@@ -85,7 +94,12 @@ def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> Non
     net = network(2)
     hosts = [net.call_the_roll(host) for host in net.hosts]
     wait_all(hosts, "mustered")
+    hosts[0].say('start ["algo-2", 1, ["orted"]]')
+    hosts[1].wait("StartAsked")
     mend = net.cut("algo-2")
+    hosts[0].say('start ["algo-2", 2, ["orted"]]')
+    hosts[1].say("started [1]")
+    hosts[1].say('start_ended [1, 3, "said"]')
     for host in hosts:
         host.say("arrive there")
     wait_all(hosts, "PeerSilent", 22.0)
@@ -93,6 +107,9 @@ def test_a_cut_of_25_seconds_is_survived(network: Callable[..., Network]) -> Non
     mend()
     wait_all(hosts, "PeerBack", 8.0)
     wait_all(hosts, "Arrived", 2.0)
+    assert [asked["event"] for asked in hosts[1].heard("StartAsked")] == [[1, ["orted"]], [2, ["orted"]]]
+    assert [started["event"] for started in hosts[0].heard("Started")] == [["algo-2", 1]]
+    assert [ended["event"] for ended in hosts[0].heard("StartEnded")] == [["algo-2", 1, 3, "said"]]
     for host in hosts:
         host.say("done 0")
     wait_all(hosts, "AllDone", 2.0)
@@ -117,6 +134,16 @@ def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None
     for failed in wait_all([leader, worker], "failed"):
         assert "algo-2 belongs to job 'another', algo-1 to 'job'" in failed["text"]
     assert time.monotonic() - began < 5
+
+
+def test_another_secret_is_in_the_table(network: Callable[..., Network]) -> None:
+    net = network(3)
+    secrets = zip(net.hosts, ("hush", "hush", "rush"))
+    hosts = [net.call_the_roll(host, secret=secret, rollcall_timeout=3.0) for host, secret in secrets]
+    reason = "refused: somebody there calls itself algo-3 and has another secret (--secret, MUSTER_SECRET)"
+    for failed in wait_all(hosts[:2], "failed", 8.0):
+        assert f"algo-3  hello    10.78.0.3: {reason}" in failed["text"].splitlines()
+    assert "it sent a proof of another secret than ours" in hosts[2].wait("failed", 8.0)["text"]
 
 
 def test_a_stop_while_hosts_are_missing_stops_all(network: Callable[..., Network]) -> None:

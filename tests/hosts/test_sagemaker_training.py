@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.rollcall.muster import any_free
+from musterpoint.rollcall.ports import any_free
 
 from .conftest import survivors
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from musterpoint.rollcall.muster import any_free
+from musterpoint.rollcall.ports import any_free
 
 LAUNCHERS = ["script", "ranks", "torchrun"]
 

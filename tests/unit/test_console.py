@@ -34,6 +34,12 @@ def test_every_line_is_masked() -> None:
     assert got == [b"musterpoint: ***\n    and ***\n"]
 
 
+def test_lines_of_others_are_as_they_are_but_masked() -> None:
+    got: list[bytes] = []
+    Console(lambda text: text.replace("hush", "***"), got.append).show("  Collecting hush==1.0 \ud800")
+    assert got == [b"  Collecting ***==1.0 ?\n"]
+
+
 def test_it_goes_to_stderr_until_somebody_takes_it_over(capfd: pytest.CaptureFixture[str]) -> None:
     console = Console()
     console.say("before")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from musterpoint.masking import MASK, Masker, is_secret
@@ -99,6 +101,19 @@ def test_known_values_are_hidden_wherever_they_occur() -> None:
 def test_the_users_own_text_loses_known_values_only() -> None:
     text = f"KeyError: 'token: unknown word' {JWT}"
     assert Masker({"HF_TOKEN": "abcdefgh"}).mask_user(text) == text
+
+
+@pytest.mark.parametrize("piece", ["x", "a-", "a.", "--a", "a=b ", "a:"])
+def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
+    line = piece * (20_000 // len(piece)) + " --api-key=abcdefgh"
+    began = time.process_time()
+    assert "abcdefgh" not in Masker().mask(line)
+    assert time.process_time() - began < 5
+
+
+def test_a_switch_before_it_does_not_hide_an_option() -> None:
+    text = "python train.py --verbose --api-key=abcdefgh --use-it --token abcdefgh"
+    assert Masker().mask(text) == f"python train.py --verbose --api-key={MASK} --use-it --token {MASK}"
 
 
 def test_short_and_plain_values_are_never_replaced_in_text() -> None:

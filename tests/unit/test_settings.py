@@ -49,6 +49,9 @@ READ = [
     ("MUSTER_LOG_RANKS", "0,8", "log_ranks", "0,8"),
     ("MUSTER_LOG_DIR", "/tmp/x", "log_dir", "/tmp/x"),
     ("MUSTER_SLOTS", "", "slots", None),
+    ("MUSTER_TF_PORT", "0", "tf_port", 0),
+    ("MUSTER_TF_ROLES", "worker=2, ps=1", "tf_roles", "worker=2,ps=1"),
+    ("MUSTER_TF_ROLES", "ps=3,evaluator=1", "tf_roles", "ps=3,evaluator=1"),
 ]
 
 
@@ -72,6 +75,10 @@ WRONG = [
     ("MUSTER_ROLLCALL_PORT", "70000", "a port number"),
     ("MUSTER_STOP_EXIT_CODE", "256", "an exit code"),
     ("MUSTER_LOG_RANKS", "0,a", "global ranks"),
+    *(
+        ("MUSTER_TF_ROLES", roles, "how many of each role")
+        for roles in ("worker", "worker=0,ps=1", "worker=1,ps=0", "chief=1", "ps=1,ps=2", "evaluator=2", "worker=x")
+    ),
     ("MUSTER_STOP_SIGNAL", "HOP", "the name of a signal"),
 ]
 

@@ -13,7 +13,7 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.job.sdk import from_sdk
+from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import backend, job
 from musterpoint.local.run import Ground, run
 from musterpoint.local.tree import Layout
@@ -84,6 +84,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         )
     if not command.program:
         raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
+    distribution = job.read_json(asked.distribution, "--distribution", cwd)
     source_dir, program = job.find_program(command.program, asked.source_dir, cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     return job.check(
@@ -94,7 +95,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             source_dir=source_dir,
             arguments=command.arguments,
             hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
-            distribution=from_sdk(job.read_json(asked.distribution, "--distribution", cwd)),
+            distribution=from_sdk(distribution, framework_of(distribution)),
             channels=job.read_channels(asked.channel, cwd),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),

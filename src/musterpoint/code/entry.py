@@ -18,8 +18,9 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     """How ``program`` is started from the code directory ``folder``.
 
     ``.sh`` is a shell script whatever else is there. With a ``setup.py`` in ``folder`` a program is a module, as
-    sagemaker-training has it; so is a directory with a ``__main__.py``. ``.py`` is a Python script. Any other file is
-    started by its own first line or as an executable; a bare name that isn't a file is a command on PATH.
+    sagemaker-training has it; so is a directory with a ``__main__.py``, and a name with dots that is a module's.
+    ``.py`` is a Python script. Any other file is started by its own first line or as an executable; a bare name that
+    isn't a file is a command on PATH.
 
     Raises:
         UsageError: there is no such program, or it can't be started; the message says what is there instead.
@@ -29,7 +30,7 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     path = os.path.join(folder, program)
     if program.endswith(".sh") and os.path.isfile(path):
         return Start("shell", (*_first_line(path, ("/bin/sh",)), _relative(program)))
-    name = _module_name(program)
+    name = module_name(program)
     if os.path.isfile(os.path.join(path, "__main__.py")):
         return Start("module", (interpreter, "-m", name)) if name else Start("python", (interpreter, program))
     if name and os.path.isfile(os.path.join(folder, "setup.py")) and _is_module(name, folder):
@@ -38,6 +39,8 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
         return Start("python", (interpreter, "./" + program if program.startswith("-") else program))
     if os.path.isfile(path):
         return Start("executable", _executable(program, path, environ))
+    if "." in program and not program.endswith(".py") and name and _is_module(name, folder):
+        return Start("module", (interpreter, "-m", name))
     command = search_path.find(program, environ)
     if command:
         return Start("executable", (command,))
@@ -48,7 +51,28 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
 
 
-def _module_name(program: str) -> str:
+def by_name(program: str, module: bool, interpreter: str) -> Start:
+    """How ``program`` probably starts, told by its name alone: its code isn't here."""
+    if module:
+        return Start("module", (interpreter, "-m", program))
+    if program.endswith(".py"):
+        return Start("python", (interpreter, program))
+    if program.endswith(".sh"):
+        return Start("shell", ("/bin/sh", _relative(program)))
+    return Start("executable", (_relative(program),))
+
+
+def make_executable(path: str, folder: str) -> None:
+    """Gives the program that was just brought to ``folder`` the right to run, which packing may have lost.
+
+    Python programs are left as they are, and so is whatever lies elsewhere.
+    """
+    inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
+    if inside and os.path.isfile(path) and not path.endswith(".py"):
+        os.chmod(path, os.stat(path).st_mode & 0o7777 | 0o111)
+
+
+def module_name(program: str) -> str:
     """``pkg/train.py`` as a module of the code directory, ``pkg.train``; empty where it can't be one."""
     name = os.path.normpath(program).removesuffix(".py").replace(os.sep, ".")
     return name if all(part.isidentifier() for part in name.split(".")) else ""
@@ -84,17 +108,30 @@ def _first_line(path: str, default: tuple[str, ...]) -> tuple[str, ...]:
 
 def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     name = _relative(program)
-    if os.access(path, os.X_OK):
-        return (name,)
+    is_r = program.endswith((".R", ".r"))
+    if os.access(path, os.X_OK) and not is_r:
+        return ("/bin/sh", name) if _is_bare_text(path) else (name,)
     starter = _first_line(path, ())
-    if not starter and program.endswith((".R", ".r")) and search_path.find("Rscript", environ):
+    if not starter and is_r:
         starter = (search_path.find("Rscript", environ),)
+        if not starter[0]:
+            raise UsageError(f"the program {path} is R, and there is no Rscript on PATH: install R in the image")
     if not starter:
         raise UsageError(
             f"the program {path} isn't executable and has no first line that names its interpreter (#!…): add one, "
             "or run chmod +x on it before the job"
         )
     return (*starter, name)
+
+
+def _is_bare_text(path: str) -> bool:
+    """Whether this is text without a first line of the kernel's: a shell runs it as its own script."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError:
+        return False
+    return bool(head) and not head.startswith((b"#!", b"\x7fELF")) and b"\0" not in head
 
 
 def _around(folder: str) -> str:

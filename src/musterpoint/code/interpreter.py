@@ -28,15 +28,16 @@ def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str
 
     A dotted name imports its parents. False where the interpreter can't be started.
     """
-    return _ask(interpreter, _HAS, name, environ, cwd)[0] == 0
+    return ask(interpreter, _HAS, name, environ, cwd)[0] == 0
 
 
 def version(interpreter: str, distribution: str, environ: Mapping[str, str], cwd: str) -> str:
     """The installed version of ``distribution`` (``torch`` → ``2.13.0``); empty where it isn't installed."""
-    return _ask(interpreter, _VERSION, distribution, environ, cwd)[1].strip()
+    return ask(interpreter, _VERSION, distribution, environ, cwd)[1].strip()
 
 
-def _ask(interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str) -> tuple[int, str]:
+def ask(interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str) -> tuple[int, str]:
+    """Exit status and stdout of ``script``, run by ``interpreter`` with one argument; -1 where it can't be run."""
     import subprocess
 
     try:

@@ -1,65 +1,140 @@
-"""From the job's entry point to a workspace: the user's code on this host and the argv that starts it."""
+"""From the job's entry point to a workspace: the user's code on this host and the argv that starts it.
+
+Code that is there goes first: an image may bring it, and the SDK's local mode mounts the user's own directory.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Mapping
+from typing import TYPE_CHECKING, Callable, Mapping
 
-from musterpoint.code.entry import find
+from musterpoint.code import entry
+from musterpoint.code.directory import holds_something, may_want_packages
 from musterpoint.code.workspace import Workspace
-from musterpoint.errors import FetchError, UsageError
+from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
 
-LOCAL_JOBS = "muster-jobs"
-"""Where ``muster local`` puts what its jobs leave; never part of a source directory."""
+if TYPE_CHECKING:  # most jobs have their code and packages, and start sooner without these
+    from musterpoint.code.project import Project
+    from musterpoint.code.source import Source
+    from musterpoint.code.tools import Tools
 
 
-def prepare(job: Job, environ: Mapping[str, str], interpreter: str) -> Workspace:
+def prepare(
+    job: Job, environ: Mapping[str, str], interpreter: str, tools: Callable[[], Tools] | None = None,
+    installer: str = "auto",
+) -> Workspace:  # fmt: skip
     """Where the user's code is and how it is started by ``interpreter``, the user's Python.
 
-    The code directory as it is goes first where something is in it; else a local source directory or file is copied
-    there, as sagemaker-training does. The program's arguments are the job's.
+    ``tools`` makes what code is fetched and packages are installed with. Without it nothing is: the program is looked
+    for where its code lies now, and taken to be what its name says where that can't be looked into. ``installer`` is
+    the option of that name. The program's arguments are the job's.
 
     Raises:
         UsageError: the program isn't there; the message says what is.
-        FetchError: the source isn't on this host.
+        FetchError: the code or its requirements can't be had.
+        Stopped: this host was told to stop meanwhile.
     """
-    program = job.entry_point.program
+    program, code = job.entry_point.program, job.paths.code
     if not program:
         raise UsageError(
             "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point) or the "
             "variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
         )
-    folder = _folder(job)
-    start = find(program, job.entry_point.module, folder, interpreter, environ)
+    source = None if holds_something(code) else _source(job)
+    if source is None:
+        _make(code)
+        start = _start(job, code, interpreter, environ, tools, installer, fetched=False)
+    elif tools is None:
+        start = _planned(job, source, interpreter, environ)
+    else:
+        from musterpoint.code.fetch import fetch
+
+        fetch(source, code, job.region, environ, interpreter, tools())
+        entry.make_executable(os.path.join(code, program), code)
+        start = _start(job, code, interpreter, environ, tools, installer, fetched=True)
     return Workspace(
         kind=start.kind,
         program=program,
         argv=(*start.words, *job.arguments),
-        cwd=folder,
+        cwd=code,
         interpreter=interpreter,
-        pythonpath=(folder,),
+        pythonpath=(code,),
     )
 
 
-def _folder(job: Job) -> str:
-    """The directory the program runs in."""
-    source, code = job.entry_point.source, job.paths.code
-    if not source or source == code or _holds_something(code):
-        _make(code)
-        return code
-    if "://" in source:
-        raise FetchError(
-            f"fetching code from {source} isn't built yet: put the unpacked code at {code} (COPY in the image's "
-            "Dockerfile, or a mount), where it is used as it is"
-        )
-    if not os.path.exists(source):
-        raise FetchError(f"the job's source {source} isn't on this host; {code} has no code in it either")
-    if os.path.isfile(source) and source.endswith((".tar.gz", ".tgz", ".tar", ".zip")):
-        raise FetchError(
-            f"unpacking {source} isn't built yet: put the unpacked code at {code}, where it is used as it is"
-        )
-    return _copied(source, code)
+def _source(job: Job) -> Source | None:
+    from musterpoint.code.source import find_source
+
+    return find_source(job)
+
+
+def _start(
+    job: Job, code: str, interpreter: str, environ: Mapping[str, str], tools: Callable[[], Tools] | None,
+    installer: str, fetched: bool,
+) -> entry.Start:  # fmt: skip
+    """How the program starts, once what it needs is installed."""
+    if tools is None or not may_want_packages(code):
+        return entry.find(job.entry_point.program, job.entry_point.module, code, interpreter, environ)
+    from musterpoint.code.project import project_in
+
+    wanted = project_in(code, job.paths.input_data)
+    start, missing = None, None
+    try:
+        start = entry.find(job.entry_point.program, job.entry_point.module, code, interpreter, environ)
+    except UsageError as error:
+        if not wanted.package:
+            raise
+        missing = error  # the package may bring it
+    if wanted.wants_something:
+        _install(job, wanted, start, code, interpreter, environ, tools(), installer, fetched)
+    return start or _installed(job.entry_point.program, interpreter, environ, missing)
+
+
+def _install(
+    job: Job, wanted: Project, start: entry.Start | None, code: str, interpreter: str,
+    environ: Mapping[str, str], tools: Tools, installer: str, fetched: bool,
+) -> None:  # fmt: skip
+    kind = start.kind if start else "module"
+    chosen = installer
+    if installer == "auto":
+        # as sagemaker-training has it: a shell script, or any other command, installs for itself
+        chosen = "pip" if kind in ("python", "module") or (wanted.package and kind != "shell") else "none"
+    if chosen == "none":
+        why = "--installer none" if installer == "none" else "the entry point is no Python program"
+        tools.say(f"{wanted.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
+        return
+    from musterpoint.code.install import Place, install
+    from musterpoint.code.source import is_isolated
+
+    install(wanted, chosen, Place(code, interpreter, environ, fetched, is_isolated(job)), tools)
+
+
+def _installed(
+    program: str, interpreter: str, environ: Mapping[str, str], missing: UsageError | None
+) -> entry.Start:  # fmt: skip
+    """A program that the package brought: a module of it, or a command.
+
+    Raises:
+        UsageError: it brought none.
+    """
+    from musterpoint.code.interpreter import has_module
+
+    name = entry.module_name(program)
+    if name and has_module(interpreter, name, environ, "/"):
+        return entry.Start("module", (interpreter, "-m", name))
+    command = os.path.join(os.path.dirname(interpreter), program)
+    if "/" not in program and os.path.isfile(command) and os.access(command, os.X_OK):
+        return entry.Start("executable", (command,))
+    raise UsageError(f"{missing}; the installed package has no module and no command of that name either")
+
+
+def _planned(job: Job, source: Source, interpreter: str, environ: Mapping[str, str]) -> entry.Start:
+    """How the program would start from code that isn't fetched."""
+    program = job.entry_point.program
+    if source.kind == "directory":
+        return entry.find(program, job.entry_point.module, source.place, interpreter, environ)
+    return entry.by_name(program, job.entry_point.module, interpreter)
 
 
 def _make(code: str) -> None:
@@ -68,31 +143,3 @@ def _make(code: str) -> None:
         os.makedirs(code, exist_ok=True)
     except OSError:
         pass  # a program that is to be in it is missed with a better message
-
-
-def _holds_something(folder: str) -> bool:
-    try:
-        return bool(os.listdir(folder))
-    except OSError:
-        return False
-
-
-def _copied(source: str, code: str) -> str:
-    """``code`` after ``source``, a directory or one file, was copied into it. Local jobs' output stays behind."""
-    import shutil
-
-    inside = os.path.join(os.path.realpath(code), "")
-
-    def left_out(folder: str, names: list[str]) -> list[str]:
-        here = os.path.realpath(folder)
-        return [name for name in names if name == LOCAL_JOBS or inside.startswith(os.path.join(here, name, ""))]
-
-    try:
-        os.makedirs(code, exist_ok=True)
-        if os.path.isdir(source):
-            shutil.copytree(source, code, symlinks=True, ignore=left_out, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, code)
-    except (OSError, shutil.Error) as error:
-        raise FetchError(f"the code can't be copied from {source} to {code}: {error}") from None
-    return code

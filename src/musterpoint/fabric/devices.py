@@ -4,7 +4,10 @@ from typing import NamedTuple
 
 
 class Devices(NamedTuple):
-    """``cpus`` is what this process may use (cgroup quota and affinity), at least 1; ``machine_cpus`` the machine's."""
+    """``cpus`` is what this process may use (cgroup quota and affinity), at least 1; ``machine_cpus`` the machine's.
+
+    ``interfaces`` and ``infiniband`` are the kernel's names; the latter are RDMA devices of any kind, EFA's included.
+    """
 
     cpus: int = 1
     machine_cpus: int = 1
@@ -12,6 +15,7 @@ class Devices(NamedTuple):
     neuron_cores: int = 0
     neuron_devices: int = 0
     interfaces: tuple[str, ...] = ()
+    infiniband: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int:

@@ -32,6 +32,7 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
         neuron_cores=sum(_neuron_cores(device, root) for device in devices),
         neuron_devices=len(devices),
         interfaces=tuple(sorted(_entries(os.path.join(root, "sys/class/net")))),
+        infiniband=tuple(sorted(_entries(os.path.join(root, "sys/class/infiniband")))),
     )
 
 

@@ -34,7 +34,8 @@ class Distribution(NamedTuple):
     ``kind`` is one of :data:`KINDS`. ``processes_per_host`` is None where the job doesn't say. ``groups`` names the
     instance groups that take part (empty: not said). ``options`` is the job's ``custom_mpi_options`` text.
     ``parameters`` is the model-parallel library's ``mp_parameters``. ``processes`` is the number of ranks over all
-    hosts where the job says that (Chainer, ``sagemaker_mpi_num_processes``).
+    hosts where the job says that (Chainer, ``sagemaker_mpi_num_processes``). ``roles`` are how many tasks of each role
+    (``worker``, ``ps``, ``evaluator``) a parameter-server job has, where it says that.
     """
 
     kind: str = "none"
@@ -43,6 +44,7 @@ class Distribution(NamedTuple):
     groups: tuple[str, ...] = ()
     parameters: dict[str, Any] | None = None
     processes: int | None = None
+    roles: tuple[tuple[str, int], ...] = ()
 
 
 KINDS = (

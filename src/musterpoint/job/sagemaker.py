@@ -9,7 +9,7 @@ import os
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job import cluster, distribution
+from musterpoint.job import cluster, distribution, model_dir
 from musterpoint.job.fields import count, load, mapping, shown, text, wrong
 from musterpoint.job.hyperparameters import decode, text_of, to_arguments, values
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
@@ -125,18 +125,19 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     Raises:
         UsageError: a key is wrong.
     """
-    hyperparameters = config.hyperparameters
+    identity = _training_job(config.files)
+    arn = environ.get("TRAINING_JOB_ARN") or identity.get("TrainingJobArn", "")
+    name = _name(environ, config.hyperparameters, identity, arn)
+    hyperparameters = model_dir.of_this_job(config.hyperparameters, name, environ)
     machines = cluster.from_config(config.resources, lambda key: config.where(RESOURCES, key))
     by_name = values(hyperparameters)
     decoded = distribution.from_hyperparameters(by_name, config.where(HYPERPARAMETERS, "").rstrip())
     choice = cluster.choose(machines, decoded.distribution, settings.group)
     paths, path_notes = _checkpoint_path(paths_of(base), config.files.get(CHECKPOINTS))
     channels, channel_notes = _channels(config, paths)
-    identity = _training_job(config.files)
-    arn = environ.get("TRAINING_JOB_ARN") or identity.get("TrainingJobArn", "")
     return Job(
         platform="sagemaker",
-        name=_name(environ, hyperparameters, identity, arn),
+        name=name,
         hosts=machines.hosts,
         current_host=machines.current_host,
         group_hosts=choice.hosts,

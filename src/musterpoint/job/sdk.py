@@ -42,6 +42,12 @@ _INSIDE_SMDISTRIBUTED = ("dataparallel", "modelparallel")
 _FRAMEWORKS = ("pytorch", "tensorflow", "huggingface")
 
 
+def framework_of(distribution: Any) -> str:
+    """Whose estimator a distribution is for, where nobody says: TensorFlow's if only that has it, else PyTorch's."""
+    only = isinstance(distribution, dict) and "multi_worker_mirrored_strategy" in distribution
+    return "tensorflow" if only else "pytorch"
+
+
 def from_sdk(distribution: Any, framework: str = "pytorch", instance_type: str | None = None) -> dict[str, str]:
     """The hyperparameters (name to JSON text) that SDK v2's estimator of ``framework`` sends for ``distribution``.
 

@@ -6,9 +6,10 @@ from typing import Callable, Iterable, Mapping
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Job
-from musterpoint.launch.choose import Choice, room_for_ranks
+from musterpoint.launch.choose import ONE_PER_HOST, Choice, room_for_ranks
 from musterpoint.launch.environment import common_environment
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.site import Site
@@ -34,7 +35,39 @@ def _ranks(site: Site) -> LaunchPlan:
     return plan_ranks(site)
 
 
-LAUNCHERS: dict[str, Callable[[Site], LaunchPlan]] = {"script": _script, "torchrun": _torchrun, "ranks": _ranks}
+def _mpi(site: Site) -> LaunchPlan:
+    from musterpoint.launch.mpi import plan_mpi
+
+    return plan_mpi(site)
+
+
+def _deepspeed(site: Site) -> LaunchPlan:
+    from musterpoint.launch.deepspeed import plan_deepspeed
+
+    return plan_deepspeed(site)
+
+
+def _tensorflow(site: Site) -> LaunchPlan:
+    from musterpoint.launch.tensorflow import plan_tensorflow
+
+    return plan_tensorflow(site)
+
+
+def _parameter_server(site: Site) -> LaunchPlan:
+    from musterpoint.launch.parameter_server import plan_parameter_server
+
+    return plan_parameter_server(site)
+
+
+LAUNCHERS: dict[str, Callable[[Site], LaunchPlan]] = {
+    "script": _script,
+    "torchrun": _torchrun,
+    "ranks": _ranks,
+    "mpi": _mpi,
+    "deepspeed": _deepspeed,
+    "tensorflow": _tensorflow,
+    "parameter-server": _parameter_server,
+}
 """A launcher's module is imported when it is the one."""
 
 
@@ -48,15 +81,18 @@ def build_plan(
     exports: Iterable[tuple[str, str]],
     environ: Mapping[str, str],
     network: Iterable[EnvSetting] = (),
+    modules: frozenset[str] = frozenset(),
+    mpi: Mpi | None = None,
 ) -> LaunchPlan:
     """What to start on the host ``roster.me``.
 
     ``exports`` are the platform's variables for scripts, ``network`` the fabric's settings; neither replaces a
-    variable of ``environ``. A host outside the distribution group runs the program as ``script``.
+    variable of ``environ``; ``modules`` and ``mpi`` are what the user's Python and this host have. A host outside the
+    distribution group runs the program as ``script``.
     """
     launcher = choice.launcher if roster.seat.grouped else "script"
     # a program started once per host may start its own ranks
-    room = room_for_ranks(job, settings, devices) if launcher == "script" else roster.seat.slots
+    room = room_for_ranks(job, settings, devices) if launcher in ONE_PER_HOST else roster.seat.slots
     common = common_environment(exports, devices, room, network, environ)
-    site = Site(job, workspace, roster, devices, settings, environ, common, room)
+    site = Site(job, workspace, roster, devices, settings, environ, common, room, modules, mpi)
     return LAUNCHERS[launcher](site)

@@ -1,21 +1,30 @@
 """Which launcher starts this job's ranks, and how many of them per host."""
 
-from typing import Callable, NamedTuple
+from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
 from musterpoint.settings import Settings
 
-BUILT = ("script", "torchrun", "ranks")
-"""The launchers of this release."""
+WANTED = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
+"""The module of the user's Python that matters to a launcher."""
+
+ONE_PER_HOST = ("script", "tensorflow", "parameter-server")
+"""Launchers that start the program once per host, whatever devices there are."""
 
 _KINDS = {
-    "torch_distributed": "the job asks for torch_distributed",
-    "pytorch_ddp": "the job asks for pytorchddp, which is torchrun by another name",
+    "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
+    "pytorch_ddp": ("torchrun", "the job asks for pytorchddp, which is torchrun by another name"),
+    "mpi": ("mpi", "the job asks for MPI"),
+    "smdistributed_modelparallel": (
+        "mpi",
+        "the job asks for smdistributed model parallelism, whose ranks mpirun starts",
+    ),
+    "smdistributed_dataparallel": ("mpi", "the job asks for smdistributed data parallelism, whose ranks mpirun starts"),
+    "multi_worker_mirrored_strategy": ("tensorflow", "the job asks for multi_worker_mirrored_strategy"),
+    "parameter_server": ("parameter-server", "the job asks for parameter_server"),
 }
-
-_INSTEAD = "this release starts " + ", ".join(BUILT[:-1]) + " and " + BUILT[-1]
 
 
 class Choice(NamedTuple):
@@ -26,25 +35,45 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(job: Job, settings: Settings, devices: Devices, has_torch: Callable[[], bool], local: bool) -> Choice:
+def choose(
+    job: Job, settings: Settings, devices: Devices, has: Callable[[str], bool], local: bool,
+    environ: Mapping[str, str] = {},
+) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
-    ``has_torch`` asks the user's interpreter; it is called only where torchrun may be the answer. ``local`` is true
+    ``has`` asks the user's interpreter for a module; it is called only where the answer matters. ``local`` is true
     where the user typed the program himself (``muster launch``, ``muster local``): a job without distribution
-    settings then still gets a world as large as its slots and hosts.
+    settings then still gets a world as large as its slots and hosts. ``environ`` may have a TF_CONFIG, by which some
+    hosts only serve the others.
 
     Raises:
-        LauncherError: the launcher asked for isn't part of this release, or torchrun is needed and torch is missing.
+        LauncherError: no launcher of this release fits the job, or its module is missing.
+        UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     room = room_for_ranks(job, settings, devices)
-    launcher, reason = _launcher(job, settings, room, has_torch, local)
-    if launcher == "torchrun" and job.in_group and not has_torch():
+    launcher, reason = _launcher(job, settings, room, has, local)
+    if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
         raise LauncherError(
-            f"launcher torchrun ({reason}): the program's Python has no module torch; install torch for it, "
-            "or pass --launcher script or --launcher ranks"
+            f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
+            f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
         )
-    slots = 1 if launcher == "script" else room
+    slots = slots_of(job.current_host, launcher, job, settings, room, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
+
+
+def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, environ: Mapping[str, str] = {}) -> int:
+    """How many ranks ``host``, which has ``room`` for so many, runs under ``launcher``."""
+    if launcher not in ONE_PER_HOST:
+        return room
+    if launcher == "script":
+        return 1
+    from musterpoint.launch.tf_config import given
+    from musterpoint.launch.tf_tasks import ranks_on
+
+    found = given(environ)
+    if found is not None:
+        return 0 if found.serves else 1
+    return ranks_on(host, job, settings) if launcher == "parameter-server" else 1
 
 
 def room_for_ranks(job: Job, settings: Settings, devices: Devices) -> int:
@@ -52,32 +81,33 @@ def room_for_ranks(job: Job, settings: Settings, devices: Devices) -> int:
     return settings.slots or job.distribution.processes_per_host or devices.slots
 
 
-def _launcher(job: Job, settings: Settings, room: int, has_torch: Callable[[], bool], local: bool) -> tuple[str, str]:
+def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:
     if settings.launcher != "auto":
-        if settings.launcher not in BUILT:
-            raise LauncherError(f"--launcher {settings.launcher}: not part of this release yet; {_INSTEAD}")
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind
+    if settings.tf_roles and kind == "none":
+        return "parameter-server", "--tf-roles was given"
     if kind in _KINDS:
-        return "torchrun", _KINDS[kind]
+        return _KINDS[kind]
     if kind != "none":
         raise LauncherError(
-            f"the job's distribution is {kind}, whose launcher is not part of this release yet; {_INSTEAD}: "
-            "pass --launcher (or set MUSTER_LAUNCHER) to start the program with one of them"
+            f"the job's distribution is {kind}, for which this release has no launcher: pass --launcher "
+            "(or set MUSTER_LAUNCHER) to start the program with another one"
         )
     if not local:
         return "script", "the job names no distribution: the program runs once per host"
-    return _for_typed_program(len(job.group_hosts), room, has_torch)
+    return _for_typed_program(len(job.group_hosts), room, has)
 
 
-def _for_typed_program(hosts: int, room: int, has_torch: Callable[[], bool]) -> tuple[str, str]:
+def _for_typed_program(hosts: int, room: int, has: Callable[[str], bool]) -> tuple[str, str]:
     if hosts == 1 and room == 1:
         return "script", "one slot on one host"
     world = f"{_count(hosts, 'host')} with {_count(room, 'slot')} each" if hosts > 1 else _count(room, "slot")
-    if not has_torch():
+    if not has("torch"):
+        others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         raise LauncherError(
             f"{world} make a world of several ranks, but the program's Python has no module torch to start it "
-            "with torchrun: install torch, or pass --launcher script (once per host) or --launcher ranks"
+            f"with torchrun: install torch, or pass --launcher script (once per host){others}"
         )
     return "torchrun", f"{world}, and the program's Python has torch"
 

@@ -31,19 +31,22 @@ def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], ma
 
 def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
     lines = [f"{plan.host}: {plan.launcher}, {_ranks(plan)}"]
-    first = plan.processes[0] if plan.processes else None
+    shown: list[tuple[Any, str]] = []
     for process in plan.processes:
-        same = process is not first and first is not None and process.argv == first.argv and process.cwd == first.cwd
+        same = (process.argv, process.cwd) in shown
+        shown.append((process.argv, process.cwd))
         lines.append(f"  {process.name} runs the same" if same else f"  {process.name} runs in {process.cwd}")
         if not same:
             lines += [_row(word, reason) for word, reason in _words(process, masker)]
         if process.environment:
             lines += ["  with", *_variables(process.environment, masker)]
+    if plan.daemons and not plan.processes:
+        lines.append(f"  {' or '.join(plan.daemons)}, when the leader's mpirun asks for it")
     if plan.environment:
         lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
     if plan.unset:
         lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
-    if plan.processes and plan.processes[0].role == "launcher":
+    if plan.foreign:
         lines += ["  its ranks run in", _row(plan.user_cwd, "the program's working directory")]
         if plan.user_pythonpath:
             lines.append(_row(f"PYTHONPATH={plan.user_pythonpath}", "set by the stub for the program alone"))
@@ -51,6 +54,8 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
 
 
 def _ranks(plan: LaunchPlan) -> str:
+    if not plan.local_ranks:
+        return "no rank, what runs here serves the others"
     if plan.local_ranks == 1:
         return f"rank {plan.first_rank} of {plan.world_size}" if plan.first_rank < plan.world_size else "once"
     return f"ranks {plan.first_rank} to {plan.first_rank + plan.local_ranks - 1} of {plan.world_size}"
@@ -60,7 +65,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
     """The argv as rows; a word without a reason of its own belongs to the one before it."""
     rows: list[tuple[str, str]] = []
     for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
-        word = "<boot>" if argument.text == BOOT else _quoted(shown)
+        word = "<boot>" if argument.text == BOOT else _ours(shown) or _quoted(shown)
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
@@ -71,10 +76,14 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
 def _masked(words: Sequence[str], masker: Masker) -> list[str]:
     """``words``, the value after a flag being judged by the flag's name."""
     shown = []
-    for before, word in zip(["", *words[:-1]], words, strict=True):
-        flag = before.lstrip("-") if before.startswith("-") and word != BOOT else ""
-        shown.append(masker.mask_value(flag, word))
+    for earlier, before, word in zip(["", "", *words[:-2]], ["", *words[:-1]], words, strict=False):
+        named = before.startswith("-") or earlier in _NAME_VALUE
+        shown.append(masker.mask_value(before.lstrip("-") if named and word != BOOT else "", word))
     return shown
+
+
+_NAME_VALUE = ("-genv", "-env")
+"""Hydra's flags that a variable's name follows, and then its value."""
 
 
 def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
@@ -82,13 +91,20 @@ def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
     rows = []
     said = ""
     for name, value, reason in settings:
-        rows.append(_row(f"{name}={_quoted(masker.mask_value(name, value))}", reason if reason != said else ""))
+        shown = _ours(value) or _quoted(masker.mask_value(name, value))
+        rows.append(_row(f"{name}={shown}", reason if reason != said else ""))
         said = reason
     return rows
 
 
 def _row(text: str, reason: str) -> str:
     return f"    {text:<{_COLUMN}}  {reason}".rstrip()
+
+
+def _ours(text: str) -> str:
+    """A program of ours as people should see it; empty for any other word."""
+    name = text.removeprefix("{muster:")
+    return f"<musterpoint's {name.removesuffix('}')}>" if name != text else ""
 
 
 def _quoted(text: str) -> str:
@@ -110,6 +126,7 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_cwd": plan.user_cwd,
         "user_pythonpath": plan.user_pythonpath,
         "notes": list(plan.notes),
+        "daemons": list(plan.daemons),
     }
 
 
@@ -121,9 +138,16 @@ def _process_json(process: ProcessPlan, masker: Masker) -> dict[str, Any]:
         "local_rank": process.local_rank,
         "cwd": process.cwd,
         "argv": _masked(process.words, masker),
-        "reasons": {argument.text: argument.reason for argument in process.argv if argument.reason},
+        "reasons": _reasons(process, masker),
         "environment": _settings_json(process.environment, masker),
     }
+
+
+def _reasons(process: ProcessPlan, masker: Masker) -> dict[str, str]:
+    """By the word that has the reason; one that stands there several times (``--mca``) takes what follows with it."""
+    words = [argument.text for argument in process.argv if argument.reason]
+    rows = _words(process, masker)
+    return {row if words.count(word) > 1 else word: reason for word, (row, reason) in zip(words, rows, strict=False)}
 
 
 def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[str, str]]:

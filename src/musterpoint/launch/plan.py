@@ -15,12 +15,21 @@ class Argument(NamedTuple):
 ROLES = ("rank", "launcher", "service")
 
 
+def program_of_ours(name: str) -> str:
+    """Stands in an argv or a variable for the path of ``supervise/<name>.py``'s text, run as a script of its own.
+
+    The supervisor puts the path there when it starts the process: a memfd, so that nothing need be writable.
+    """
+    return f"{{muster:{name}}}"
+
+
 class ProcessPlan(NamedTuple):
     """One process of this host.
 
     ``role`` is ``rank`` (the supervisor is its parent, it counts), ``launcher`` (starts this host's ranks through the
-    rank stub) or ``service`` (lives as long as the ranks do). A ``rank`` has its global and local rank.
-    ``environment`` is set on top of the plan's.
+    rank stub) or ``service`` (lives as long as the ranks of all hosts do; one that ends before ends the job). A
+    ``rank`` has its global and local rank. ``environment`` is set on top of the plan's. ``users`` says of a service
+    that it is the user's own program: it may end with 0, and its last words are the user's error.
     """
 
     role: str
@@ -30,6 +39,7 @@ class ProcessPlan(NamedTuple):
     cwd: str = "/"
     rank: int | None = None
     local_rank: int | None = None
+    users: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -43,7 +53,9 @@ class LaunchPlan(NamedTuple):
     from it. ``local_ranks`` is how many ranks this host will have, ``world_size`` how many there are in all;
     ``first_rank`` is the global rank of the first one here. ``user_cwd`` and ``user_pythonpath`` are what the rank
     stub restores for the user's program. ``tolerates_lost_peers`` is true for ``script``, where hosts may not need
-    each other. ``notes`` are sentences for ``muster plan`` and the log.
+    each other. ``notes`` are sentences for ``muster plan`` and the log. ``daemons`` are the programs that the leader
+    may ask this host to start (MPI's, by file name); ranks then come up through stubs without a launcher process here.
+    ``local_rank_at`` is the place in the program's argv where the stub puts ``--local_rank=N`` (-1: nowhere).
     """
 
     launcher: str
@@ -58,6 +70,13 @@ class LaunchPlan(NamedTuple):
     unset: tuple[str, ...] = ()
     tolerates_lost_peers: bool = False
     notes: tuple[str, ...] = ()
+    daemons: tuple[str, ...] = ()
+    local_rank_at: int = -1
+
+    @property
+    def foreign(self) -> bool:
+        """Whether something else than the supervisor starts this host's ranks."""
+        return bool(self.daemons) or any(process.role == "launcher" for process in self.processes)
 
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object: named tuples become arrays in field order."""
@@ -75,9 +94,10 @@ class LaunchPlan(NamedTuple):
                 environment=_settings(plan.environment),
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
+                daemons=tuple(plan.daemons),
             )
             check_types(plan, _PLAN_TYPES)
-            for word in (*plan.unset, *plan.notes):
+            for word in (*plan.unset, *plan.notes, *plan.daemons):
                 _text(word)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
@@ -91,10 +111,10 @@ _COUNT = (int,)
 _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
-    "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,),
+    "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
 }  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK,
+    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,),
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """``ranks``: this host's supervisor starts every rank itself, with the variables ``env://`` reads."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
@@ -13,23 +13,43 @@ IDENTITY = (
 """What a rank is; a value found in the environment belongs to another world and is replaced, as torchrun does."""
 
 
+class Gloo(NamedTuple):
+    """What Horovod without MPI adds on one host: ``identities`` are who its ranks are to Horovod, slot by slot."""
+
+    environment: tuple[EnvSetting, ...] = ()
+    identities: tuple[tuple[EnvSetting, ...], ...] = ()
+    services: tuple[ProcessPlan, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def plan_ranks(site: Site) -> LaunchPlan:
     """One process per slot of this host."""
     roster, workspace = site.roster, site.workspace
+    gloo = _gloo(site)
+    common = site.environment_of(*gloo.environment)
     return LaunchPlan(
         launcher="ranks",
         host=roster.me,
-        processes=tuple(_process(site, local_rank) for local_rank in range(roster.seat.slots)),
-        environment=tuple(setting for setting in site.environment_of() if setting.name not in IDENTITY),
+        processes=(*gloo.services, *(_process(site, gloo, local_rank) for local_rank in range(roster.seat.slots))),
+        environment=tuple(setting for setting in common if setting.name not in IDENTITY),
         local_ranks=roster.seat.slots,
         world_size=roster.world_size,
         first_rank=roster.first_rank,
         user_cwd=workspace.cwd,
         user_pythonpath=site.pythonpath,
+        notes=gloo.notes,
     )
 
 
-def _process(site: Site, local_rank: int) -> ProcessPlan:
+def _gloo(site: Site) -> Gloo:
+    if "horovod" not in site.modules:
+        return Gloo()
+    from musterpoint.launch.horovod import plan_gloo
+
+    return plan_gloo(site)
+
+
+def _process(site: Site, gloo: Gloo, local_rank: int) -> ProcessPlan:
     roster = site.roster
     rank = roster.first_rank + local_rank
     return ProcessPlan(
@@ -45,6 +65,7 @@ def _process(site: Site, local_rank: int) -> ProcessPlan:
             EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
             EnvSetting("MASTER_ADDR", site.master_address, "where rank 0 listens"),
             EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+            *(gloo.identities[local_rank] if gloo.identities else ()),
         ),
         cwd=site.workspace.cwd,
         rank=rank,

@@ -5,6 +5,7 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Job
 from musterpoint.launch.environment import unless_set
@@ -17,7 +18,8 @@ LOOPBACK = "127.0.0.1"
 class Site(NamedTuple):
     """One host of one job, complete. ``environment`` is what every launcher adds, ``environ`` what was there.
 
-    ``room`` is the number of ranks that fit on this host, whether or not the launcher starts as many.
+    ``room`` is the number of ranks that fit on this host, whether or not the launcher starts as many. ``modules`` are
+    those of :data:`musterpoint.launch.choose.WANTED` that the user's interpreter has; ``mpi`` is this host's MPI.
     """
 
     job: Job
@@ -28,6 +30,8 @@ class Site(NamedTuple):
     environ: Mapping[str, str]
     environment: tuple[EnvSetting, ...]
     room: int
+    modules: frozenset[str] = frozenset()
+    mpi: Mpi | None = None
 
     @property
     def hosts(self) -> int:

@@ -15,7 +15,7 @@ from typing import Mapping, Sequence
 
 from musterpoint.local import keeper
 from musterpoint.local.tree import Layout, write_text
-from musterpoint.rollcall.muster import any_free
+from musterpoint.rollcall.ports import any_free
 
 FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
 ONE_ADDRESS = "127.0.0.1"
@@ -51,7 +51,8 @@ class Process:
 
     def environment(self, host: str) -> dict[str, str]:
         own = {"MUSTER_HOSTS_FILE": self._hosts_file, "MUSTER_ROLLCALL_PORT": str(self._port)}
-        return {**own, "MUSTER_MASTER_PORT": "0"}  # other jobs share these ports: any free one
+        own["MUSTER_MASTER_PORT"] = "0"  # other jobs share these ports: any free one
+        return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int

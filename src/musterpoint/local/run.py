@@ -120,6 +120,8 @@ class Hosts:
     def start(self) -> None:
         """Starts every host with the platform's entry point."""
         own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
+        if "MUSTER_INSTALLER" not in self.ground.inherited:
+            own["MUSTER_INSTALLER"] = "none"  # the hosts' Python is this one, and its packages are its owner's business
         if "OMP_NUM_THREADS" not in self.ground.inherited:
             own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.ground.inherited)))
         marks = prefixes(self.job.hosts, colour=self.ground.out >= 0 and os.isatty(self.ground.out))

@@ -29,6 +29,7 @@ _PEER_LOST = re.compile(
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*"
     r"(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
     r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
+    r"|Fatal error in \w+: (?:Other MPI error|Unknown error class)"
     r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
     r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout",
     re.S,

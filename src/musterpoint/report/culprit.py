@@ -34,18 +34,19 @@ _WRAPPER = re.compile(
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
     r"|SystemExit\b"
 )
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 _ERROR_LINE = re.compile(
     r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
     r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "
     r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
-    r"|terminate called after|No space left on device|unbound variable|No module named"
+    r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
 )
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.S)
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
 )
 _STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals\.\w+: |unknown signal )(\d+)")
+_ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process \d+$", re.M)
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
 
@@ -81,6 +82,21 @@ def inner_code(tail: bytes) -> int | None:
         if "CalledProcessError" in line and status and _LAUNCHES.search(line):
             return exit_codes.of_signal(int(status[2])) if status[2] else int(status[1]) & 0xFF
     return None
+
+
+def abort_code(tail: bytes) -> int | None:
+    """The code that a program gave to ``MPI_Abort``, from what MPICH and Intel MPI print of it; None if it didn't.
+
+    Open MPI's programs end with it themselves.
+    """
+    asked = _ABORT.search(tail)
+    return (int(asked[1]) & 0xFF or 1) if asked else None
+
+
+def until_abort(tail: bytes) -> bytes:
+    """What a program wrote until it called ``MPI_Abort``: where its MPI doesn't end it, it goes on and fails again."""
+    asked = _ABORT.search(tail)
+    return tail[: asked.end()] if asked else tail
 
 
 def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:

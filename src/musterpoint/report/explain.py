@@ -10,6 +10,7 @@ from musterpoint import exit_codes
 from musterpoint.launch.plan import ProcessPlan
 from musterpoint.peers import Failure
 from musterpoint.report import reason
+from musterpoint.report.traceback import is_greeting
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 
@@ -24,13 +25,25 @@ class Explain:
         return reason.failure_of(end, self._host, self._mask, self._code_root)
 
     def attendant(self, end: AttendantEnd) -> Failure:
-        """A launcher or service that ended before its ranks did."""
+        """A launcher or service that ended before its ranks did. One of the user's own fails as a rank does."""
+        if end.users:
+            return reason.of_service(end, self._host, self._mask, self._code_root)
         when = "before any of its ranks had come up" if not end.registered else "while its ranks were running"
+        when = "before the job was done" if end.role == "service" else when
         how = f"killed by {reason.signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
         lines = [f"muster: {end.name} ended {when} ({how}) on {self._host}"]
         said = self._mask(end.tail.decode("utf-8", "replace")).strip().splitlines()
+        said = [line for line in said if not is_greeting(line)]
         lines += ["its last lines:", *said[-8:]] if said else []
-        return self._failure(exit_codes.LAUNCHER, reason.fit(lines), "infra")
+        # an mpirun that ends by itself has lost a rank or a host, and whoever knows which may say so in a moment
+        kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
+        return self._failure(exit_codes.LAUNCHER, reason.fit(lines), kind)
+
+    def abort_code(self, tail: bytes) -> int | None:
+        """The exit code that a rank gave to ``MPI_Abort``, as its MPI prints it; None where it prints no such thing."""
+        from musterpoint.report import culprit
+
+        return culprit.abort_code(tail)
 
     def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure:
         """``exec`` or ``chdir`` failed for a process of the plan."""
@@ -45,6 +58,19 @@ class Explain:
         """The launcher made another world than the one planned."""
         text = f"muster: rank {rank} on {self._host} got a world of {got} rank(s), but {planned} were planned"
         return self._failure(exit_codes.LAUNCHER, text, "infra")
+
+    def unplanned_rank(self, rank: int, local_rank: int, planned: int) -> Failure:
+        """The launcher brought up a rank that the plan puts on another host, or the same one twice."""
+        text = (
+            f"muster: the launcher started rank {rank} (local rank {local_rank}) on {self._host}, "
+            f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
+        )
+        return self._failure(exit_codes.LAUNCHER, text, "infra")
+
+    def daemon_refused(self, host: str, said: str) -> Failure:
+        """An MPI daemon that mpirun asked for on ``host`` never ran."""
+        text = f"muster: mpirun's daemon could not be started on {host}: {self._mask(said).strip()}"
+        return Failure(host, exit_codes.LAUNCHER, "muster", "infra", reason.fit([text]), at=time.time())
 
     def _failure(self, code: int, text: str, kind: str) -> Failure:
         return Failure(self._host, code, "muster", kind, text, at=time.time())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Callable
 
 from musterpoint import exit_codes
 from musterpoint.errors import FetchError, MusterError, RollCallError
 from musterpoint.peers import Failure
-from musterpoint.supervise.outcome import RankEnd
+from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 LIMIT = 900
 """Bytes of UTF-8 in a reason. SageMaker shows 1,024 characters and adds words of its own."""
 ERROR_SHARE = 480
 """Bytes of them for the error itself where there is more to say."""
+OPEN_MPI_GAVE_UP = 14
+"""``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
 
 def failure_of(end: RankEnd, host: str, mask: Callable[[str], str], code_root: str = "") -> Failure:
@@ -22,25 +25,50 @@ def failure_of(end: RankEnd, host: str, mask: Callable[[str], str], code_root: s
     ``mask`` hides known secrets in the user's text. Files under ``code_root`` are named relative to it. A rank that is
     itself a launcher (of the user's own) and hides its child's code behind its 1 gets the child's.
     """
-    from musterpoint.report import classify, culprit
+    who = f"rank {end.rank} (local rank {end.local_rank}) on {host}"
+    tails = (end.tail, end.stdout_tail)
+    if end.mpi:
+        from musterpoint.report.culprit import until_abort
 
-    tail = end.tail or end.stdout_tail
-    error = culprit.find(tail) or culprit.find(end.stdout_tail)
-    inner = culprit.inner_code(tail) if error is not None and error.wrapper and end.status == 1 else None
-    code = inner or (1 if end.status is None else exit_codes.of_status(end.status)) or 1
-    signo = -end.status if end.status is not None and end.status < 0 else None
+        tails = (until_abort(end.tail), until_abort(end.stdout_tail))
+    code, kind, text, signo = _explained(who, end.status, end.oom, tails, mask, code_root)
+    if kind != "oom" and (end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and kind == "user")):
+        kind = "peer"
+    return Failure(host, code, "user", kind, text, end.rank, end.local_rank, signo, end.at)
+
+
+def of_service(end: AttendantEnd, host: str, mask: Callable[[str], str], code_root: str = "") -> Failure:
+    """What it means that a service of the user's own ended by itself: as for a rank, by the service's name."""
+    who = f"{end.name} on {host}"
+    code, kind, text, signo = _explained(who, end.status, end.oom, (end.tail, b""), mask, code_root)
+    return Failure(host, code, "user", kind, text, signal=signo, at=time.time())
+
+
+def _explained(
+    who: str, status: int | None, oom: bool, tails: tuple[bytes, bytes], mask: Callable[[str], str], code_root: str
+) -> tuple[int, str, str, int | None]:
+    """Code, class, reason and signal of a program of the user's own that ended with ``status``.
+
+    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe).
+    """
+    from musterpoint.report import classify, culprit, hints
+
+    tail = tails[0] or tails[1]
+    error = culprit.find(tail) or culprit.find(tails[1])
+    inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
+    code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
+    signo = -status if status is not None and status < 0 else None
     if signo is None and inner is not None and inner > 128:
         signo = inner - 128
-    who = f"rank {end.rank} (local rank {end.local_rank}) on {host}, {_how(end, code, signo)}"
+    who = f"{who}, {_how(status, oom, code, signo)}"
     parts = [who]
     if error is not None and error.kind == "last":
         parts.append("its last line: " + clip(mask(error.text), ERROR_SHARE))
     elif error is not None:
         frames = "\n".join(_frame(frame, code_root) for frame in reversed(error.frames))
-        parts = [mask(error.text), who, mask(frames)]
+        parts = [mask(error.text), who, hints.hint_for(error.text), mask(frames)]
     text = error.text if error is not None else ""
-    kind = classify.kind_of(text, -signo if signo else end.status, end.oom)
-    return Failure(host, code, "user", kind, fit(parts), end.rank, end.local_rank, signo, end.at)
+    return code, classify.kind_of(text, -signo if signo else status, oom), fit(parts), signo
 
 
 def with_secondary(failure: Failure, count: int) -> str:
@@ -92,12 +120,12 @@ def clip(text: str, limit: int) -> str:
     return data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
 
 
-def _how(end: RankEnd, code: int, signo: int | None) -> str:
-    if end.oom and signo == 9:
+def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:
+    if oom and signo == 9:
         return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
     if signo is not None:
         return f"killed by {signal_name(signo)} (exit code {code})"
-    return f"exit code {code}" if end.status is not None else f"ended unseen (exit code {code})"
+    return f"exit code {code}" if status is not None else f"ended unseen (exit code {code})"
 
 
 def signal_name(signo: int) -> str:

@@ -1,7 +1,8 @@
 """Tracebacks as programs print them: every exception in a tail of bytes, with its frames.
 
 Understood are Python's own forms (chains, groups, ``SyntaxError``, faulthandler dumps), the copies that torch and
-multiprocessing print of a child's traceback, and lines tagged with a rank.
+multiprocessing print of a child's traceback, TensorFlow's messages that follow behind a second stack, and lines tagged
+with a rank.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ _ASIDE = re.compile(
     r"(?:Exception ignored |Exception in thread |Process \S+:$|Error in atexit|--- Logging error ---"
     r"|Task exception was never retrieved|Future exception was never retrieved|Exception in callback )"
 )
+_ABORT = re.compile(r"Abort\(-?\d+\)")
+"""What MPICH and Intel MPI print at the end of a program that called ``MPI_Abort``."""
 _GROUP = re.compile(r"\s*(?:\+ (?=Exception Group)|\|(?: |$))")
 _MEMBER = re.compile(r"\s*\+[-+]+ ?(?P<number>\d*)")
 _CARETS = re.compile(r"[\s~^]+$")
@@ -72,9 +75,19 @@ _NOISE = re.compile(
     r"\s*$|[WEIF]\d{4} \d\d:\d\d|\[[WEIF]\d{4} \d\d:\d\d|.*\b\w*Warning: |\s*warnings\.warn\(|terminate called without"
     r"|wandb: |frame #\d+: |Extension modules: |[*=~-]{4,}\s*$|\s+what\(\):|<omitting |\(Use `|Exception raised from "
     r"|/\S+/resource_tracker\.py|\"\"\"|musterpoint: |Aborted \(core|.*\(core dumped\)|srun: |--------"
+    r"|WARNING: All log messages before absl::|To enable the following instructions: "
+    r"|\[cli[_-]\d+\]: |system msg for write_line failure|:$"
 )
+_STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
+"""TensorFlow: the message itself comes behind the stack of the graph's node, or of the code that was traced."""
+_NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
 MESSAGE_LINES = 6
 """At most so many lines of one exception's message are kept."""
+
+
+def is_greeting(text: str) -> bool:
+    """Whether a line is what TensorFlow says whenever it is imported, or only for information."""
+    return is_noise(text) and text.startswith(("I", "WARNING: All log", "To enable"))
 
 
 def is_noise(text: str) -> bool:
@@ -147,10 +160,37 @@ class _Reader:
         while self.at < len(self.texts) and len(message) < MESSAGE_LINES and not self._ends(self.texts[self.at]):
             message.append(self.texts[self.at][base:].rstrip())
             self.at += 1
+        if _STACK_FIRST.search(message[-1]):
+            message[-1:], traced = self._behind_stack(message[-1])
+            known = {frame[:2] for frame in frames}
+            frames += [frame for frame in traced if frame[:2] not in known]
         return Raised(
             "\n".join(message), tuple(frames), self.label, self.numbers[start], self.numbers[self.at - 1],
             aside=aside or self.members[end] > 1,
         )  # fmt: skip
+
+    def _behind_stack(self, first: str) -> tuple[list[str], list[Frame]]:
+        """The message that TensorFlow announced with ``first``, and the frames in between; moves behind both."""
+        at, frames, message = self.at, [], list[str]()
+        while at < len(self.texts):
+            if frame := _FRAME.match(self.texts[at]):
+                function = (frame["function"] or "").rstrip(" *")
+                frames.append(Frame(frame["file"], int(frame["line"]), function))
+            elif frames and not frames[-1].code and self.texts[at].startswith("      "):
+                frames[-1] = frames[-1]._replace(code=self.texts[at].strip())
+            elif not _NODE.match(self.texts[at]):
+                break
+            at += 1
+        while at < len(self.texts) and len(message) < MESSAGE_LINES and not self._ends(self.texts[at]):
+            if not self.texts[at].lstrip().startswith("[["):
+                message.append(self.texts[at].strip())
+            at += 1
+        if not message:
+            return [first], []
+        self.at = at
+        if not first.endswith("in user code:"):
+            message[0] = first.removesuffix("Graph execution error:") + message[0]
+        return message, frames
 
     def _frames(self, at: int) -> tuple[list[Frame], int, int]:
         """The frames from ``at`` on, how far the whole traceback is indented, and the first line after them."""
@@ -173,7 +213,7 @@ class _Reader:
         """Whether ``text`` is no longer part of the message before it."""
         return bool(
             is_noise(text) or _HEADER.search(text) or _FRAME.match(text) or _CHAIN.match(text) or _ASIDE.match(text)
-            or _FATAL.match(text) or text.startswith("-- Process ")
+            or _FATAL.match(text) or text.startswith("-- Process ") or _ABORT.match(text)
         )  # fmt: skip
 
     def _dump(self) -> Raised:

@@ -7,11 +7,11 @@ from musterpoint.errors import MusterError
 
 
 class Abandoned(MusterError):
-    """``host`` was told to stop by ``signal`` during the roll call; every host that was reached stops."""
+    """``host`` was told to stop by ``signal``, ``when`` no rank had started; every host that was reached stops."""
 
     code = exit_codes.STOPPED
 
-    def __init__(self, host: str, signal: int) -> None:
-        super().__init__(f"{host} was told to stop (signal {signal}) during the roll call")
+    def __init__(self, host: str, signal: int, when: str = "during the roll call") -> None:
+        super().__init__(f"{host} was told to stop (signal {signal}) {when}")
         self.host = host
         self.signal = signal

@@ -72,13 +72,17 @@ def make_room(connections: int) -> None:
 
 
 class Door:
-    """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it."""
+    """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it.
+
+    ``on_doubt(host, address)`` hears of a caller that says it is ``host`` and has another secret.
+    """
 
     def __init__(
         self, loop: Loop, sock: socket.socket, me: str, job: str, secret: str, hosts: int, limits: Limits
     ) -> None:  # fmt: skip
         self.on_hello: Callable[[Link, Hello, bool], None]
         self.on_resume: Callable[[Link, Resume], None]
+        self.on_doubt: Callable[[str, str], None]
         self._loop = loop
         self._sock = sock
         self._me = me
@@ -189,13 +193,15 @@ class Door:
     def _proof(self, link: Link, payload: bytes) -> None:
         message = wire.unpack(payload)
         said, hello, nonce = link.owner
-        if message["t"] != "proof":
+        if message["t"] not in ("proof", "doubt"):
             raise wire.WireError("no proof of the secret")
+        proof = wire.text(message, "proof", 128) if message["t"] == "proof" else ""
         self._strangers.pop(link)
         link.owner = None
-        if same(wire.text(message, "proof", 128), prove(self._secret, "worker", said, nonce)):
+        if same(proof, prove(self._secret, "worker", said, nonce)):
             self.on_hello(link, hello, True)
         else:
+            self.on_doubt(hello.host, link.peer)
             self.refuse(link, f"{hello.host} has another secret than {self._me} (--secret, MUSTER_SECRET)")
 
 

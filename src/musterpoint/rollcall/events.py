@@ -9,7 +9,7 @@ from musterpoint.peers import PeerEvent
 
 
 class Events:
-    """The listening half of :class:`musterpoint.peers.Peers`; each kind of peer builds on it."""
+    """The listening half of :class:`musterpoint.peers.Peers`, and what not every kind of peer may say."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -20,6 +20,15 @@ class Events:
         self._on_event = on_event
         if self._waiting:
             self._loop.call_later(0, self._deliver)
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")
+
+    def started(self, number: int) -> None:
+        raise RuntimeError(f"start request {number}: only a worker is asked, so only a worker answers")
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self.started(number)
 
     def _emit(self, event: PeerEvent) -> None:
         self._waiting.append(event)

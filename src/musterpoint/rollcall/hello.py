@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from musterpoint.rollcall import wire
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.roster import MOST_PORTS, Offer
 
 
 class Hello(NamedTuple):
@@ -25,8 +25,8 @@ class Hello(NamedTuple):
     def pack(self) -> bytes:
         return wire.pack(
             "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
-            slots=self.offer.slots, version=self.offer.version, room=self.offer.room, incarnation=self.incarnation,
-            sees=list(self.sees), dialled=self.dialled, nonce=self.nonce,
+            slots=self.offer.slots, version=self.offer.version, room=self.offer.room, ports=list(self.offer.ports),
+            incarnation=self.incarnation, sees=list(self.sees), dialled=self.dialled, nonce=self.nonce,
         )  # fmt: skip
 
     @classmethod
@@ -38,7 +38,7 @@ class Hello(NamedTuple):
         offer = Offer(
             wire.text(message, "job"), wire.text(message, "launcher", 64),
             wire.number(message, "slots", 65536), wire.text(message, "version", 64),
-            wire.number(message, "room", 65536),
+            wire.number(message, "room", 65536), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
         )  # fmt: skip
         return cls(
             host, offer, wire.text(message, "incarnation", 64), wire.texts(message, "sees"),

@@ -67,7 +67,7 @@ class LeaderCall:
         self._door = Door(
             self._loop, sock, self._me, self._offer.job, self._settings.secret, len(self._hosts), self._limits
         )
-        self._door.on_hello, self._door.on_resume = self._hello, self._resume
+        self._door.on_hello, self._door.on_resume, self._door.on_doubt = self._hello, self._resume, self._doubted
         self._door.open()
         self._teller = Teller(
             self._loop, self._say, lambda: self._view.sentence(self._door.waiting()),
@@ -116,12 +116,21 @@ class LeaderCall:
         if hello.host not in self._others:
             self._view.note(f"refused at {link.peer}: {reason}")
             return
-        if self._view.refused.get(hello.host) != (reason, link.peer):
-            self._view.refused[hello.host] = (reason, link.peer)
-            self._record("hello-refused", host=hello.host, address=link.peer, reason=reason)
+        self._remember(hello.host, link.peer, reason)
         unchecked = not self._settings.secret and not self._checked
         if proved or unchecked or self._seats.matches(hello.host, link.peer):
             self._cannot(reason)
+
+    def _doubted(self, host: str, address: str) -> None:
+        """Nobody who lacks the secret can end the roll call; the table tells of it if the host stays away."""
+        if host in self._others:
+            secret = "(--secret, MUSTER_SECRET)"
+            self._remember(host, address, f"somebody there calls itself {host} and has another secret {secret}")
+
+    def _remember(self, host: str, address: str, reason: str) -> None:
+        if self._view.refused.get(host) != (reason, address):
+            self._view.refused[host] = (reason, address)
+            self._record("hello-refused", host=host, address=address, reason=reason)
 
     def _objection(self, hello: Hello) -> str:
         if hello.protocol != wire.PROTOCOL:
@@ -243,7 +252,8 @@ class LeaderCall:
             else:
                 member: Member = members[host]
                 offer, where = member.hello.offer, member.call.address
-            seats.append(Seat(host, where, offer.slots if grouped else 0, grouped, offer.version, offer.room))
+            slots = offer.slots if grouped else 0
+            seats.append(Seat(host, where, slots, grouped, offer.version, offer.room, offer.ports))
         return Roster(self._offer.job, draw(), tuple(seats), address, self._choose_port(), self._me)
 
     def _deadline(self, why: str = "") -> None:

@@ -11,12 +11,12 @@ from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES, Beats
 from musterpoint.rollcall.door import Door
 from musterpoint.rollcall.events import Events
-from musterpoint.rollcall.hello import Hello, Resume
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.member import Member
 from musterpoint.rollcall.points import Points
-from musterpoint.rollcall.proof import same
+from musterpoint.rollcall.requests import Requests
+from musterpoint.rollcall.returns import Returns
 from musterpoint.rollcall.roster import Roster
 from musterpoint.rollcall.verdict import Action as Judgement
 from musterpoint.rollcall.verdict import Announce, Verdict
@@ -32,12 +32,12 @@ class LeaderPeers(Events):
         super().__init__(loop)
         self._door = door
         self._roster = roster
-        self._packed = packed
         self._members = members
         self._limits = limits
         self._record = record
         self._verdict = Verdict(limits.hold)
         self._points = Points(seat.name for seat in roster.group)
+        self._requests = Requests(members, self._emit)
         self._lost: set[str] = set()
         self._code: int | None = None
         self._failures = 0
@@ -49,7 +49,8 @@ class LeaderPeers(Events):
         self._period = limits.beat / SHARES
         self._beats = Beats(members.values())
         self._sweeper = loop.call_later(self._period, self._sweep)
-        door.on_hello, door.on_resume = self._hello, self._resume
+        restarted = "it was started anew while the job ran"
+        Returns(door, roster, packed, members, self._verdict, self._go_on, lambda member: self._lose(member, restarted))
         for member in members.values():
             if member.link is not None:
                 member.link.on_frame, member.link.on_end = self._frame, self._ended
@@ -73,6 +74,9 @@ class LeaderPeers(Events):
         self._code = code
         self._failures += failures
         self._recount()
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        self._requests.ask(host, number, words)
 
     def close(self) -> None:
         self._deafen()
@@ -119,6 +123,8 @@ class LeaderPeers(Events):
             self._failures += wire.number(message, "failures")
             self._verdict.back(member.name)
             self._recount()
+        elif kind in ("started", "ended"):
+            self._requests.answer(member.name, message)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -132,6 +138,7 @@ class LeaderPeers(Events):
             return
         member.session.over()
         self._cut(member)
+        self._requests.gone(member.name, f"host {member.name} has left")
         self._recount()
 
     # connections
@@ -147,33 +154,7 @@ class LeaderPeers(Events):
                 self._verdict.cut(member.name)
             self._act(member, member.session.ended(self._loop.clock(), eof))
 
-    def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        member = self._members.get(hello.host)
-        if member is None or hello.offer.job != self._roster.job:
-            self._door.refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}")
-        elif proved != bool(member.hello.nonce):
-            self._door.refuse(link, f"{hello.host} took its seat with a secret (--secret, MUSTER_SECRET)")
-        elif hello.incarnation == member.hello.incarnation:
-            self._go_on(link, member, 0, member.welcome(self._roster.me) + self._packed)
-        else:
-            self._door.refuse(link, f"{self._roster.job} has already started with an earlier start of {hello.host}")
-            if proved or link.peer == member.call.address:
-                self._lose(member, "it was started anew while the job ran")
-
-    def _resume(self, link: Link, resume: Resume) -> None:
-        member = self._members.get(resume.host)
-        if member is None or resume.session != self._roster.session or not same(resume.token, member.token):
-            self._door.refuse(link, f"{self._roster.me} knows no such session", over=True)
-            return
-        reply = wire.pack("resumed", answer=member.answer, got=member.mailbox.received)
-        self._go_on(link, member, resume.got, reply)
-
     def _go_on(self, link: Link, member: Member, got: int, reply: bytes) -> None:
-        if member.session.state == rules.OVER:
-            verdict = self._verdict.fallen
-            told = {"verdict": verdict.failure._asdict(), "secondary": verdict.secondary} if verdict else {}
-            self._door.refuse(link, f"{member.name} was given up as lost", over=True, **told)
-            return
         self._cut(member)
         member.mailbox.acknowledge(got)
         member.link = link
@@ -239,6 +220,7 @@ class LeaderPeers(Events):
             if self._verdict.fallen is None:
                 self._emit(PeerLost(member.name, why))
                 self._tell(wire.pack("lost", host=member.name, why=why))
+        self._requests.gone(member.name, f"host {member.name} was lost: {why}")
         self._recount()
 
     def _judge(self, judgements: list[Judgement]) -> None:

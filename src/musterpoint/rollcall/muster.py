@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import _socket  # socket costs 3 ms at import, and a one-host job needs no more of it
-import errno
-import os
-import sys
 from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.errors import UsageError
@@ -13,6 +9,7 @@ from musterpoint.loop import Loop
 from musterpoint.peers import Peers
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.lone import LonePeers
+from musterpoint.rollcall.ports import any_free, is_free
 from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.settings import Settings
 
@@ -25,42 +22,6 @@ if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier
 
 MASTER_PORT = 7777
 _MANY_HOSTS = 100
-_FIRST_PORT, _LAST_PORT = 20000, 32000
-_TAKEN = {errno.EADDRINUSE, errno.EACCES}
-
-
-def is_free(port: int) -> bool:
-    """Whether ``port`` can be bound on every address of this host."""
-    for family in (_socket.AF_INET6, _socket.AF_INET):
-        try:
-            _bind(family, port)
-        except OSError as error:
-            if sys.platform == "win32" or error.errno in _TAKEN:
-                return False
-    return True
-
-
-def _bind(family: int, port: int) -> None:
-    sock = _socket.socket(family, _socket.SOCK_STREAM)
-    try:
-        if sys.platform != "win32":
-            sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-        if family == _socket.AF_INET6:
-            sock.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
-        sock.bind(("", port))
-    finally:
-        sock.close()
-
-
-def any_free() -> int:
-    """A port that is free now, and that no connection will be given before it is used.
-
-    It lies below the range from which systems take the local ports of connections (Linux: 32768 on).
-    """
-    while True:
-        port = _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % (_LAST_PORT - _FIRST_PORT)
-        if is_free(port):
-            return port
 
 
 class Muster:
@@ -186,9 +147,10 @@ class Muster:
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is taken to bring as many slots as this one."""
-        offer, group = self._offer, frozenset(self._group_hosts)
+        offer = self._offer
+        slots = dict.fromkeys(self._group_hosts, offer.slots)
         seats = tuple(
-            Seat(host, addresses[host], offer.slots if host in group else 0, host in group, offer.version, offer.room)
+            Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.room, offer.ports)
             for host in self._hosts
         )
         leader = self._group_hosts[0]

@@ -2,13 +2,17 @@
 
 from typing import Any, NamedTuple
 
+MOST_PORTS = 64
+"""How many ports one host may offer."""
+
 
 class Offer(NamedTuple):
     """What a host says of itself in its hello. Hosts that disagree on ``job`` or ``launcher`` can't muster.
 
     ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``room`` the number it has
     devices for: a launcher that the job runs as its program goes by that. An empty ``launcher`` has no opinion: that
-    host can't run its part, and will say why once all are here.
+    host can't run its part, and will say why once all are here. ``ports`` are free here, as many as the launcher wants
+    for servers of its framework.
     """
 
     job: str
@@ -16,10 +20,14 @@ class Offer(NamedTuple):
     slots: int
     version: str
     room: int = 1
+    ports: tuple[int, ...] = ()
 
 
 class Seat(NamedTuple):
-    """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts."""
+    """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts.
+
+    ``ports`` are those it offered for servers of the launcher's framework.
+    """
 
     name: str
     address: str
@@ -27,6 +35,7 @@ class Seat(NamedTuple):
     grouped: bool = True
     version: str = ""
     room: int = 1
+    ports: tuple[int, ...] = ()
 
 
 class Roster(NamedTuple):
@@ -82,7 +91,7 @@ class Roster(NamedTuple):
 
         try:
             roster = cls(
-                value["job"], value["session"], tuple(Seat(*row) for row in value["seats"]), value["master_address"],
+                value["job"], value["session"], tuple(map(_seat, value["seats"])), value["master_address"],
                 value["master_port"], me,
             )  # fmt: skip
         except (KeyError, TypeError) as error:
@@ -90,9 +99,17 @@ class Roster(NamedTuple):
         check_types(roster, _ROSTER_TYPES, "not a roster: ")
         for seat in roster.seats:
             check_types(seat, _SEAT_TYPES, "not a roster: ")
+            if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
+                raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
         if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
         return roster
+
+
+def _seat(row: Any) -> Seat:
+    seat = Seat(*row)
+    ports: Any = seat.ports
+    return seat._replace(ports=tuple(ports)) if isinstance(ports, list) else seat
 
 
 _TEXT = (str,)
@@ -102,4 +119,5 @@ _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "room": _NUMBER,
+    "ports": (tuple,),
 }  # fmt: skip

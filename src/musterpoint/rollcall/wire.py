@@ -132,17 +132,27 @@ def text(message: dict[str, Any], key: str, longest: int = 4096) -> str:
     return value
 
 
-def number(message: dict[str, Any], key: str, most: int = 2**53) -> int:
-    """A whole number of ``message``, from 0 to ``most``; WireError else."""
+def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0) -> int:
+    """A whole number of ``message``, from ``least`` to ``most``; WireError else."""
     value = message.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no number from 0 to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no number from {least} to {most}")
     return value
 
 
-def texts(message: dict[str, Any], key: str, most: int = 64) -> tuple[str, ...]:
-    """A list of at most ``most`` short texts; WireError else."""
+def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
+    """A list of at most ``most`` texts of at most ``longest`` characters; WireError else."""
     value = message.get(key)
-    if not isinstance(value, list) or len(value) > most or not all(isinstance(v, str) and len(v) < 256 for v in value):
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
+    return tuple(value)
+
+
+def numbers(message: dict[str, Any], key: str, least: int, largest: int, most: int) -> tuple[int, ...]:
+    """A list of at most ``most`` whole numbers from ``least`` to ``largest``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not int for v in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of at most {most} numbers")
+    if value and not least <= min(value) <= max(value) <= largest:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a number not from {least} to {largest}")
     return tuple(value)

@@ -151,6 +151,7 @@ class WorkerCall:
         nonce = wire.text(message, "nonce", 64)
         expected = prove(self._settings.secret, "leader", self._hello, nonce)
         if not same(wire.text(message, "proof", 128), expected):
+            link.send(wire.pack("doubt"))
             raise wire.WireError("a proof of another secret than ours (--secret, MUSTER_SECRET)")
         link.owner = True
         link.send(wire.pack("proof", proof=prove(self._settings.secret, "worker", self._hello, nonce)))

@@ -6,9 +6,9 @@ import socket
 from typing import Any, Callable, NamedTuple
 
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent, StopAll
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent, StartAsked, StopAll
+from musterpoint.rollcall import requests, wire
 from musterpoint.rollcall import session as rules
-from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES
 from musterpoint.rollcall.dial import NOTHING, Dialer, is_local
 from musterpoint.rollcall.events import Events
@@ -91,6 +91,12 @@ class WorkerPeers(Events):
         else:
             self._post(wire.pack("done", code=code, failures=failures))
 
+    def started(self, number: int) -> None:
+        self._post(requests.pack_started(number))
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self._post(requests.pack_ended(number, status, said))
+
     def close(self) -> None:
         self._deafen()
         self._post(wire.pack("bye"))
@@ -126,6 +132,8 @@ class WorkerPeers(Events):
             if point in self._points:
                 self._points.remove(point)
             self._emit(Arrived(point))
+        elif kind == "start":
+            self._emit(StartAsked(*requests.read_start(message)))
         elif kind == "alldone":
             self._all_done = True
             self._emit(AllDone(wire.number(message, "failures")))

@@ -13,11 +13,14 @@ Key = tuple[int, int]
 
 
 class SessionOpened(NamedTuple):
-    """``keys`` are the ranks that a plan will bring; ``foreign`` says that a launcher starts them."""
+    """``keys`` are the ranks that a plan will bring; ``foreign`` says that a launcher starts them, ``daemons`` that it
+    is an MPI, whose daemons on all hosts hang on each other.
+    """
 
     session: int
     keys: tuple[Key, ...]
     foreign: bool = False
+    daemons: bool = False
 
 
 class RankEnded(NamedTuple):
@@ -27,13 +30,26 @@ class RankEnded(NamedTuple):
     failure: Failure | None
 
 
-class AttendantEnded(NamedTuple):
-    """A launcher or a service ended; ``failure`` is what that means while ranks are alive or missing."""
+class AttendantStarted(NamedTuple):
+    """A launcher, an MPI daemon or a service runs. ``users`` says that a stop asks it to end and waits for that."""
 
     session: int
     name: str
     role: str
-    failure: Failure
+    users: bool = False
+
+
+class AttendantEnded(NamedTuple):
+    """A launcher or a service ended; ``failure`` is what that means while the job runs, None if it may end so.
+
+    ``vital`` says that ranks need it wherever they are, not only those of this host.
+    """
+
+    session: int
+    name: str
+    role: str
+    failure: Failure | None
+    vital: bool = False
 
 
 class Broken(NamedTuple):
@@ -60,7 +76,9 @@ class LeaveDue(NamedTuple):
     """The time for a farewell is over: other hosts or a launcher take too long."""
 
 
-LocalEvent = Union[SessionOpened, RankEnded, AttendantEnded, Broken, StopAsked, KillDue, VerdictDue, LeaveDue]
+LocalEvent = Union[
+    SessionOpened, RankEnded, AttendantStarted, AttendantEnded, Broken, StopAsked, KillDue, VerdictDue, LeaveDue
+]  # fmt: skip
 Event = Union[LocalEvent, PeerEvent]
 
 
@@ -82,7 +100,7 @@ class TellDone(NamedTuple):
 
 
 class SignalRanks(NamedTuple):
-    """Send ``signal`` to every live rank, once. 0 stands for the stop signal of the settings."""
+    """Send ``signal`` to every live rank and to services of the user's own, once. 0: the settings' stop signal."""
 
     signal: int = 0
 

@@ -13,7 +13,8 @@ class RankEnd(NamedTuple):
     ``ended_by_us`` is true when the rank ended after the supervisor had asked it to (a stop, or another's failure).
     ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
     ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
-    stdout where that is separate.
+    stdout where that is separate. ``mpi`` says that an MPI started it, whose library ends ranks of its own accord;
+    ``given_up`` that the MPI had ended the rank's stub before.
     """
 
     rank: int
@@ -25,6 +26,8 @@ class RankEnd(NamedTuple):
     oom: bool = False
     tail: bytes = b""
     stdout_tail: bytes = b""
+    mpi: bool = False
+    given_up: bool = False
 
 
 class Outcome(NamedTuple):
@@ -43,13 +46,20 @@ class Outcome(NamedTuple):
 
 
 class AttendantEnd(NamedTuple):
-    """How a launcher or service ended. ``registered`` is how many of its ranks had come up by then."""
+    """How a launcher or service ended. ``registered`` is how many of its ranks had come up by then.
+
+    ``users`` says that it is a service of the user's own, whose last words are the user's error; ``mpi`` that it is an
+    mpirun or a daemon of one, which ends when another host or a rank does. ``oom`` is as in :class:`RankEnd`.
+    """
 
     name: str
     role: str
     status: int
     registered: int
     tail: bytes = b""
+    users: bool = False
+    mpi: bool = False
+    oom: bool = False
 
 
 class Explainer(Protocol):
@@ -57,8 +67,14 @@ class Explainer(Protocol):
 
     def rank(self, end: RankEnd) -> Failure: ...
 
+    def abort_code(self, tail: bytes) -> int | None: ...
+
     def attendant(self, end: AttendantEnd) -> Failure: ...
 
     def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure: ...
 
     def wrong_world(self, rank: int, got: int, planned: int) -> Failure: ...
+
+    def unplanned_rank(self, rank: int, local_rank: int, planned: int) -> Failure: ...
+
+    def daemon_refused(self, host: str, said: str) -> Failure: ...

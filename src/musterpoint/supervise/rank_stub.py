@@ -29,16 +29,26 @@ def first(*names: str) -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
-def connect() -> _socket.socket:
+def place() -> list[str]:
+    """Rank, local rank and world size. Plans for MPI set WORLD_SIZE, so there MPI's own word comes first."""
+    if first("MUSTER_FIRST_RANK"):  # its launcher would number this host's slots from elsewhere
+        os.environ["LOCAL_RANK"] = str(int(first("RANK")) - int(first("MUSTER_FIRST_RANK")))
+    if first("RANK"):
+        return [first("RANK"), first("LOCAL_RANK") or "0", first("WORLD_SIZE") or "1"]
+    return [
+        first("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK") or "0",
+        first("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "LOCAL_RANK") or "0",
+        first("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE") or "1",
+    ]
+
+
+def connect(rank: str, local: str, world: str) -> _socket.socket:
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     os.set_inheritable(sock.fileno(), False)
     address = os.environ["MUSTER_SOCKET"]
     sock.connect("\0" + address[1:] if address.startswith("@") else address)
-    rank = first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-    local = first("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID")
-    world = first("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     session = os.environ.get("MUSTER_SESSION_NUMBER", "0")
-    sock.send(f"rank {rank or '0'} {local or '0'} {world or '1'} {os.getpid()} {session}\n".encode())
+    sock.send(f"rank {rank} {local} {world} {os.getpid()} {session}\n".encode())
     return sock
 
 
@@ -54,7 +64,27 @@ def receive_pipes(sock: _socket.socket) -> list[int]:
     return pipes
 
 
-def run_program(argv: list[str], pipes: list[int]) -> int:
+def environment_of(rank: str, local: str) -> dict[str, str]:
+    """The program's: what was taken from it for its launcher's sake comes back, and every rank knows its place."""
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment["RANK"] = environment.get("RANK") or rank
+    environment["LOCAL_RANK"] = environment.get("LOCAL_RANK") or local
+    for name in ("PYTHONPATH", "TMPDIR"):
+        value = os.environ.get("MUSTER_USER_" + name)
+        if value is not None:
+            environment.pop(name, None)
+        if value:
+            environment[name] = value
+    return environment
+
+
+OURS = (
+    "MUSTER_STUB", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER", "MUSTER_AGENT_STAYS", "MUSTER_LOCAL_RANK_AT",
+    "MUSTER_FIRST_RANK", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH", "MUSTER_USER_TMPDIR",
+)  # fmt: skip
+
+
+def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) -> int:
     """Forks the user's program and returns its pid."""
     pid = os.fork()
     if pid:
@@ -70,13 +100,7 @@ def run_program(argv: list[str], pipes: list[int]) -> int:
         for signo in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD):
             _signal.signal(signo, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        environment = dict(os.environ)
-        path = environment.pop("MUSTER_USER_PYTHONPATH", "")
-        cwd = environment.pop("MUSTER_USER_CWD", "")
-        for name in ("MUSTER_STUB", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER"):
-            environment.pop(name, None)
-        if path:
-            environment["PYTHONPATH"] = path
+        cwd = os.environ.get("MUSTER_USER_CWD")
         if cwd:
             os.chdir(cwd)
         os.execvpe(argv[0], argv, environment)
@@ -135,14 +159,18 @@ def end_as(status: int) -> None:
 
 def main() -> None:
     words = sys.argv[sys.argv.index("--") + 1 :]
+    rank, local, world = place()
+    at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
+    if at >= 0:  # DeepSpeed's own launcher passes it so
+        words.insert(at, f"--local_rank={local}")
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     for signo in SWALLOWED + (_signal.SIGCHLD,):
         _signal.signal(signo, lambda *_: None)
     _signal.set_wakeup_fd(wake_write)
     try:
-        sock = connect()
-        pid = run_program(words, receive_pipes(sock))
+        sock = connect(rank, local, world)
+        pid = run_program(words, environment_of(rank, local), receive_pipes(sock))
         sock.send(f"started {pid}\n".encode())
         status = watch(sock, pid, wake)
     except OSError:  # nobody at the desk: the job is over

@@ -7,16 +7,19 @@ from typing import Callable, Mapping
 
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import Failure, Peers
+from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, StartEnded
 from musterpoint.supervise import events as ev
-from musterpoint.supervise import handover, policy, tree
+from musterpoint.supervise import handover, tree
 from musterpoint.supervise.crew import Crew
+from musterpoint.supervise.daemons import Daemons
 from musterpoint.supervise.desk import Visitor
+from musterpoint.supervise.ending import UNKILLABLE_SECONDS
 from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.outcome import Explainer, Outcome
-from musterpoint.supervise.policy import Rules, State
+from musterpoint.supervise.policy import decide
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import PASSED_ON, STOPPING
+from musterpoint.supervise.state import Rules, State, code_of
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -46,6 +49,7 @@ class Supervisor:
         self._explain = explain
         self._offer = dict(roster or {})
         self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet)
+        self._daemons = Daemons(peers, self._crew, self._offer, self.on_event, explain, record)
 
     def hear(self, signo: int) -> None:
         """A signal came (called in the loop's thread)."""
@@ -64,10 +68,10 @@ class Supervisor:
         ``refusal`` is why this host can't run its part; the others are told, and all end with it.
         """
         tree.adopt_orphans()
-        self._peers.listen(self.on_event)
+        self._peers.listen(self._told)
         try:
             if plan is not None and refusal is None:
-                self._crew.start(plan, environ)
+                self._start(plan, environ)
             self._pump.start()
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
@@ -83,8 +87,20 @@ class Supervisor:
             self._crew.close()
         return self._outcome(self._state)
 
+    def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Visitor | None = None) -> None:
+        self._crew.start(plan, environ, owner)
+        self._daemons.look_again()
+
+    def _told(self, event: PeerEvent) -> None:
+        """Another host said something: daemons are started as the leader asks, everything else is decided about."""
+        act = _FOR_DAEMONS.get(type(event))
+        if act is not None:
+            act(self._daemons, event)
+        else:
+            self.on_event(event)
+
     def _outcome(self, state: State) -> Outcome:
-        code = policy.code_of(state, self._rules)
+        code = code_of(state, self._rules)
         self._record("over", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.verdict or state.failure,
@@ -101,7 +117,7 @@ class Supervisor:
         try:
             while self._queue:
                 happened = self._queue.pop(0)
-                self._state, actions = policy.decide(self._state, happened, self._rules)
+                self._state, actions = decide(self._state, happened, self._rules)
                 self._note(happened)
                 for action in actions:
                     self._act(action)
@@ -109,7 +125,7 @@ class Supervisor:
             self._busy = False
 
     def _note(self, event: Event) -> None:
-        if not isinstance(event, (ev.SessionOpened, ev.RankEnded)):
+        if not isinstance(event, (ev.SessionOpened, ev.RankEnded, ev.AttendantStarted, ev.AttendantEnded)):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
             self._record(type(event).__name__, phase=self._state.phase, **facts)
 
@@ -133,14 +149,16 @@ class Supervisor:
         self._crew.dismiss()
         if self._crew.left:
             self._crew.kill()
-            too_long = self._loop.call_later(policy.UNKILLABLE_SECONDS, self._loop.stop)
+            too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
             if self._crew.left:
                 self._loop.run()
             too_long.cancel()
         self._crew.reap()
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
-        """A launcher that runs as the job's program asks for the roster, then hands its plan over."""
+        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first."""
+        if self._daemons.asked(visitor, line.split()):
+            return True
         if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
             return False
         visitor.on_line = lambda words, text: self._handed_over(visitor, text)
@@ -159,8 +177,14 @@ class Supervisor:
             return
         visitor.on_line = lambda words, line: None
         self._record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
-        self._crew.start(plan, environ, visitor)
+        self._start(plan, environ, visitor)
 
+
+_FOR_DAEMONS: dict[type, Callable[[Daemons, PeerEvent], None]] = {
+    StartAsked: lambda daemons, event: daemons.start_asked(event),  # type: ignore[arg-type]
+    Started: lambda daemons, event: daemons.started(event),  # type: ignore[arg-type]
+    StartEnded: lambda daemons, event: daemons.start_ended(event),  # type: ignore[arg-type]
+}
 
 _ACTS: dict[type, Callable[[Supervisor, Action], None]] = {
     ev.TellFailed: lambda self, action: self._peers.failed(action.failure),  # type: ignore[union-attr]

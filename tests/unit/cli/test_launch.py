@@ -76,7 +76,7 @@ def test_the_plan_is_what_runs(folder: Path, environ: dict[str, str]) -> None:
     assert {name: variables.get(name) for name in planned} == planned
 
 
-def test_an_unbuilt_launcher_is_72(folder: Path, environ: dict[str, str]) -> None:
-    done = launch(folder, environ, "--launcher", "mpi", "train.py")
+def test_a_launcher_that_is_not_on_this_host_is_72(folder: Path, environ: dict[str, str]) -> None:
+    done = launch(folder, {**environ, "PATH": str(folder)}, "--launcher", "mpi", "train.py")
     assert done.returncode == 72
-    assert "script, torchrun and ranks" in done.stderr
+    assert "mpirun" in done.stderr and "--launcher ranks" in done.stderr

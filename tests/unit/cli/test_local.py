@@ -42,6 +42,8 @@ def test_options_become_variables(project: Path) -> None:
 def test_a_distribution_is_the_sdks(project: Path) -> None:
     made = job(project, "--distribution", '{"torch_distributed": {"enabled": true}}', "train.py")
     assert made.distribution["sagemaker_torch_distributed_enabled"] == "true"
+    mirrored = job(project, "--distribution", '{"multi_worker_mirrored_strategy": {"enabled": true}}', "train.py")
+    assert mirrored.distribution == {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.entry import Start, find
+from musterpoint.code.entry import Start, by_name, find, make_executable
 from musterpoint.errors import UsageError
 
 PYTHON = "/usr/bin/python3"
@@ -39,6 +39,8 @@ def start(folder: Path, program: str, module: bool = False, path: str = "") -> S
         (["train.sh"], "train.sh", "shell", ("/bin/sh", "./train.sh")),
         (["train.sh", "setup.py"], "train.sh", "shell", ("/bin/sh", "./train.sh")),
         (["bin/train.sh"], "bin/train.sh", "shell", ("/bin/sh", "./bin/train.sh")),
+        (["pkg/train.py"], "pkg.train", "module", (PYTHON, "-m", "pkg.train")),
+        (["pkg.train", "pkg/train.py"], "pkg/train.py", "python", (PYTHON, "pkg/train.py")),
     ],
 )
 def test_kinds(tmp_path: Path, files: list[str], program: str, kind: str, words: tuple[str, ...]) -> None:
@@ -85,6 +87,49 @@ def test_executables_and_commands(tmp_path: Path) -> None:
         assert start(tmp_path / "code", name, path=path) == Start("executable", ("./tool",))
     assert start(tmp_path / "code", "command", path=path) == Start("executable", (f"{path}/command",))
     assert start(tmp_path / "code", "fit.R", path=path) == Start("executable", (f"{path}/Rscript", "./fit.R"))
+
+
+def test_text_that_no_line_explains_is_a_shell_script(tmp_path: Path) -> None:
+    """As a shell has it; the kernel refuses to start it."""
+    put(tmp_path, "start", "echo hello\n", 0o755)
+    put(tmp_path, "empty", "", 0o755)
+    put(tmp_path, "said", "#!/bin/sh\n", 0o755)
+    put(tmp_path, "binary", "\x7fELF", 0o755)
+    assert start(tmp_path, "start").words == ("/bin/sh", "./start")
+    for name in ("empty", "said", "binary"):
+        assert start(tmp_path, name).words == (f"./{name}",)
+
+
+def test_r_needs_r(tmp_path: Path) -> None:
+    put(tmp_path, "fit.R", "", 0o755)
+    with pytest.raises(UsageError, match=r"fit.R is R, and there is no Rscript on PATH: install R in the image"):
+        start(tmp_path, "fit.R", path="/none")
+    put(tmp_path, "own.R", "#!/bin/sh\n")
+    assert start(tmp_path, "own.R", path="/none").words == ("/bin/sh", "./own.R")
+
+
+def test_the_right_to_run(tmp_path: Path) -> None:
+    for name in ("code/run.sh", "code/tool", "code/train.py", "other"):
+        put(tmp_path, name, mode=0o640)
+        make_executable(str(tmp_path / name), str(tmp_path / "code"))
+    (tmp_path / "code" / "out").symlink_to(tmp_path / "other")
+    make_executable(str(tmp_path / "code" / "out"), str(tmp_path / "code"))
+    make_executable(str(tmp_path / "code" / "none"), str(tmp_path / "code"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {"run.sh": 0o751, "tool": 0o751, "train.py": 0o640, "other": 0o640, "out": 0o640}
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "kind", "words"),
+    [
+        ("src/train.py", False, "python", (PYTHON, "src/train.py")),
+        ("train.sh", False, "shell", ("/bin/sh", "./train.sh")),
+        ("tool", False, "executable", ("./tool",)),
+        ("pkg.train", True, "module", (PYTHON, "-m", "pkg.train")),
+    ],
+)
+def test_what_a_name_says(program: str, module: bool, kind: str, words: tuple[str, ...]) -> None:
+    assert by_name(program, module, PYTHON) == Start(kind, words)
 
 
 @pytest.mark.parametrize(

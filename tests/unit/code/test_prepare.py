@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
 from musterpoint.code.prepare import prepare
+from musterpoint.code.tools import Tools
 from musterpoint.code.workspace import Workspace
 from musterpoint.errors import FetchError, UsageError
 from musterpoint.job.model import EntryPoint, Job, Paths
+
+from .conftest import Bench
 
 ECHO = "import sys, part; print(sys.argv, part.__name__)"
 
@@ -28,9 +35,17 @@ def write(folder: Path) -> Path:
     return folder
 
 
+def tools_of(bench: Bench) -> Callable[[], Tools]:
+    return lambda: bench.tools
+
+
+def no_tools() -> Tools:
+    raise AssertionError("nothing had to be fetched or installed")
+
+
 def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     code = write(tmp_path / "code")
-    workspace = prepare(job(code, source="s3://bucket/key", arguments=("--lr", "a b")), {}, sys.executable)
+    workspace = prepare(job(code, source="s3://bucket/key", arguments=("--lr", "a b")), {}, sys.executable, no_tools)
     assert workspace == Workspace(
         "python", "train.py", (sys.executable, "train.py", "--lr", "a b"), str(code), sys.executable, (str(code),)
     )
@@ -38,51 +53,33 @@ def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     assert done.stdout == "['train.py', '--lr', 'a b'] part\n"
 
 
-@pytest.mark.parametrize("made", [True, False])
-def test_a_source_directory_is_copied_and_stays_as_it_was(tmp_path: Path, made: bool) -> None:
-    source, code = write(tmp_path / "source"), tmp_path / "ml" / "code"
-    if made:
-        code.mkdir(parents=True)
-    (source / "link").symlink_to("nowhere")
-    before = sorted(source.iterdir())
-    workspace = prepare(job(code, source=str(source)), {}, sys.executable)
-    assert workspace.cwd == str(code)
-    assert (code / "part.py").exists()
-    assert sorted(source.iterdir()) == before
-
-
-def test_a_code_directory_inside_its_own_source(tmp_path: Path) -> None:
-    """A local job's tree lies below the directory the job was started from."""
+def test_a_source_is_brought_to_the_code_directory(bench: Bench, tmp_path: Path) -> None:
     source = write(tmp_path / "source")
-    code = source / "jobs" / "one" / "code"
-    (source / "muster-jobs" / "old").mkdir(parents=True)
-    prepare(job(code, source=str(source)), {}, sys.executable)
-    assert sorted(path.name for path in code.iterdir()) == ["part.py", "train.py"]
-
-
-def test_one_file_as_source(tmp_path: Path) -> None:
-    source = write(tmp_path / "source")
-    prepare(job(tmp_path / "code", source=str(source / "train.py")), {}, sys.executable)
-    assert [path.name for path in (tmp_path / "code").iterdir()] == ["train.py"]
+    workspace = prepare(job(tmp_path / "code", source=str(source)), bench.environ, sys.executable, tools_of(bench))
+    assert workspace.cwd == str(tmp_path / "code")
+    assert (tmp_path / "code" / "part.py").exists()
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        (
-            "s3://bucket/key/sourcedir.tar.gz",
-            "fetching code from s3://bucket/key/sourcedir.tar.gz isn't built yet: put ",
-        ),
-        ("FOLDER/sourcedir.tar.gz", "unpacking FOLDER/sourcedir.tar.gz isn't built yet: put the unpacked code at"),
-        ("FOLDER/none", "the job's source FOLDER/none isn't on this host"),
-    ],
-)
-def test_sources_that_are_not_here(tmp_path: Path, source: str, says: str) -> None:
-    (tmp_path / "sourcedir.tar.gz").write_bytes(b"")
-    with pytest.raises(FetchError) as error:
-        prepare(job(tmp_path / "code", source=source.replace("FOLDER", str(tmp_path))), {}, sys.executable)
-    assert says.replace("FOLDER", str(tmp_path)) in str(error.value)
-    assert error.value.code == 71
+    ("program", "kind", "words"),
+    [("train.py", "python", (sys.executable, "train.py")), ("run.sh", "shell", ("/bin/sh", "./run.sh")),
+     ("tool", "executable", ("./tool",))],
+)  # fmt: skip
+def test_a_plan_brings_nothing(program: str, kind: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """``muster plan`` writes nothing; what it can't look into is told by the program's name."""
+    workspace = prepare(job(tmp_path / "code", program, "s3://bucket/sourcedir.tar.gz"), {}, sys.executable)
+    assert (workspace.kind, workspace.argv, workspace.cwd) == (kind, words, str(tmp_path / "code"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_looks_into_a_directory(tmp_path: Path) -> None:
+    source = write(tmp_path / "source")
+    (source / "requirements.txt").write_text("nothing-of-that-name")
+    workspace = prepare(job(tmp_path / "code", source=str(source)), {}, sys.executable)
+    assert (workspace.argv[1], workspace.cwd) == ("train.py", str(tmp_path / "code"))
+    with pytest.raises(UsageError, match=r"'none' isn't in .*source, which has part.py, requirements.txt, train.py"):
+        prepare(job(tmp_path / "code", "none", str(source)), {}, sys.executable)
+    prepare(job(source), {}, sys.executable)
 
 
 def test_no_program_and_no_code(tmp_path: Path) -> None:
@@ -90,6 +87,8 @@ def test_no_program_and_no_code(tmp_path: Path) -> None:
         prepare(job(tmp_path, program=""), {}, sys.executable)
     with pytest.raises(UsageError, match=r"'train.py' isn't in .*, which is empty"):
         prepare(job(tmp_path), {}, sys.executable)
+    with pytest.raises(FetchError, match=r"isn't on this host"):
+        prepare(job(tmp_path, source="/none"), {}, sys.executable)
 
 
 def test_a_command_needs_no_code(tmp_path: Path) -> None:
@@ -97,8 +96,71 @@ def test_a_command_needs_no_code(tmp_path: Path) -> None:
     subprocess.run(workspace.argv, cwd=workspace.cwd, check=True)
 
 
-def test_a_copy_that_fails_is_a_sentence(tmp_path: Path) -> None:
-    source = write(tmp_path / "source")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FetchError, match=r"the code can't be copied from .* to .*file/code"):
-        prepare(job(tmp_path / "file" / "code", source=str(source)), {}, sys.executable)
+def test_what_was_brought_gets_its_bit_back(bench: Bench, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as made:
+        for name, text in (("start", b"echo started\n"), ("train.py", b"")):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o600
+            made.addfile(member, io.BytesIO(text))
+    source = str(tmp_path / "a.tar.gz")
+    workspace = prepare(job(tmp_path / "code", "start", source), bench.environ, sys.executable, tools_of(bench))
+    assert os.access(tmp_path / "code" / "start", os.X_OK)
+    assert not os.access(tmp_path / "code" / "train.py", os.X_OK)
+    done = subprocess.run(workspace.argv, cwd=workspace.cwd, capture_output=True, text=True, check=True)
+    assert done.stdout == "started\n", "a shell runs text without a first line as its own"
+
+
+@pytest.mark.parametrize(
+    ("files", "program", "installer", "calls"),
+    [
+        (["requirements.txt", "train.py"], "train.py", "auto", 1),
+        (["requirements.txt", "pkg/__main__.py"], "pkg", "auto", 1),
+        (["requirements.txt", "run.sh"], "run.sh", "auto", 0),
+        (["requirements.txt", "run.sh"], "run.sh", "pip", 1),
+        (["requirements.txt", "train.py"], "train.py", "none", 0),
+        (["requirements.txt"], "true", "auto", 0),
+        (["setup.py", "run.sh"], "run.sh", "auto", 0),
+        (["setup.py", "train.py"], "train", "auto", 1),
+        (["setup.py"], "true", "auto", 1),
+        (["train.py"], "train.py", "auto", 0),
+    ],
+)
+def test_when_is_installed(
+    files: list[str], program: str, installer: str, calls: int, bench: Bench, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "code" / name).write_text("")
+    bench.pip("")
+    prepare(job(tmp_path / "code", program), bench.environ, sys.executable, tools_of(bench), installer)
+    assert len(bench.calls) == calls
+    skipped = [text for text in bench.said if "isn't installed (" in text]
+    assert len(skipped) == (not calls and files != ["train.py"])
+
+
+def test_the_program_is_missed_before_anything_is_installed(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "requirements.txt").write_text("")
+    bench.pip("")
+    with pytest.raises(UsageError, match=r"'trian.py' isn't in"):
+        prepare(job(tmp_path / "code", "trian.py"), bench.environ, sys.executable, tools_of(bench))
+    assert bench.calls == []
+
+
+def test_a_program_that_the_package_brings(bench: Bench, tmp_path: Path) -> None:
+    code, interpreter = tmp_path / "code", tmp_path / "bin" / "python"
+    code.mkdir()
+    (code / "setup.py").write_text("")
+    interpreter.parent.mkdir()
+    interpreter.symlink_to(sys.executable)
+    bench.pip(
+        f"open({str(tmp_path / 'modules' / 'brought.py')!r}, 'w').close()\n"
+        f"os.close(os.open({str(tmp_path / 'bin' / 'my-command')!r}, os.O_CREAT | os.O_WRONLY, 0o755))\n"
+    )
+    for program, argv in (
+        ("brought", (str(interpreter), "-m", "brought")), ("brought.py", (str(interpreter), "-m", "brought")),
+        ("my-command", (str(tmp_path / "bin" / "my-command"),)),
+    ):  # fmt: skip
+        assert prepare(job(code, program), bench.environ, str(interpreter), tools_of(bench)).argv == argv
+    with pytest.raises(UsageError, match=r"'none' isn't in .*; the installed package has no module and no command"):
+        prepare(job(code, "none"), bench.environ, str(interpreter), tools_of(bench))

@@ -8,6 +8,7 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
 from musterpoint.launch.build import build_plan
@@ -22,12 +23,21 @@ WORKSPACE = Workspace(
 )
 
 EIGHT_PROCESSORS = Devices(cpus=8)
+NO_DISTRIBUTION = Distribution()
+OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
 def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.") -> tuple[Seat, ...]:
     """``slots`` by host name, in order; addresses count up from 1."""
     return tuple(
-        Seat(name, f"{network}{number}", 0 if name in outside else count, name not in outside)
+        Seat(
+            name,
+            f"{network}{number}",
+            0 if name in outside else count,
+            name not in outside,
+            room=count,
+            ports=(7700 + number, 7800 + number),
+        )
         for number, (name, count) in enumerate(slots.items(), 1)
     )
 
@@ -47,6 +57,10 @@ def plan() -> Callable[..., LaunchPlan]:
         network: tuple[EnvSetting, ...] = (),
         devices: Devices = EIGHT_PROCESSORS,
         addresses: str = "10.0.0.",
+        distribution: Distribution = NO_DISTRIBUTION,
+        workspace: Workspace = WORKSPACE,
+        modules: frozenset[str] = frozenset(),
+        mpi: Mpi | None = OPEN_MPI_4,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
@@ -54,10 +68,13 @@ def plan() -> Callable[..., LaunchPlan]:
         group = tuple(name for name in hosts if name not in outside)
         table = seats(slots, outside, addresses)
         leader = next(seat for seat in table if seat.grouped)
-        job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), Distribution())
+        job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
         choice = Choice(launcher, roster.seat.slots, "")
-        return build_plan(job, WORKSPACE, roster, devices, Settings(**settings), choice, exports, environ, network)  # type: ignore[arg-type]
+        return build_plan(
+            job, workspace, roster, devices, Settings(**settings), choice, exports, environ, network, modules,  # type: ignore[arg-type]
+            mpi,
+        )  # fmt: skip
 
     return make
 

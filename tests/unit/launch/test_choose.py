@@ -9,7 +9,8 @@ import pytest
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import KINDS, Distribution, EntryPoint, Job
-from musterpoint.launch.choose import BUILT, choose
+from musterpoint.launch.build import LAUNCHERS as BUILT
+from musterpoint.launch.choose import _KINDS, WANTED, choose
 from musterpoint.settings import LAUNCHERS, Settings
 
 
@@ -38,7 +39,15 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
     ),
     ("script has one slot", job(), {"launcher": "script", "slots": 4}, Devices(gpus=8), False, ("script", 1)),
     ("ranks", job(), {"launcher": "ranks", "slots": 4}, Devices(), False, ("ranks", 4)),
-    ("over an unbuilt kind", job("mpi"), {"launcher": "ranks"}, Devices(gpus=2), False, ("ranks", 2)),
+    ("over the job's own", job("mpi"), {"launcher": "ranks"}, Devices(gpus=2), False, ("ranks", 2)),
+    ("mpi", job("mpi", 2), {}, Devices(gpus=8), False, ("mpi", 8)),
+    ("mpi, the job's slots", job("mpi", 2, per_host=2), {}, Devices(gpus=8), False, ("mpi", 2)),
+    ("model parallelism", job("smdistributed_modelparallel"), {}, Devices(gpus=8), False, ("mpi", 8)),
+    ("data parallelism", job("smdistributed_dataparallel"), {}, Devices(gpus=8), False, ("mpi", 8)),
+    ("deepspeed", job(), {"launcher": "deepspeed", "slots": 2}, Devices(), False, ("deepspeed", 2)),
+    ("mirrored workers", job("multi_worker_mirrored_strategy", 2), {}, Devices(gpus=8), False, ("tensorflow", 1)),
+    ("parameter servers", job("parameter_server", 2), {}, Devices(gpus=8), False, ("parameter-server", 1)),
+    ("roles", job(hosts=2), {"tf_roles": "worker=2,ps=1"}, Devices(), False, ("parameter-server", 1)),
     ("outside the group", job("torch_distributed", 3, group=2, me=3), {}, Devices(gpus=8), False, ("torchrun", 0)),
     ("typed, one slot", job(), {}, Devices(), True, ("script", 1)),
     ("typed, GPUs", job(), {}, Devices(gpus=2), True, ("torchrun", 2)),
@@ -50,18 +59,38 @@ CHOICES: list[tuple[str, Job, dict[str, Any], Devices, bool, tuple[str, int]]] =
 @pytest.mark.parametrize(("job", "given", "devices", "typed", "expected"), [row[1:] for row in CHOICES],
                          ids=[row[0] for row in CHOICES])  # fmt: skip
 def test_choice(job: Job, given: dict[str, Any], devices: Devices, typed: bool, expected: tuple[str, int]) -> None:
-    choice = choose(job, Settings(**given), devices, lambda: True, typed)
+    choice = choose(job, Settings(**given), devices, lambda module: True, typed)
     assert (choice.launcher, choice.slots) == expected
     assert choice.reason
 
 
-def no_torch_asked() -> bool:
-    raise AssertionError("torch was asked for")
+@pytest.mark.parametrize(
+    ("launcher", "roles", "task", "slots"),
+    [
+        ("parameter-server", "", "", (1, 1)),
+        ("parameter-server", "worker=2,ps=1", "", (1, 0)),
+        ("parameter-server", "worker=2,ps=1", "worker", (1, 1)),  # a TF_CONFIG that was set already goes first
+        ("parameter-server", "", "ps", (0, 0)),
+        ("tensorflow", "", "evaluator", (0, 0)),
+        ("tensorflow", "", "worker", (1, 1)),
+        ("script", "", "ps", (1, 1)),
+    ],
+)
+def test_a_host_that_only_serves_has_no_slot(launcher: str, roles: str, task: str, slots: tuple[int, int]) -> None:
+    environ = {"TF_CONFIG": f'{{"task": {{"type": "{task}", "index": 0}}}}'} if task else {}
+    settings = Settings(launcher=launcher, tf_roles=roles)
+    hosts = [job(hosts=2, me=number) for number in (1, 2)]
+    chosen = [choose(host, settings, Devices(gpus=8), lambda module: True, False, environ) for host in hosts]
+    assert tuple(choice.slots for choice in chosen) == slots
 
 
-@pytest.mark.parametrize("given", [{}, {"launcher": "script", "slots": 8}, {"launcher": "ranks", "slots": 8}])
-def test_torch_is_asked_for_only_where_torchrun_may_be_the_answer(given: dict[str, Any]) -> None:
-    choose(job(), Settings(**given), Devices(), no_torch_asked, True)
+def nothing_asked(module: str) -> bool:
+    raise AssertionError(f"{module} was asked for")
+
+
+@pytest.mark.parametrize("given", [{}, *({"launcher": name, "slots": 8} for name in ("script", "ranks", "mpi"))])
+def test_modules_are_asked_for_only_where_the_answer_matters(given: dict[str, Any]) -> None:
+    choose(job(), Settings(**given), Devices(), nothing_asked, True)
 
 
 @pytest.mark.parametrize(
@@ -75,23 +104,33 @@ def test_torch_is_asked_for_only_where_torchrun_may_be_the_answer(given: dict[st
 )
 def test_without_torch_nothing_runs_as_a_world_of_one(job: Job, given: dict[str, Any], typed: bool, words: str) -> None:
     with pytest.raises(LauncherError, match=words) as caught:
-        choose(job, Settings(**given), Devices(), lambda: False, typed)
+        choose(job, Settings(**given), Devices(), lambda module: False, typed)
     assert caught.value.code == 72
     assert "--launcher script" in str(caught.value)
 
 
+def test_tensorflow_is_named_where_it_is_there() -> None:
+    with pytest.raises(LauncherError, match="--launcher ranks or --launcher tensorflow"):
+        choose(job(hosts=2), Settings(), Devices(), lambda module: module == "tensorflow", True)
+
+
 def test_a_host_outside_the_group_needs_no_torch() -> None:
     outside = job("torch_distributed", 3, group=2, me=3)
-    assert choose(outside, Settings(), Devices(), no_torch_asked, False).slots == 0
+    assert choose(outside, Settings(), Devices(), nothing_asked, False).slots == 0
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("none", "torch_distributed", "pytorch_ddp")])
-def test_a_distribution_without_its_launcher_says_what_works(kind: str) -> None:
-    with pytest.raises(LauncherError, match=f"{kind}.*script, torchrun and ranks"):
-        choose(job(kind), Settings(), Devices(), lambda: True, False)
+def test_deepspeed_needs_its_module() -> None:
+    with pytest.raises(LauncherError, match="no module deepspeed; install deepspeed") as caught:
+        choose(job(), Settings(launcher="deepspeed"), Devices(), lambda module: module == "torch", False)
+    assert caught.value.code == 72
 
 
-@pytest.mark.parametrize("launcher", sorted({*LAUNCHERS} - {"auto", *BUILT}))
-def test_a_launcher_of_a_later_release(launcher: str) -> None:
-    with pytest.raises(LauncherError, match=f"--launcher {launcher}: not part of this release"):
-        choose(job(), Settings(launcher=launcher), Devices(), lambda: True, False)
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"none", *_KINDS}))
+def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
+    with pytest.raises(LauncherError, match=f"{kind}, for which this release has no launcher"):
+        choose(job(kind), Settings(), Devices(), lambda module: True, False)
+
+
+def test_every_launcher_that_can_be_named_can_be_planned() -> None:
+    assert {*BUILT} == {*LAUNCHERS} - {"auto"}
+    assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*BUILT}

@@ -39,6 +39,13 @@ def test_ranks_that_run_the_same_say_so(plan: Planner) -> None:
     assert page.count("runs the same") == 2
 
 
+def test_ranks_behind_a_service_run_the_same_too(plan: Planner) -> None:
+    made = plan("ranks", {"a": 2, "b": 1}, "a", modules=frozenset({"horovod"}))
+    page = to_text([made], "", [], NOBODY)
+    assert "<musterpoint's rendezvous>" in page
+    assert (page.count("train.py"), page.count("runs the same")) == (1, 1)
+
+
 def test_json_is_the_whole_plan(plan: Planner) -> None:
     made = plan("ranks", {"a": 2}, exports=(("HF_TOKEN", "s3cret"),))
     value = json.loads(json.dumps(to_json([made], "head", ["remark"], NOBODY)))

@@ -18,11 +18,12 @@ SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT), max_size=3).map(tup
 PROCESSES = st.builds(
     ProcessPlan, st.sampled_from(["rank", "launcher", "service"]), TEXT,
     st.lists(st.builds(Argument, TEXT, TEXT), min_size=1, max_size=3).map(tuple), SETTINGS, TEXT,
-    st.none() | COUNT, st.none() | COUNT,
+    st.none() | COUNT, st.none() | COUNT, st.booleans(),
 )  # fmt: skip
 PLANS = st.builds(
     LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, COUNT, COUNT, COUNT, TEXT, TEXT,
     st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
+    st.lists(TEXT, max_size=2).map(tuple), st.integers(-1, 9),
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -45,7 +46,7 @@ def test_a_plan_survives_the_wire(plan: LaunchPlan) -> None:
     assert LaunchPlan.from_wire(sent(plan)) == plan
 
 
-@pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun"])
+@pytest.mark.parametrize("launcher", ["script", "ranks", "torchrun", "mpi"])
 def test_so_does_every_launchers(plan: Callable[..., LaunchPlan], launcher: str) -> None:
     made = plan(launcher, {"a": 2, "b": 3}, "b")
     assert LaunchPlan.from_wire(sent(made)) == made
@@ -60,7 +61,8 @@ WRONG: list[dict[str, Any]] = [
     {"environment": [["A=B", "1", ""]]}, {"environment": [["A", "nul\0", ""]]}, {"local_ranks": "2"},
     {"local_ranks": -1}, {"local_ranks": True}, {"world_size": None}, {"first_rank": 0.5}, {"user_cwd": None},
     {"user_pythonpath": 1}, {"unset": None}, {"unset": [1]}, {"notes": 5}, {"colour": "red"},
-    {"tolerates_lost_peers": "yes"},
+    {"tolerates_lost_peers": "yes"}, {"daemons": [1]}, {"daemons": 1}, {"local_rank_at": "2"},
+    {"processes": [[*PROCESS[:7], "yes"]]},
 ]  # fmt: skip
 
 
@@ -79,3 +81,13 @@ def test_garbage_is_a_value_error_and_nothing_else(garbage: Any) -> None:
     assert sent(plan) == sent(LaunchPlan.from_wire(sent(plan)))
     assert all(isinstance(word, str) for process in plan.processes for word in process.words)
     assert plan.local_ranks >= 0
+
+
+@pytest.mark.parametrize(
+    ("role", "daemons", "foreign"), [("rank", (), False), ("launcher", (), True), ("rank", ("orted",), True)]
+)
+def test_ranks_are_foreign_where_a_launcher_or_a_daemon_brings_them_up(
+    role: str, daemons: tuple[str, ...], foreign: bool
+) -> None:
+    process = PLAN.processes[0]._replace(role=role)
+    assert PLAN._replace(processes=(process,), daemons=daemons).foreign == foreign

@@ -41,7 +41,10 @@ def test_the_names_are_in_a_file_that_the_hosts_are_told_of(layout: Layout, one_
     assert read_hosts(told["MUSTER_HOSTS_FILE"]) == {name: (address,) for name, address in made.addresses.items()}
     assert told == made.environment("algo-1"), "every host must know the leader's port"
     assert 0 < int(told["MUSTER_ROLLCALL_PORT"]) < 65536
-    assert told["MUSTER_MASTER_PORT"] == "0"
+    assert told["MUSTER_MASTER_PORT"] == told["MUSTER_TF_PORT"] == "0"
+    alone = Process(layout, HOSTS[:1], one_address=one_address)
+    alone.open()
+    assert "MUSTER_TF_PORT" not in alone.environment("algo-1"), "it would ask for a TF_CONFIG"
 
 
 def test_one_address_where_there_is_no_other(layout: Layout) -> None:

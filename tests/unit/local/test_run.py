@@ -73,6 +73,18 @@ def test_a_job_from_its_trees_to_its_description(tmp_path: Path) -> None:
     assert b"".join(scene.said).count(b"musterpoint: ") == 5
 
 
+@pytest.mark.parametrize(("inherited", "seen"), [("", "none"), ("pip", "pip")])
+def test_my_python_is_left_alone_unless_i_say_so(
+    inherited: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MUSTER_INSTALLER", raising=False)
+    if inherited:
+        monkeypatch.setenv("MUSTER_INSTALLER", inherited)
+    scene = Scene(tmp_path, 1)
+    scene.run("say(os.environ['MUSTER_INSTALLER'])")
+    assert scene.log("algo-1").decode().strip() == seen
+
+
 def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
     with open(tmp_path / "shown", "wb") as shown:
         Scene(tmp_path / "job", hosts=1).run("os.write(1, b'50%\\r100%')", shown.fileno())

@@ -49,6 +49,16 @@ def test_a_launcher_that_ended_too_early(status: int, registered: int, words: st
     assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
 
 
+def test_a_server_of_ours_that_ended_too_early() -> None:
+    greeting = (
+        b"I0000 00:00:1795 21 port.cc:153] oneDNN custom operations are on.\nTo enable the following instructions: A\n"
+    )
+    failure = EXPLAIN.attendant(AttendantEnd("ps 1", "service", -9, 0, greeting))
+    assert failure.reason == "muster: ps 1 ended before the job was done (killed by SIGKILL) on algo-2"
+    said = EXPLAIN.attendant(AttendantEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"))
+    assert said.reason.splitlines()[1:] == ["its last lines:", "ModuleNotFoundError: tensorflow"]
+
+
 def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
     tail = "".join(f"line {number}\n" for number in range(500)) + "ValueError: the password is hush\n"
     reason = EXPLAIN.attendant(AttendantEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff")).reason

@@ -80,6 +80,13 @@ def test_real_ends(name: str, status: int, code: int, kind: str, lead: str) -> N
     assert (failure.code, failure.kind) == (code, kind)
 
 
+def test_a_hint_stands_between_who_and_where() -> None:
+    lines = of("tf_keras3_fit").reason.split("\n")
+    assert lines[6] == "rank 5 (local rank 1) on algo-3, exit code 1"
+    assert "TF_USE_LEGACY_KERAS=1" in lines[7]
+    assert lines[8:] == ['  File "train.py", line 12, in <module>', "    h = m.fit(ds, epochs=2, verbose=2)"]
+
+
 def test_stdout_is_read_where_stderr_says_nothing() -> None:
     only_out = RankEnd(0, 0, 1, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
     assert failure_of(only_out, "algo-1", str).reason.startswith("ERROR: no data in /opt/ml/input\nrank 0")

@@ -6,12 +6,14 @@ import random
 import select
 import socket
 import threading
+import time
 from typing import Any, Callable, Iterator
 
 import pytest
 
 from musterpoint.loop import Loop
 from musterpoint.peers import PeerEvent, Peers
+from musterpoint.rollcall import wire
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Offer, Roster
@@ -25,13 +27,17 @@ PATIENCE = 15.0
 
 
 class Host:
-    """One host of a job in a thread of its own; :attr:`events` and :attr:`said` grow as it goes."""
+    """One host of a job in a thread of its own; :attr:`events` and :attr:`said` grow as it goes.
+
+    ``listens=False`` leaves its events unheard until :meth:`listen`.
+    """
 
     def __init__(self, me: str, hosts: tuple[str, ...], port: int, **options: Any) -> None:
         self.me = me
         self.events: list[PeerEvent] = []
         self.said: list[str] = []
         self.moments: list[str] = []
+        self.facts: list[dict[str, Any]] = []
         self.roster: Roster | None = None
         self.error: BaseException | None = None
         self._change = threading.Condition()
@@ -39,6 +45,7 @@ class Host:
         self._over = False
         self._loop = Loop()
         self._loop.prepare_posts()
+        self._listens = options.pop("listens", True)
         limits = options.pop("limits", QUICK)
         group = options.pop("group", hosts)
         offer = options.pop("offer", OFFER)
@@ -55,9 +62,10 @@ class Host:
             self.said.append(text)
             self._change.notify_all()
 
-    def _record(self, name: str, **_facts: Any) -> None:
+    def _record(self, name: str, **facts: Any) -> None:
         with self._change:
             self.moments.append(name)
+            self.facts.append(facts)
             self._change.notify_all()
 
     def _hear(self, event: PeerEvent) -> None:
@@ -68,7 +76,8 @@ class Host:
     def _run(self) -> None:
         try:
             self.roster, self._peers = self._muster.run()
-            self._peers.listen(self._hear)
+            if self._listens:
+                self._peers.listen(self._hear)
         except BaseException as error:
             self.error = error
         with self._change:
@@ -109,6 +118,30 @@ class Host:
     def say(self, word: str, *arguments: Any) -> None:
         """Calls a method of the peers in the host's own thread."""
         self._loop.post(lambda: getattr(self._peers, word)(*arguments))
+
+    def ask(self, call: Callable[[Any], Any]) -> Any:
+        """What ``call(peers)`` gives in the host's own thread, an error included."""
+        answers: list[Any] = []
+
+        def run() -> None:
+            try:
+                answer = call(self._peers)
+            except Exception as error:
+                answer = error
+            with self._change:
+                answers.append(answer)
+                self._change.notify_all()
+
+        self._loop.post(run)
+        self.wait(lambda: answers)
+        return answers[0]
+
+    def listen(self) -> None:
+        self.say("listen", self._hear)
+
+    def heard(self, *kinds: type[Any]) -> list[Any]:
+        """The events of these kinds, in order."""
+        return [event for event in self.events if isinstance(event, kinds)]
 
     def abandon(self, signal: int) -> None:
         self._loop.post(lambda: self._muster.abandon(signal))
@@ -242,6 +275,38 @@ def free_port() -> int:
         with socket.socket() as sock:
             if sock.connect_ex(("127.0.0.1", port)):
                 return port
+
+
+def connect(port: int, source: str = "") -> socket.socket:
+    """A connection to the leader's port, from ``source`` if that is given, once it listens."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 10, (source, 0) if source else None)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    data = b""
+    try:
+        while more := sock.recv(65536):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def replies(sock: socket.socket) -> list[dict[str, Any]]:
+    """Every message until the other end closes."""
+    frames = wire.Frames(wire.LEADER_LIMIT)
+    frames.feed(read_to_end(sock))
+    found = []
+    while (payload := frames.next()) is not None:
+        found.append(wire.unpack(payload, compressed=True))
+    return found
 
 
 @pytest.fixture

@@ -11,3 +11,4 @@ def test_it_names_the_host_that_was_told() -> None:
     assert isinstance(stop, MusterError)
     assert (stop.host, stop.signal, stop.code) == ("algo-3", 15, 143)
     assert str(stop) == "algo-3 was told to stop (signal 15) during the roll call"
+    assert str(Abandoned("a", 2, "before it")) == "a was told to stop (signal 2) before it"

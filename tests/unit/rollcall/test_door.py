@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 import time
 from typing import Any, Callable
 
@@ -12,43 +11,12 @@ import pytest
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.door import make_room
 from musterpoint.rollcall.hello import Hello, Resume
-from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.roster import Offer
 
-from .conftest import QUICK
+from .conftest import QUICK, connect, read_to_end, replies
 
 Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "abc", (), "127.0.0.1")
-
-
-def connect(port: int) -> socket.socket:
-    until = time.monotonic() + 10
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), 10)
-        except ConnectionRefusedError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.02)
-
-
-def read_to_end(sock: socket.socket) -> bytes:
-    data = b""
-    try:
-        while more := sock.recv(65536):
-            data += more
-    except ConnectionResetError:
-        pass
-    return data
-
-
-def replies(sock: socket.socket) -> list[dict[str, Any]]:
-    frames = wire.Frames(wire.LEADER_LIMIT)
-    frames.feed(read_to_end(sock))
-    found = []
-    while (payload := frames.next()) is not None:
-        found.append(wire.unpack(payload, compressed=True))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -121,12 +89,8 @@ def test_who_claims_to_be_the_leader_is_refused(start: Start, port: int) -> None
     assert "two hosts have this name" in reply["reason"]
 
 
-@pytest.mark.parametrize("mustered", [False, True])
-def test_a_session_nobody_knows_is_over(start: Start, port: int, mustered: bool) -> None:
-    leader = start(1, 2)
-    if mustered:
-        start(2, 2).mustered()
-        leader.mustered()
+def test_a_session_of_an_earlier_leader_is_over(start: Start, port: int) -> None:
+    start(1, 2)
     with connect(port) as ghost:
         ghost.sendall(Resume("algo-2", "session", "token", 0).pack())
         (reply,) = replies(ghost)
@@ -141,6 +105,47 @@ def test_a_guessed_secret_gets_nobody_in(start: Start, port: int) -> None:
         challenge, refused = replies(thief)
     assert challenge["t"] == "challenge"
     assert "has another secret than algo-1" in refused["reason"]
+    start(2, 2, secret="hush").mustered()
+    leader.mustered()
+
+
+@pytest.mark.parametrize("said", [wire.pack("doubt"), wire.pack("proof", proof="0" * 64)], ids=["doubt", "proof"])
+def test_another_secret_is_in_the_leaders_table_and_ends_nothing(start: Start, port: int, said: bytes) -> None:
+    leader = start(1, 3, secret="hush", rollcall_timeout=2.0)
+    for host in ("algo-2", "algo-9"):
+        with connect(port, "127.0.0.5") as caller:
+            caller.sendall(HELLO._replace(host=host, nonce="0" * 32).pack() + said)
+            assert [reply["t"] for reply in replies(caller)] == ["challenge", "refused"]
+    start(3, 3, secret="hush")
+    lines = str(leader.failed()).splitlines()
+    assert lines[0].endswith("and algo-2 is not here (seen from algo-1)")
+    assert lines[2] == (
+        "algo-2  hello    127.0.0.5: refused: somebody there calls itself algo-2 and has another secret "
+        "(--secret, MUSTER_SECRET)"
+    )
+    assert "algo-9" not in str(leader.failed())
+    assert leader.moments.count("hello-refused") == 1
+
+
+def test_who_has_the_secret_after_all_is_welcome(start: Start, port: int) -> None:
+    leader = start(1, 2, secret="hush")
+    with connect(port) as caller:
+        caller.sendall(HELLO._replace(nonce="0" * 32).pack() + wire.pack("doubt"))
+        replies(caller)
+    start(2, 2, secret="hush").mustered()
+    leader.mustered()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [wire.pack("proof"), wire.pack("proof", proof=1), wire.pack("proof", proof="é"), wire.pack("hello"), b"\0" * 9],
+    ids=["none", "a number", "no hexadecimal", "a hello", "garbage"],
+)  # fmt: skip
+def test_garbage_for_a_proof(start: Start, port: int, said: bytes) -> None:
+    leader = start(1, 2, secret="hush")
+    with connect(port) as caller:
+        caller.sendall(HELLO._replace(nonce="0" * 32).pack() + said)
+        assert "welcome" not in [reply["t"] for reply in replies(caller)]
     start(2, 2, secret="hush").mustered()
     leader.mustered()
 
@@ -160,19 +165,6 @@ def test_without_the_secret_nobody_does_harm(start: Start, port: int, mustered: 
         leader.mustered()
     leader.say("stopping", 15)
     assert leader.events == []
-
-
-def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) -> None:
-    leader = start(1, 2, limits=Limits())
-    with connect(port) as first:
-        first.sendall(HELLO.pack())
-        leader.mustered()
-    with connect(port) as again:
-        again.sendall(HELLO.pack())
-        again.shutdown(socket.SHUT_WR)
-        welcome, roster = replies(again)
-    assert (welcome["t"], roster["t"]) == ("welcome", "roster")
-    assert roster["roster"]["session"] == leader.roster.session
 
 
 def test_room_for_connections() -> None:

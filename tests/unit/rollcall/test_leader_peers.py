@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable
 
+import pytest
+
 from musterpoint import exit_codes
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerLost, StopAll
+from musterpoint.peers import (
+    AllDone,
+    Arrived,
+    Failure,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    StartAsked,
+    Started,
+    StartEnded,
+    StopAll,
+)
+from musterpoint.rollcall import wire
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -110,14 +125,6 @@ def test_who_leaves_before_it_is_done_is_lost(start: Start, cable: Any) -> None:
     assert leader.event(PeerLost) == other.event(PeerLost) == PeerLost("algo-2", "it left before its ranks were done")
 
 
-def test_a_host_started_anew_is_refused_and_the_old_one_lost(start: Start, cable: Any) -> None:
-    leader, _old, other = trio(start, cable)
-    anew = start(2, 3)
-    assert "job has already started with an earlier start of algo-2" in str(anew.failed())
-    for host in (leader, other):
-        assert host.event(PeerLost).why == "it was started anew while the job ran"
-
-
 def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
     leader, _gone, other = trio(start, cable)
     leader.say("stopping", 15)
@@ -128,3 +135,138 @@ def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
     for host in (leader, other):
         host.event(AllDone)
         assert not host.has(PeerLost)
+
+
+def test_a_start_request_and_its_answers(start: Start, cable: Any) -> None:
+    leader, *workers = trio(start, cable)
+    words = ("orted", "-mca", "ess", '"env"', "a b\n$(c) \u00e9 \udcff", "")
+    for number, worker in enumerate(workers):
+        leader.say("start", worker.me, number, (*words, worker.me))
+    for number, worker in enumerate(workers):
+        assert worker.event(StartAsked) == StartAsked(number, (*words, worker.me))
+        worker.say("started", number)
+        worker.say("start_ended", number, -15, f"ended on {worker.me}")
+    for number, worker in enumerate(workers):
+        expected = [Started(worker.me, number), StartEnded(worker.me, number, -15, f"ended on {worker.me}")]
+        heard = lambda host=worker.me: [event for event in leader.heard(Started, StartEnded) if event.host == host]  # noqa: E731
+        leader.wait(lambda heard=heard: len(heard()) == 2)
+        assert heard() == expected
+        assert len(worker.events) == 1
+
+
+def test_two_hundred_start_requests_cost_milliseconds(start: Start, cable: Any) -> None:
+    leader, _, worker = trio(start, cable)
+    words = ("prted", *("x" * 40 for _ in range(40)))
+
+    def ask(peers: Any) -> float:
+        before = time.thread_time()
+        for number in range(200):
+            peers.start("algo-3", number, words)
+        return time.thread_time() - before
+
+    spent = leader.ask(ask)
+    worker.wait(lambda: len(worker.events) == 200)
+    assert [event.number for event in worker.events] == list(range(200))
+    assert spent < 0.1
+    for number in reversed(range(200)):
+        worker.say("start_ended", number, 0)
+    leader.wait(lambda: len(leader.events) == 200)
+    assert [event.number for event in leader.events] == list(reversed(range(200)))
+
+
+def test_what_a_lost_host_was_asked_to_start_has_ended(start: Start, cable: Any) -> None:
+    leader, gone, other = trio(start, cable)
+    for number in (4, 5, 6):
+        leader.say("start", "algo-2", number, ("orted",))
+    leader.say("start", "algo-3", 7, ("orted",))
+    gone.wait(lambda: len(gone.events) == 3)
+    gone.say("started", 4)
+    gone.say("start_ended", 5, 0)
+    leader.event(StartEnded)
+    cable.pull()
+    leader.wait(lambda: len(leader.heard(StartEnded)) == 3)
+    lost = leader.event(PeerLost)
+    why = f"host algo-2 was lost: {lost.why}"
+    expected = [lost, StartEnded("algo-2", 4, 255, why), StartEnded("algo-2", 6, 255, why)]
+    assert leader.heard(PeerLost, StartEnded)[1:] == expected
+    leader.say("start", "algo-2", 8, ("orted",))
+    leader.wait(lambda: leader.events[-1] == StartEnded("algo-2", 8, 255, why))
+    other.say("start_ended", 7, 1, "refused")
+    leader.wait(lambda: leader.events[-1] == StartEnded("algo-3", 7, 1, "refused"))
+
+
+def test_the_verdict_on_a_lost_host_comes_before_the_ends_of_its_daemons(start: Start, cable: Any) -> None:
+    leader, gone, _other = trio(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    gone.event(StartAsked)
+    cable.pull()
+    leader.say("failed", RESET)
+    leader.event(StartEnded)
+    assert [type(event) for event in leader.events] == [JobFailed, StartEnded]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_host_that_leaves_was_asked_to_start_has_ended(start: Start, cable: Any, done: bool) -> None:
+    leader, early, _other = trio(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    early.event(StartAsked)
+    if done:
+        early.say("done", 0)
+    early.leave()
+    how = "has left" if done else "was lost: it left before its ranks were done"
+    assert leader.event(StartEnded) == StartEnded("algo-2", 1, 255, f"host algo-2 {how}")
+    assert leader.has(PeerLost) != done
+
+
+@pytest.mark.parametrize(
+    ("request_", "wrong"),
+    [
+        (("algo-9", 1, ("orted",)), "start request 1 is for 'algo-9', which is no other host of this job"),
+        (("algo-1", 1, ("orted",)), "start request 1 is for 'algo-1', which is no other host of this job"),
+        (("algo-2", 1, ()), "start request 1 has 0 words, not 1 to 4096"),
+        (("algo-2", -1, ("orted",)), "a start request's number is -1, not 0 to"),
+        (("algo-3", 0, ("orted",)), "start request 0 on algo-3 has not ended yet"),
+    ],
+    ids=["unknown", "itself", "no words", "number", "open"],
+)
+def test_what_the_leader_cannot_ask(start: Start, cable: Any, request_: tuple[Any, ...], wrong: str) -> None:
+    leader, *_ = trio(start, cable)
+    assert leader.ask(lambda peers: peers.start("algo-3", 0, ("orted",))) is None
+    error = leader.ask(lambda peers: peers.start(*request_))
+    assert isinstance(error, ValueError)
+    assert wrong in str(error)
+
+
+def test_the_leader_has_nobody_to_answer(start: Start, cable: Any) -> None:
+    leader, *_ = trio(start, cable)
+    for call in (lambda peers: peers.started(1), lambda peers: peers.start_ended(1, 0)):
+        assert isinstance(leader.ask(call), RuntimeError)
+
+
+BAD = {
+    "a start": wire.pack("start", number=1, words=["sh", "-c", "id"]),
+    "started by nobody's wish": wire.pack("started", number=1),
+    "ended by nobody's wish": wire.pack("ended", number=1, status=0, said=""),
+    "an answer in another's name": wire.pack("started", number=3),
+    "a status too high": wire.pack("ended", number=2, status=256, said=""),
+    "too many words": wire.pack("ended", number=2, status=0, said="x" * 8193),
+}
+
+
+@pytest.mark.parametrize("said", BAD.values(), ids=BAD)
+def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
+    start: Start, cable: Any, said: bytes
+) -> None:
+    leader, bad, other = trio(start, cable)
+    leader.say("start", "algo-2", 2, ("orted",))
+    leader.say("start", "algo-3", 3, ("orted",))
+    for worker in (bad, other):
+        worker.event(StartAsked)
+    bad.ask(lambda peers: peers._post(said))
+    leader.event(PeerBack)
+    assert not leader.heard(Started, StartEnded)
+    assert len(other.events) == 1
+    for worker, number in ((bad, 2), (other, 3)):
+        worker.say("start_ended", number, 0)
+    leader.wait(lambda: len(leader.heard(StartEnded)) == 2)
+    assert {event.host: event.number for event in leader.heard(StartEnded)} == {"algo-2": 2, "algo-3": 3}

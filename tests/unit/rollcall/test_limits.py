@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from musterpoint.rollcall.limits import Limits
 from musterpoint.settings import Settings
-from musterpoint.supervise import policy
+from musterpoint.supervise import ending
 
 LIMITS = Limits()
 
@@ -23,5 +23,5 @@ def test_a_lost_cause_is_told_within_the_promised_15_seconds() -> None:
 
 
 def test_the_last_resort_comes_after_everything_else() -> None:
-    assert LIMITS.cut + LIMITS.hold + LIMITS.connect < policy.VERDICT_SECONDS
-    assert LIMITS.silence + LIMITS.hold < policy.VERDICT_SECONDS
+    assert LIMITS.cut + LIMITS.hold + LIMITS.connect < ending.VERDICT_SECONDS
+    assert LIMITS.silence + LIMITS.hold < ending.VERDICT_SECONDS

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from musterpoint.loop import Loop
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerEvent
 from musterpoint.rollcall.lone import LonePeers
@@ -19,3 +21,48 @@ def test_what_a_lone_host_says_comes_back() -> None:
     loop.turn(0)
     assert heard == [Arrived("ready"), JobFailed(boom), AllDone()]
     loop.close()
+
+
+def test_a_lone_host_asks_nobody_and_is_asked_by_nobody() -> None:
+    loop = Loop()
+    peers = LonePeers(loop)
+    with pytest.raises(RuntimeError, match="start request 7 for algo-2: only the leader of several hosts asks"):
+        peers.start("algo-2", 7, ("orted",))
+    with pytest.raises(RuntimeError, match="start request 7: only a worker is asked"):
+        peers.started(7)
+    with pytest.raises(RuntimeError, match="start request 7"):
+        peers.start_ended(7, 0)
+    loop.close()
+
+
+def judged(*failures: Failure) -> tuple[list[PeerEvent], float]:
+    """What a lone host hears after it told these failures, and after how many seconds."""
+    loop = Loop()
+    peers = LonePeers(loop)
+    heard: list[PeerEvent] = []
+    peers.listen(heard.append)
+    began = loop.clock()
+    for failure in failures:
+        peers.failed(failure)
+    while not heard:
+        loop.turn()
+    took = loop.clock() - began
+    peers.close()
+    loop.close()
+    return heard, took
+
+
+SYMPTOM = Failure("algo-1", 72, "muster", "peer", "mpirun ended")
+CAUSE = Failure("algo-1", 7, "user", "user", "boom")
+
+
+def test_a_symptom_waits_for_its_cause() -> None:
+    heard, took = judged(SYMPTOM, CAUSE)
+    assert heard == [JobFailed(CAUSE, 1)]
+    assert took < 1
+
+
+def test_a_symptom_stands_where_no_cause_follows() -> None:
+    heard, took = judged(SYMPTOM)
+    assert heard == [JobFailed(SYMPTOM)]
+    assert took >= 2

@@ -11,7 +11,7 @@ import pytest
 from musterpoint.errors import RollCallError, UsageError
 from musterpoint.loop import Loop
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, StopAll
-from musterpoint.rollcall.muster import Abandoned, Muster, any_free, is_free
+from musterpoint.rollcall.muster import Abandoned, Muster
 from musterpoint.rollcall.names import Answer
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
@@ -144,9 +144,24 @@ def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
 
 
 def test_different_secrets(start: Start) -> None:
-    start(1, 2, secret="hush", rollcall_timeout=1.5)
-    worker = start(2, 2, secret="rush", rollcall_timeout=1.0)
-    assert "another secret" in str(worker.failed())
+    leader = start(1, 3, secret="hush", rollcall_timeout=1.5)
+    worker = start(2, 3, secret="rush", rollcall_timeout=1.0)
+    start(3, 3, secret="hush")
+    assert "it sent a proof of another secret than ours (--secret, MUSTER_SECRET)" in str(worker.failed())
+    lines = str(leader.failed()).splitlines()
+    assert lines[0] == "the roll call's 1.5 s are over, and algo-2 is not here (seen from algo-1)"
+    assert lines[2] == (
+        "algo-2  hello    127.0.0.1: refused: somebody there calls itself algo-2 and has another secret "
+        "(--secret, MUSTER_SECRET)"
+    )
+    assert leader.moments.count("hello-refused") == 1
+
+
+def test_the_ports_that_hosts_offer_are_in_the_roster(start: Start) -> None:
+    offers = [Offer("job", "torchrun", 1, "0.1", 1, ports) for ports in ((21001,), (21002, 21003), ())]
+    hosts = [start(number + 1, 3, offer=offer) for number, offer in enumerate(offers)]
+    for host in hosts:
+        assert [seat.ports for seat in host.mustered().seats] == [(21001,), (21002, 21003), ()]
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
@@ -190,7 +205,7 @@ def test_the_port_is_taken(start: Start) -> None:
 
 def run_alone(hosts: tuple[str, ...], settings: Settings, **seams: Any) -> Any:
     loop = Loop()
-    offer = Offer("job", "torchrun", 2, "0.1")
+    offer = Offer("job", "torchrun", 2, "0.1", ports=(21001,))
     muster = Muster(loop, hosts, hosts[:2], "algo-1", offer, settings, print, lambda *a, **k: None, **seams)
     try:
         roster, peers = muster.run()
@@ -233,6 +248,7 @@ def test_names_only() -> None:
 
 def test_no_roll_call_at_all() -> None:
     roster = run_alone(("algo-1", "algo-2"), Settings(rollcall="off", master_port=5000))
+    assert [seat.ports for seat in roster.seats] == [(21001,), (21001,)]
     assert [seat.address for seat in roster.seats] == ["algo-1", "algo-2"]
     assert (roster.master_address, roster.master_port) == ("algo-1", 5000)
 
@@ -259,11 +275,3 @@ def test_the_master_port(wanted: int | None, free: set[int], expected: int) -> N
 def test_another_master_port_where_the_default_is_taken() -> None:
     roster = run_alone(("algo-1",), Settings(), port_is_free=lambda port: False)
     assert roster.master_port not in (0, 7777)
-
-
-def test_free_ports() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert not is_free(taken.getsockname()[1])
-    assert is_free(any_free())

@@ -14,7 +14,7 @@ from musterpoint.rollcall.roster import Roster, Seat
 SEATS = (
     Seat("algo-1", "10.0.0.1", 4),
     Seat("algo-2", "10.0.0.2", 0, grouped=False),
-    Seat("algo-10", "10.0.0.3", 2),
+    Seat("algo-10", "10.0.0.3", 2, ports=(7777, 21000)),
 )
 ROSTER = Roster("job", "session", SEATS, "10.0.0.1", 7777, "algo-10")
 
@@ -32,7 +32,8 @@ def test_it_survives_the_wire() -> None:
 
 NAMES = st.text(max_size=8)
 COUNTS = st.integers(0, 70000)
-TABLES = st.lists(st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS), min_size=1, max_size=4)
+PORTS = st.lists(st.integers(1, 65535), max_size=3).map(tuple)
+TABLES = st.lists(st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS), min_size=1, max_size=4)
 
 
 @given(TABLES, NAMES, NAMES, NAMES, COUNTS)
@@ -47,6 +48,8 @@ WRONG: list[dict[str, Any]] = [
     {"seats": [[["algo-10"], "10.0.0.3", 2]]}, {"seats": [["algo-10", "10.0.0.3", "2"]]},
     {"seats": [["algo-10", "10.0.0.3", True]]}, {"seats": [["algo-10", None, 2]]},
     {"seats": [["algo-10", "10.0.0.3", 2, "yes"]]}, {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, "more"]]},
+    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "more"]]},
+    {"seats": [{"name": "algo-10", "address": "10.0.0.3", "slots": 2}]},
 ]  # fmt: skip
 
 
@@ -54,6 +57,22 @@ WRONG: list[dict[str, Any]] = [
 def test_what_is_no_roster(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="roster"):
         Roster.from_wire({**ROSTER.to_wire(), **change}, "algo-10")
+
+
+@pytest.mark.parametrize(
+    "ports",
+    ["", {}, None, 7777, [7777.0], [True], [-1], [0], [65536], [70000], [None], [[7777]], ["7777"], [21000] * 65],
+    ids=repr,
+)
+def test_ports_that_are_none(ports: object) -> None:
+    with pytest.raises(ValueError, match="not a roster"):
+        Roster.from_wire({**ROSTER.to_wire(), "seats": [["algo-10", "10.0.0.3", 2, True, "", 1, ports]]}, "algo-10")
+
+
+def test_a_million_ports_are_no_seat() -> None:
+    seats = [["algo-10", "10.0.0.3", 2, True, "", 1, [21000] * 10**6]]
+    with pytest.raises(ValueError, match="the ports of algo-10"):
+        Roster.from_wire({**ROSTER.to_wire(), "seats": seats}, "algo-10")
 
 
 JSON = st.recursive(

@@ -104,6 +104,13 @@ def test_numbers_are_checked(value: object) -> None:
         wire.number({"t": "m", "n": value}, "n")
 
 
+@pytest.mark.parametrize("value", [-65, 256, True, 1.0, "1"])
+def test_numbers_below_zero_are_checked(value: object) -> None:
+    assert wire.number({"t": "m", "n": -64}, "n", 255, -64) == -64
+    with pytest.raises(wire.WireError, match="no number from -64 to 255"):
+        wire.number({"t": "m", "n": value}, "n", 255, -64)
+
+
 @pytest.mark.parametrize("value", [None, 1, "x" * 5000])
 def test_texts_are_checked(value: object) -> None:
     with pytest.raises(wire.WireError):
@@ -114,3 +121,29 @@ def test_texts_are_checked(value: object) -> None:
 def test_lists_are_checked(value: object) -> None:
     with pytest.raises(wire.WireError):
         wire.texts({"t": "m", "n": value}, "n")
+
+
+def test_lists_of_longer_texts() -> None:
+    assert wire.texts({"t": "m", "n": ["x" * 300]}, "n", 1, 300) == ("x" * 300,)
+    with pytest.raises(wire.WireError):
+        wire.texts({"t": "m", "n": ["x" * 301]}, "n", 1, 300)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 1, "12", {"1": 2}, [1.0], [True], [None], ["1"], [[1]], [0], [-1], [10], [float("nan")], [10**400], [1] * 4],
+    ids=repr,
+)
+def test_lists_of_numbers_are_checked(value: object) -> None:
+    with pytest.raises(wire.WireError):
+        wire.numbers({"t": "m", "n": value}, "n", 1, 9, 3)
+
+
+def test_a_million_numbers_are_refused_by_their_count() -> None:
+    with pytest.raises(wire.WireError, match="no list of at most 64 numbers"):
+        wire.numbers({"t": "m", "n": [1] * 10**6}, "n", 1, 9, 64)
+
+
+@pytest.mark.parametrize("value", [[], [1], [9, 1, 9]])
+def test_lists_of_numbers(value: list[int]) -> None:
+    assert wire.numbers({"t": "m", "n": value}, "n", 1, 9, 3) == tuple(value)

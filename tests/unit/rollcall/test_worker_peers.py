@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+import pytest
+
 from musterpoint import exit_codes
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent
+from musterpoint.peers import (
+    AllDone,
+    Arrived,
+    Failure,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    PeerSilent,
+    StartAsked,
+    Started,
+    StartEnded,
+)
+from musterpoint.rollcall import wire
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -121,3 +135,101 @@ def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: St
     assert (verdict.failure.host, verdict.failure.code) == ("algo-2", exit_codes.HOST_LOST)
     cable.plug()
     assert worker.event(JobFailed).failure == verdict.failure
+
+
+def test_start_requests_across_broken_connections_come_once_and_in_order(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for round_ in range(5):
+        leader.say("start", "algo-2", round_, ("orted", str(round_)))
+        cable.snap()
+        leader.say("start", "algo-2", 10 + round_, ("orted", str(10 + round_)))
+        worker.wait(lambda round_=round_: len(worker.heard(StartAsked)) == 2 * round_ + 2)
+        worker.say("started", round_)
+        worker.say("start_ended", 10 + round_, round_)
+        cable.snap()
+        worker.say("start_ended", round_, 0, "said")
+        leader.wait(lambda round_=round_: len(leader.heard(Started, StartEnded)) == 3 * round_ + 3)
+    asked = [number for round_ in range(5) for number in (round_, 10 + round_)]
+    assert worker.heard(StartAsked) == [StartAsked(number, ("orted", str(number))) for number in asked]
+    assert leader.heard(Started, StartEnded) == [
+        event
+        for round_ in range(5)
+        for event in (
+            Started("algo-2", round_),
+            StartEnded("algo-2", 10 + round_, round_),
+            StartEnded("algo-2", round_, 0, "said"),
+        )
+    ]
+    assert not leader.has(PeerLost)
+
+
+def test_what_is_asked_and_answered_in_silence_arrives_afterwards(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    worker.event(StartAsked)
+    cable.freeze()
+    worker.event(PeerSilent)
+    leader.event(PeerSilent)
+    worker.say("started", 1)
+    leader.say("start", "algo-2", 2, ("orted",))
+    cable.plug()
+    assert leader.event(Started) == Started("algo-2", 1)
+    worker.wait(lambda: len(worker.heard(StartAsked)) == 2)
+    assert [event.number for event in worker.heard(StartAsked)] == [1, 2]
+    assert not leader.has(StartEnded)
+
+
+def test_a_start_request_waits_for_a_listener(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, listens=False)
+    leader.say("start", "algo-2", 1, ("orted",))
+    leader.say("arrive", "x")
+    worker.say("arrive", "x")
+    worker.ask(lambda peers: None)
+    assert worker.events == []
+    worker.listen()
+    assert worker.event(StartAsked) == StartAsked(1, ("orted",))
+    worker.say("start_ended", 1, 0)
+    worker.event(Arrived)
+    leader.listen()
+    assert leader.event(StartEnded) == StartEnded("algo-2", 1, 0)
+
+
+def test_a_worker_asks_nobody(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    for host in ("algo-1", "algo-2", "algo-9"):
+        error = worker.ask(lambda peers, host=host: peers.start(host, 1, ("orted",)))
+        assert isinstance(error, RuntimeError)
+    leader.say("arrive", "x")
+    worker.say("arrive", "x")
+    leader.event(Arrived)
+    assert len(leader.events) == 1
+
+
+def test_answers_without_a_leader_go_nowhere(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable)
+    leader.say("start", "algo-2", 1, ("orted",))
+    worker.event(StartAsked)
+    leader.leave()
+    worker.event(PeerLost)
+    assert worker.ask(lambda peers: peers.started(1)) is None
+    assert worker.ask(lambda peers: peers.start_ended(1, 0)) is None
+
+
+BAD = {
+    "an answer": wire.pack("started", number=1),
+    "no words": wire.pack("start", number=1, words=[]),
+    "a number below 0": wire.pack("start", number=-1, words=["orted"]),
+    "too many words": wire.pack("start", number=1, words=["x"] * 4097),
+    "words that are numbers": wire.pack("start", number=1, words=["orted", 7]),
+}
+
+
+@pytest.mark.parametrize("said", BAD.values(), ids=BAD)
+def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
+    start: Start, cable: Any, said: bytes
+) -> None:
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: peers._members["algo-2"].post(said))
+    worker.event(PeerBack)
+    leader.say("start", "algo-2", 5, ("orted",))
+    assert worker.event(StartAsked) == StartAsked(5, ("orted",))

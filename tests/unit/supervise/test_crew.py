@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Callable, Iterator
+from pathlib import Path
+from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
 from musterpoint.report.explain import Explain
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import address_of
-from musterpoint.supervise.events import Broken, LocalEvent, RankEnded, SessionOpened
+from musterpoint.supervise.events import AttendantEnded, AttendantStarted, Broken, LocalEvent, RankEnded, SessionOpened
 from musterpoint.supervise.pump import Pump
 
 PLAN = LaunchPlan(
@@ -24,17 +26,22 @@ PLAN = LaunchPlan(
 class Deck:
     """A crew whose launcher sleeps; the tests are its stubs."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: LaunchPlan = PLAN) -> None:
         self.loop = Loop()
         self.read, self.write = os.pipe()
         self.pump = Pump(out_fd=self.write, err_fd=self.write)
         self.events: list[LocalEvent] = []
+        self.started: list[str] = []
         self.crew = Crew(
-            self.loop, self.pump, self.events.append, lambda: Explain("algo-1"), lambda event, /, **facts: None,
+            self.loop, self.pump, self.events.append, lambda: Explain("algo-1"), self.record,
             lambda: 0, lambda visitor, line: False,
         )  # fmt: skip
-        self.crew.start(PLAN, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
+        self.crew.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
         self.stubs: list[socket.socket] = []
+
+    def record(self, event: str, /, **facts: Any) -> None:
+        if event == "started" and "name" in facts:
+            self.started.append(facts["name"])
 
     def stub(self, line: str) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -69,7 +76,10 @@ class Deck:
             sock.close()
         self.crew.kill()
         self.pump.drain(5)
-        os.waitpid(-1, 0)
+        while self.crew.left:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            self.crew.reap()
+        self.crew.reap()
         self.crew.close()
         self.loop.close()
         os.close(self.read)
@@ -84,7 +94,9 @@ def deck() -> Iterator[Deck]:
 
 
 def test_a_session_says_what_it_will_bring(deck: Deck) -> None:
-    assert deck.events == [SessionOpened(0, ((0, 0), (0, 1)), foreign=True)]
+    assert deck.events == [
+        SessionOpened(0, ((0, 0), (0, 1)), foreign=True), AttendantStarted(0, "torchrun", "launcher")
+    ]  # fmt: skip
 
 
 def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
@@ -107,7 +119,6 @@ def test_another_world_than_planned(deck: Deck) -> None:
 
 REFUSED = {
     "another session": "rank 0 0 2 77 5",
-    "a rank that isn't planned": "rank 9 9 2 77 0",
     "too few words": "rank 0 0",
     "no numbers": "rank a b c d e",
     "something else": "GET / HTTP/1.1",
@@ -120,18 +131,26 @@ def test_who_is_sent_away(deck: Deck, what: str) -> None:
     assert deck.ends == []
 
 
-def again(deck: Deck) -> None:
-    deck.go(deck.stub("rank 0 0 2 77 0"))
-
-
-def refusing(deck: Deck) -> None:
+def test_a_rank_that_comes_too_late(deck: Deck) -> None:
     deck.crew.refusing = True
-
-
-@pytest.mark.parametrize("before", [again, refusing])
-def test_a_rank_that_comes_twice_or_too_late(deck: Deck, before: Callable[[Deck], None]) -> None:
-    before(deck)
     assert deck.stub("rank 0 0 2 78 0").recv(16) == b""
+
+
+UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77 0", "a slot that is taken": "rank 0 0 2 78 0"}
+
+
+@pytest.mark.parametrize("which", UNPLANNED)
+def test_a_rank_that_nobody_planned_here(deck: Deck, which: str) -> None:
+    """Its stub is kept waiting, or its launcher would talk of it before we have ended everything."""
+    deck.go(deck.stub("rank 0 0 2 77 0"))
+    stub = deck.stub(UNPLANNED[which])
+    broken = [event for event in deck.events if isinstance(event, Broken)]
+    assert [event.failure.code for event in broken] == [72]
+    assert "on algo-1, where 2 rank(s) were planned" in broken[0].failure.reason
+    stub.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        stub.recv(16)
+    assert deck.ends == []
 
 
 def test_a_stub_that_leaves_before_its_program_ran(deck: Deck) -> None:
@@ -145,3 +164,85 @@ def test_a_stub_that_leaves_before_its_program_ran(deck: Deck) -> None:
 def test_ranks_that_never_came_are_given_up(deck: Deck) -> None:
     deck.crew.signal_ranks(15)
     assert deck.ends == [((0, 0), 0), ((0, 1), 0)]
+
+
+def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
+    return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
+
+
+def attendants_end(deck: Deck, plan: LaunchPlan) -> AttendantEnded:
+    """Starts ``plan`` as another session and waits for the end of its one process."""
+    deck.crew.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
+    while True:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        deck.crew.reap()
+        ended = [event for event in deck.events if isinstance(event, AttendantEnded)]
+        if ended:
+            return ended[0]
+
+
+EMPTY = PLAN._replace(local_ranks=0, processes=())
+
+
+@pytest.mark.parametrize(
+    ("script", "users", "code", "words"),
+    [
+        ("echo oh >&2; exit 3", False, 72, "ps 0 ended before the job was done (exit code 3) on algo-1"),
+        ("exit 0", False, 72, "ps 0 ended before the job was done (exit code 0) on algo-1"),
+        ("echo ValueError: no parameters >&2; exit 3", True, 3, "ValueError: no parameters"),
+        ("kill -9 $$", True, 137, "ps 0 on algo-1, killed by SIGKILL (exit code 137)"),
+    ],
+)
+def test_a_service_that_ends(deck: Deck, script: str, users: bool, code: int, words: str) -> None:
+    event = attendants_end(deck, EMPTY._replace(processes=(service(script, users),)))
+    assert event.failure is not None
+    assert (event.session, event.name, event.role, event.vital, event.failure.code) == (
+        1,
+        "ps 0",
+        "service",
+        True,
+        code,
+    )
+    assert words in event.failure.reason
+
+
+def test_a_service_of_the_users_may_end(deck: Deck) -> None:
+    assert attendants_end(deck, EMPTY._replace(processes=(service("exit 0", True),))).failure is None
+
+
+def test_an_mpis_launcher_is_vital_and_its_own_end_a_symptom(deck: Deck) -> None:
+    """It ends when a rank or a host does; who knows better has a moment to say so."""
+    mpirun = ProcessPlan("launcher", "mpirun", (Argument("/bin/sh"), Argument("-c"), Argument("exit 5")))
+    event = attendants_end(deck, EMPTY._replace(processes=(mpirun,), daemons=("orted",)))
+    assert event.vital
+    assert event.failure is not None
+    assert event.failure.kind == "infra", "no rank had come up"
+
+
+def test_services_are_started_first(deck: Deck, tmp_path: Path) -> None:
+    rank = ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), rank=0, local_rank=0)
+    deck.crew.start(EMPTY._replace(local_ranks=1, processes=(rank, service("sleep 30"))), {"PATH": "/bin:/usr/bin"})
+    assert deck.started == ["torchrun", "ps 0", "rank 0"]
+
+
+def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
+    script = f"test -r {program_of_ours('rendezvous')} && test -x $AGENT && echo found"
+    process = service(script, name="server")._replace(
+        environment=(EnvSetting("AGENT", program_of_ours("agent"), "a reason"),)
+    )
+    event = attendants_end(deck, EMPTY._replace(processes=(process,)))
+    assert event.failure is not None
+    assert "found" in event.failure.reason
+
+
+def test_a_launchers_folder_for_passing_things_is_private_and_goes(tmp_path: Path) -> None:
+    script = 'test "$MUSTER_USER_TMPDIR" = "$MINE" && touch "$TMPDIR/left" && pwd && echo "$TMPDIR" && exit 1'
+    launcher = ProcessPlan("launcher", "mpirun", (Argument("/bin/sh"), Argument("-c"), Argument(script)))
+    deck = Deck(EMPTY)
+    deck.crew.start(EMPTY._replace(processes=(launcher,)), {"TMPDIR": str(tmp_path), "MINE": str(tmp_path)})
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    (folder,) = tmp_path.iterdir()
+    assert (folder.stat().st_mode & 0o777, [path.name for path in folder.iterdir()]) == (0o700, ["left"])
+    deck.crew.reap()
+    deck.close()
+    assert list(tmp_path.iterdir()) == []

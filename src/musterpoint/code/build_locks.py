@@ -1,0 +1,57 @@
+"""Locks of torch's extension builds that nobody holds any more.
+
+A program that compiles an extension when it first needs it (DeepSpeed does) makes a file ``lock`` beside it and removes
+it when the build is done. A build that was killed leaves it, and every later run waits for ever without a word
+(``torch.utils.file_baton``). The builder keeps the file open, which tells the two apart.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator, Mapping
+
+
+def folder_of(environ: Mapping[str, str]) -> str:
+    """Where torch builds extensions: ``TORCH_EXTENSIONS_DIR``, else in the cache directory (``cpp_extension``)."""
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
+    return environ.get("TORCH_EXTENSIONS_DIR") or os.path.join(cache, "torch_extensions")
+
+
+def warnings(environ: Mapping[str, str], proc: str = "/proc") -> list[str]:
+    """A sentence for each lock that no process of this host has open; removing it is the user's decision."""
+    found = list(_locks(folder_of(environ), 2))
+    held = _open_files(proc) if found else set()
+    return [
+        f"{path} belongs to no process here: a build that was killed left it, and a program that needs the extension "
+        "will wait for it for ever; remove it unless another host is building there now"
+        for path in found
+        if os.path.realpath(path) not in held
+    ]
+
+
+def _locks(folder: str, depth: int) -> Iterator[str]:
+    """Below the default folder there is one for each Python and device type in between."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        lock = os.path.join(path, "lock")
+        if os.path.isfile(lock):
+            yield lock
+        if depth > 1:
+            yield from _locks(path, depth - 1)
+
+
+def _open_files(proc: str) -> set[str]:
+    found = set()
+    for process in os.listdir(proc):
+        if process.isdecimal():
+            folder = os.path.join(proc, process, "fd")
+            try:
+                for name in os.listdir(folder):
+                    found.add(os.readlink(os.path.join(folder, name)))
+            except OSError:
+                continue  # it ended, or isn't ours to look into
+    return found

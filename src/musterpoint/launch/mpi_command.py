@@ -1,0 +1,83 @@
+"""What becomes of a job under one flavour of MPI: mpirun's flags, and the variables beside them."""
+
+from typing import Iterable, Mapping, NamedTuple
+
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument
+from musterpoint.rollcall.roster import Seat
+
+
+class Flag(NamedTuple):
+    """One option of mpirun. ``key`` is what it is about; of two flags with one key the user's is kept.
+
+    ``rivals`` are other keys that settle the same, so ours is left out where one of them is set. ``required`` flags
+    stay whatever files and variables say.
+    """
+
+    key: str
+    words: tuple[str, ...]
+    reason: str
+    rivals: tuple[str, ...] = ()
+    required: bool = False
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return tuple(Argument(word, self.reason if at == 0 else "") for at, word in enumerate(self.words))
+
+
+class Place(NamedTuple):
+    """A host of the world and how many ranks it gets."""
+
+    seat: Seat
+    ranks: int
+
+
+class Command(NamedTuple):
+    """``flags`` stand between mpirun and the program; ``sets`` instead of one program where each host needs a set of
+    arguments of its own. ``own`` are variables of mpirun alone, ``everywhere`` those of all processes of this host.
+    ``daemons`` are what mpirun starts on a host, by file name.
+    """
+
+    flags: tuple[Flag, ...]
+    daemons: tuple[str, ...] = ()
+    own: tuple[EnvSetting, ...] = ()
+    everywhere: tuple[EnvSetting, ...] = ()
+    sets: tuple[tuple[Flag, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def mca(name: str, value: str, reason: str, word: str = "--mca", rivals: Iterable[str] = ()) -> Flag:
+    """One parameter of Open MPI; ``rivals`` are parameters that contradict it."""
+    return Flag(f"mca {name}", (word, name, value), reason, tuple(f"mca {rival}" for rival in rivals))
+
+
+def set_elsewhere(files: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Keys of Open MPI's parameters that ``files`` (names set in them) or variables of ``environ`` set, and where."""
+    found = {f"mca {name}": "a parameter file" for name in files}
+    for variable in environ:
+        for prefix in ("OMPI_MCA_", "PRTE_MCA_"):
+            if variable.startswith(prefix):
+                found[f"mca {variable.removeprefix(prefix)}"] = variable
+    return found
+
+
+def merged(
+    ours: Iterable[Flag], users: tuple[Flag, ...], elsewhere: Mapping[str, str]
+) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
+    """Our flags without those that the user settled, then the user's; and notes about what was left out."""
+    said = {flag.key for flag in users}
+    kept, replaced, notes = [], set(), []
+    for flag in ours:
+        keys = (flag.key, *flag.rivals)
+        by_user = [key for key in keys if key in said]
+        place = next((elsewhere[key] for key in keys if key in elsewhere), "")
+        if by_user:
+            replaced.update(by_user)
+        elif place and not flag.required:
+            notes.append(f"{' '.join(flag.words)} is left out: {place} settles it")
+        else:
+            kept.append(flag)
+    users = tuple(
+        flag._replace(reason=flag.reason + "; replaces ours") if flag.key in replaced else flag for flag in users
+    )
+    return (*kept, *users), tuple(notes)

@@ -1,0 +1,177 @@
+"""The job's ``custom_mpi_options``: one text, read as a shell would, in the spellings that SageMaker's users know."""
+
+from typing import NamedTuple, Sequence
+
+from musterpoint.errors import UsageError
+from musterpoint.fabric.mpi import OPEN_MPI
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.job.model import Distribution
+from musterpoint.launch.mpi_command import Flag
+
+REASON = "custom_mpi_options"
+
+WHERE_AND_HOW_MANY = (
+    "np", "n", "c", "N", "npernode", "pernode", "npersocket", "ppr", "ppn", "perhost", "host", "hosts", "H", "f",
+    "hostfile", "machinefile", "machine", "default-hostfile", "configfile", "app",
+)  # fmt: skip
+"""Options that say how many ranks there are and where; musterpoint does, from the roster."""
+
+WHERE_PARAMETERS = (
+    "orte_default_hostfile", "prte_default_hostfile", "plm_rsh_agent", "plm_ssh_agent", "plm", "orte_launch_agent",
+    "prte_launch_agent",
+)  # fmt: skip
+"""Parameters of Open MPI that say where, or who starts the daemons there."""
+
+HYDRAS_START = (
+    "launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "rmk", "genvall", "envall", "envnone",
+)  # fmt: skip
+"""Hydra's options about how daemons start and whose environment ranks get."""
+
+OPEN_MPI_ONLY = (
+    "mca", "gmca", "omca", "prtemca", "pmixmca", "am", "tune", "allow-run-as-root", "tag-output",
+    "timestamp-output", "oversubscribe", "nooversubscribe", "report-bindings", "display-map", "display-allocation",
+    "display-devel-map", "display", "bynode", "byslot", "bycore", "bysocket", "bind-to-core", "bind-to-socket",
+    "bind-to-none", "cpus-per-proc", "output", "output-filename", "merge-stderr-to-stdout", "prefix", "noprefix",
+    "report-uri", "report-events", "preload-binary", "rankfile", "rf", "use-hwthread-cpus", "stdin",
+    "runtime-options",
+)  # fmt: skip
+
+_MCA = ("mca", "gmca", "omca", "prtemca", "pmixmca")
+_SAME = {
+    "bind-to-core": "bind-to", "bind-to-socket": "bind-to", "bind-to-none": "bind-to", "bynode": "map-by",
+    "byslot": "map-by", "bycore": "map-by", "bysocket": "map-by",
+}  # fmt: skip
+"""Old spellings of Open MPI's, and the option that says the same."""
+
+
+class Options(NamedTuple):
+    """``exports`` become variables of every rank on all hosts; ``flags`` go to mpirun."""
+
+    exports: tuple[EnvSetting, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+
+def read_options(distribution: Distribution, flavour: str) -> Options:
+    """The options of a job for one flavour of MPI.
+
+    Raises:
+        UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
+    """
+    words = _Words(_split(distribution), _name_of(distribution))
+    take = _open_mpi if flavour == OPEN_MPI else _hydra
+    exports: list[EnvSetting] = []
+    flags: list[Flag] = []
+    while words.left:
+        word = words.next()
+        variable = _variable(word)
+        if variable is not None:
+            exports.append(EnvSetting(*variable, REASON))
+            continue
+        name = word.lstrip("-")
+        if not word.startswith("-") or not name:
+            raise words.wrong(f"has {word!r} where an option was expected, such as -x NAME=VALUE or --NAME=VALUE")
+        if name.partition("=")[0] in WHERE_AND_HOW_MANY:
+            raise words.wrong(
+                f"has {word}, but how many ranks there are and on which hosts comes from the job: set "
+                "processes_per_host in the distribution, or --slots"
+            )
+        flags.append(take(word, name, words))
+    return Options(tuple(exports), _one_genvlist(flags))
+
+
+class _Words:
+    """What is left of the text, and how to complain about it."""
+
+    def __init__(self, words: list[str], source: str) -> None:
+        self.left, self._source = words, source
+
+    def next(self) -> str:
+        return self.left.pop(0)
+
+    def values(self, option: str, count: int) -> list[str]:
+        """The ``count`` words that belong to ``option``, whatever they begin with."""
+        if len(self.left) < count:
+            raise self.wrong(f"ends after {option}, which takes {count} value{'s' if count > 1 else ''}")
+        return [self.next() for _ in range(count)]
+
+    def following(self) -> list[str]:
+        """The words up to the next option; a negative number isn't one."""
+        found: list[str] = []
+        while self.left and (not self.left[0].startswith("-") or self.left[0][1:2].isdecimal()):
+            found.append(self.next())
+        return found
+
+    def wrong(self, what: str) -> UsageError:
+        return UsageError(f"the hyperparameter {self._source} {what}")
+
+
+def _split(distribution: Distribution) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(distribution.options)
+    except ValueError as error:
+        name = _name_of(distribution)
+        raise UsageError(
+            f"the hyperparameter {name} = {distribution.options!r} can't be read as a shell would: "
+            f'{str(error).lower()}; close the quotes, or write \\" for one that is meant'
+        ) from None
+
+
+def _name_of(distribution: Distribution) -> str:
+    if distribution.kind == "smdistributed_dataparallel":
+        return "sagemaker_distributed_dataparallel_custom_mpi_options"
+    return "sagemaker_mpi_custom_mpi_options"
+
+
+def _variable(word: str) -> tuple[str, str] | None:
+    """``--NCCL_DEBUG=INFO``, which sagemaker-training exports; no option of an mpirun is written in capitals."""
+    name, equals, value = word.lstrip("-").partition("=")
+    fits = word.startswith("-") and equals and name.upper() == name and name.isidentifier()
+    return (name, value) if fits else None
+
+
+def _open_mpi(word: str, name: str, words: _Words) -> Flag:
+    if name == "x":
+        value = words.values(word, 1)[0]
+        return Flag(f"x {value.partition('=')[0]}", (word, value), REASON)
+    if name in _MCA:
+        parameter, value = words.values(word, 2)
+        if parameter in WHERE_PARAMETERS:
+            raise words.wrong(f"has {word} {parameter}, but musterpoint starts the daemons, and the job says where")
+        return Flag(f"mca {parameter}", (word, parameter, value), REASON)
+    key = name.partition("=")[0]
+    return Flag(_SAME.get(key, key), (word, *words.following()), REASON)
+
+
+def _hydra(word: str, name: str, words: _Words) -> Flag:
+    if name == "x":
+        variable, equals, value = words.values(word, 1)[0].partition("=")
+        if equals:
+            return Flag(f"x {variable}", ("-genv", variable, value), f"{REASON}: {word} {variable}=…, as Hydra says it")
+        return Flag("genvnone", ("-genvlist", variable), f"{REASON}: {word} {variable}, as Hydra says it")
+    if name in OPEN_MPI_ONLY:
+        raise words.wrong(f"has {word}, an option of Open MPI; this image's mpirun is Hydra (MPICH or Intel MPI)")
+    if name in HYDRAS_START:
+        raise words.wrong(
+            f"has {word}, but musterpoint starts the daemons, and each host's ranks have that host's environment"
+        )
+    if name in ("genv", "env"):
+        variable, value = words.values(word, 2)
+        return Flag(f"x {variable}", (word, variable, value), REASON)
+    if name in ("genvlist", "genvnone"):
+        return Flag("genvnone", (word, *(words.values(word, 1) if name == "genvlist" else ())), REASON)
+    return Flag(name.partition("=")[0], (word, *words.following()), REASON)
+
+
+def _one_genvlist(flags: Sequence[Flag]) -> tuple[Flag, ...]:
+    """Hydra takes one list of names to copy from the leader."""
+
+    def is_list(flag: Flag) -> bool:
+        return flag.key == "genvnone" and len(flag.words) == 2
+
+    lists = [flag for flag in flags if is_list(flag)]
+    if len(lists) < 2:
+        return tuple(flags)
+    one = lists[0]._replace(words=("-genvlist", ",".join(flag.words[1] for flag in lists)))
+    return (*(flag for flag in flags if not is_list(flag)), one)

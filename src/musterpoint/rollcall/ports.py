@@ -1,0 +1,72 @@
+"""Free ports of this host."""
+
+from __future__ import annotations
+
+import _socket  # socket costs 3 ms at import, and a one-host job needs no more of it
+import errno
+import os
+import sys
+from typing import Iterable
+
+from musterpoint.errors import LauncherError
+
+_FIRST_PORT, _LAST_PORT = 20000, 32000
+_TAKEN = {errno.EADDRINUSE, errno.EACCES}
+
+
+def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
+    """One free port for each that is ``wanted``: that port where it is free, else any (0: any).
+
+    ``insisted`` says why a port that is wanted can't be another one.
+
+    Raises:
+        LauncherError: such a port is taken.
+    """
+    found: list[int] = []
+    for port in wanted:
+        if insisted and (not port or not is_free(port)):
+            what = f"port {port} is taken here" if port else "other hosts can't learn which port is free here"
+            raise LauncherError(
+                f"{insisted}: {what}; pass a --tf-port that is free on every host, or neither option, so that the "
+                "roll call finds free ones"
+            )
+        while not port or port in found or not is_free(port):
+            port = any_free()
+        found.append(port)
+    return tuple(found)
+
+
+def is_free(port: int) -> bool:
+    """Whether ``port`` is one, and can be bound on every address of this host."""
+    if port > 65535:
+        return False
+    for family in (_socket.AF_INET6, _socket.AF_INET):
+        try:
+            _bind(family, port)
+        except OSError as error:
+            if sys.platform == "win32" or error.errno in _TAKEN:
+                return False
+    return True
+
+
+def _bind(family: int, port: int) -> None:
+    sock = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if family == _socket.AF_INET6:
+            sock.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+        sock.bind(("", port))
+    finally:
+        sock.close()
+
+
+def any_free() -> int:
+    """A port that is free now, and that no connection will be given before it is used.
+
+    It lies below the range from which systems take the local ports of connections (Linux: 32768 on).
+    """
+    while True:
+        port = _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % (_LAST_PORT - _FIRST_PORT)
+        if is_free(port):
+            return port

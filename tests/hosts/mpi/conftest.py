@@ -1,0 +1,102 @@
+"""Jobs under the MPIs of scripts/stacks.py, on network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class MpiJob:
+    """``muster local`` under one MPI: its mpirun first on PATH, and a Python that has mpi4py for it."""
+
+    def __init__(self, local: Any, folder: Path) -> None:
+        self.local = local
+        self.environ = local.environ
+        self.environ["MUSTER_PYTHON"] = str(folder / "python")
+        self.environ["PATH"] = f"{folder}{os.pathsep}{self.environ['PATH']}"
+        # four ranks and two daemons share two processors with other tests: who waits should sleep
+        self.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
+
+    def words(
+        self, program: str | Path, options: tuple[str | Path, ...], arguments: tuple[str, ...]
+    ) -> list[str | Path]:
+        chosen = [] if {"--distribution", "--launcher"} & set(options) else ["--launcher", "mpi"]
+        where = [] if "--backend" in options else ["--backend", "netns"]
+        path = program if isinstance(program, Path) else PROGRAMS / program
+        return [*where, *chosen, *options, path, *arguments]
+
+    def run(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
+        return self.local.run(*self.words(program, options, arguments), timeout=100)
+
+    def bridged(self, program: str | Path, *options: str | Path) -> Any:
+        """As :meth:`run`, on the hosts of ``with_bridge.py``."""
+        plain = self.local.command(*self.words(program, options, ()))
+        assert plain[1:3] == ["-m", "musterpoint"]
+        command = [plain[0], str(Path(__file__).parent / "with_bridge.py"), *plain[3:]]
+        self.local.command = lambda *words, output=None: command
+        return self.local.run(timeout=100)
+
+    def start(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
+        return self.local.start(*self.words(program, options, arguments))
+
+    def ready(self, process: Any, ranks: int, hosts: tuple[str, ...] = ("algo-1", "algo-2")) -> None:
+        """Returns when ``ranks`` ranks have said that they are ready."""
+        logs = [self.local.output / "hosts" / host / "log" for host in hosts]
+        deadline = time.monotonic() + 60
+        while sum(log.read_text().count("is ready") for log in logs if log.exists()) < ranks:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def finish(self, process: Any) -> Any:
+        return self.local.finish(process, 100)
+
+    def left(self, ran: Any, host: str) -> list[dict[str, Any]]:
+        """What the ranks of a host wrote, in order of their ranks."""
+        folder = ran.output / "hosts" / host / "opt" / "ml" / "output" / "data"
+        found = [json.loads(path.read_text()) for path in folder.glob("rank-*.json")]
+        return sorted(found, key=lambda each: int(each["rank"]))
+
+    def pids(self, host: str, program: str) -> list[int]:
+        """Processes of a host whose executable has this file name, as this machine numbers them."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            mine = f"MUSTER_TEST_TOKEN={self.local.token}".encode() in environ
+            if mine and f"HOSTNAME={host}".encode() in environ and os.path.basename(words[0].decode()) == program:
+                found.append(int(name))
+        return found
+
+    def lose(self, host: str) -> None:
+        """Kills the host's first process, and everything on it with that."""
+        for pid in self.pids(host, "python"):
+            status = Path(f"/proc/{pid}/status").read_text()
+            numbers = next(line for line in status.splitlines() if line.startswith("NSpid")).split()[1:]
+            if numbers[1:] == ["1"]:
+                os.kill(pid, signal.SIGKILL)
+                return
+        raise AssertionError(f"{host} has no first process")
+
+    def kill(self, host: str, program: str) -> None:
+        pids = self.pids(host, program)
+        assert pids, f"no {program} runs on {host}"
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def under(local: Any, stack: Callable[[str], Path]) -> Callable[[str], MpiJob]:
+    """A job's runner, by the name of its MPI's environment."""
+    return lambda flavour: MpiJob(local, stack(flavour))

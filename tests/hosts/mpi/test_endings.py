@@ -1,0 +1,155 @@
+"""How a world ends: one rank's failure is everyone's, with its own code and words; nothing outlives its host's part."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(150)]
+
+FLAVOURS = ["openmpi4", "openmpi5", "mpich"]
+HOSTS = ("algo-1", "algo-2")
+TWO_BY_TWO = ("--hosts", "2", "--slots", "2")
+FAILURES = {
+    # how rank 2 ends: the job's code, what its reason says, and of which kind it is
+    "exit": (7, "rank 2 (local rank 0) on algo-2, exit code 7", "user"),
+    "leave": (7, "rank 2 (local rank 0) on algo-2, exit code 7", "user"),
+    "kill": (137, "rank 2 (local rank 0) on algo-2, killed by SIGKILL (exit code 137)", "infra"),
+    "raise": (1, "ValueError: the data is bad\nrank 2 (local rank 0) on algo-2, exit code 1", "user"),
+}
+
+
+def agree(ran: Any, code: int) -> str:
+    """The failure reason, which every host must have, with this code; without its count of later failures."""
+    assert ran.code == code, ran.stderr + ran.stdout
+    outcomes = [ran.outcome(host) for host in HOSTS]
+    assert [outcome["code"] for outcome in outcomes] == [code, code]
+    reasons = [
+        [line for line in outcome["reason"].splitlines() if "failed after it" not in line] for outcome in outcomes
+    ]
+    assert reasons[0] == reasons[1]
+    return "\n".join(reasons[0])
+
+
+@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_rank_that_fails(under: Callable[[str], Any], flavour: str, how: str) -> None:
+    job = under(flavour)
+    code, words, kind = FAILURES[how]
+    ran = job.run("end.py", *TWO_BY_TWO, arguments=(how, "2", "60"))
+    reason = agree(ran, code)
+    assert words in reason
+    outcome = ran.outcome("algo-1")
+    assert (outcome["rank"], outcome["host"], outcome["cause"], outcome["class"]) == (2, "algo-2", "user", kind)
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5", "mpich", "impi"])
+def test_on_one_host(under: Callable[[str], Any], flavour: str) -> None:
+    job = under(flavour)
+    ran = job.run("end.py", "--hosts", "1", "--slots", "2", arguments=("exit", "1", "60"))
+    assert ran.code == 7, ran.stderr + ran.stdout
+    assert "rank 1 (local rank 1) on algo-1, exit code 7" in ran.reason
+    assert ran.seconds < 40
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_every_rank_has_its_time_to_save_a_checkpoint(under: Callable[[str], Any], flavour: str) -> None:
+    """mpirun alone would leave them two seconds at most."""
+    job = under(flavour)
+    process = job.start("end.py", *TWO_BY_TWO, arguments=("stop", "-1", "60"))
+    job.ready(process, 4)
+    process.send_signal(signal.SIGTERM)
+    ran = job.finish(process)
+    log = ran.log("algo-1") + ran.log("algo-2")
+    assert log.count("saved its checkpoint") == 4, log
+    assert {ran.outcome(host)["code"] for host in HOSTS} == {143}
+
+
+DAEMONS = {"openmpi4": ("mpirun", "orted"), "openmpi5": ("prterun", "prted"), "mpich": ("mpirun", "hydra_pmi_proxy")}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_mpirun_that_is_killed_ends_everything(under: Callable[[str], Any], flavour: str) -> None:
+    job = under(flavour)
+    process = job.start("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "100"))
+    job.ready(process, 4)
+    job.kill("algo-1", DAEMONS[flavour][0])
+    ran = job.finish(process)
+    assert "mpirun ended while its ranks were running (killed by SIGKILL) on algo-1" in agree(ran, 72)
+    assert ran.seconds < 60
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_daemon_that_is_killed_takes_its_ranks_along(under: Callable[[str], Any], flavour: str) -> None:
+    """They are orphans otherwise, and run on."""
+    job = under(flavour)
+    daemon = DAEMONS[flavour][1]
+    process = job.start("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "100"))
+    job.ready(process, 4)
+    job.kill("algo-2", daemon)
+    ran = job.finish(process)
+    assert f"{daemon} ended while its ranks were running (killed by SIGKILL) on algo-2" in agree(ran, 72)
+    assert ran.seconds < 60
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
+def test_a_host_that_is_lost(under: Callable[[str], Any], flavour: str) -> None:
+    job = under(flavour)
+    process = job.start("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "100"))
+    job.ready(process, 4)
+    job.lose("algo-2")
+    ran = job.finish(process)
+    outcome = ran.outcome("algo-1")
+    assert (outcome["code"], outcome["cause"]) == (76, "host"), ran.stderr + ran.stdout
+    assert "algo-2" in ran.left("algo-1", "failure")
+    assert ran.seconds < 60
+
+
+SMALLER = """#!/bin/sh
+# an image's own idea of how many ranks there are
+[ "$1" = -np ] && shift 2 && set -- -np 2 "$@"
+exec /usr/bin/mpirun "$@"
+"""
+
+
+def test_a_world_of_another_size_ends_the_job(under: Callable[[str], Any], tmp_path: Path) -> None:
+    job = under("openmpi4")
+    folder = tmp_path / "smaller"
+    folder.mkdir()
+    (folder / "mpirun").write_text(SMALLER)
+    (folder / "mpirun").chmod(0o755)
+    job.environ["PATH"] = f"{folder}:{job.environ['PATH']}"
+    reason = agree(job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "100")), 72)
+    assert "got a world of 2 rank(s), but 4 were planned" in reason
+
+
+def test_without_an_mpi_every_host_says_so(under: Callable[[str], Any], tmp_path: Path) -> None:
+    job = under("openmpi4")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for place in ("/usr/sbin", "/usr/bin"):
+        for path in Path(place).iterdir():
+            if not path.name.startswith(("mpi", "orte")) and not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path)
+    job.environ["PATH"] = str(folder)
+    ran = job.run("end.py", *TWO_BY_TWO, arguments=("wait", "-1", "1"))
+    assert ran.code == 72, ran.stderr + ran.stdout
+    assert "there is no mpirun on PATH" in ran.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("-np 8", "has -np, but how many ranks"), ("-x 'A", "can't be read as a shell would")],
+)
+def test_options_that_are_refused(under: Callable[[str], Any], options: str, words: str) -> None:
+    settings = {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}
+    job = under("openmpi4")
+    ran = job.run("end.py", "--hosts", "2", "--distribution", json.dumps({"mpi": settings}),
+                  arguments=("wait", "-1", "1"))  # fmt: skip
+    reason = agree(ran, 64)
+    assert "sagemaker_mpi_custom_mpi_options" in reason
+    assert words in reason

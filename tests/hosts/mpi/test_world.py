@@ -1,0 +1,190 @@
+"""The world that ranks find, under every MPI: who they are, what they are given, and what nobody else can see."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(150)]
+
+ALL = ["openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"]
+VALUES = {
+    "SECRET_TOKEN": "s3cr3t-f1e2d3",
+    "WITH_SPACES": "  a b  c ",
+    "WITH_QUOTES": 'it\'s "quoted" `so`',
+    "WITH_NEWLINE": "line 1\nline 2\n",
+    "WITH_SHELL": "$(touch /tmp/never) ${HOME} $HOME; exit 3 # & | > <",
+    "WITH_UNICODE": "ümläut ✓",
+    "WITH_BACKSLASH": "a\\b\\\\c\\n",
+    "EMPTY": "",
+}
+COLON = {"LIST": "a:b,c;d=e"}
+
+
+@pytest.mark.parametrize("flavour", ALL)
+def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
+    """Uneven hosts, values that no shell would leave alone, and a secret that is on no command line and no disk."""
+    job = under(flavour)
+    job.environ.update(VALUES | COLON)
+    ran = job.run("world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's"))
+    assert ran.code == 0, ran.stderr + ran.stdout
+    ranks = [*job.left(ran, "algo-1"), *job.left(ran, "algo-2")]
+    assert [rank["rank"] for rank in ranks] == [0, 1, 2]
+    assert [rank["host"] for rank in ranks] == ["algo-1", "algo-1", "algo-2"]
+    for rank in ranks:
+        assert (rank["size"], rank["total"]) == (3, 3 * 7 + 0 + 1 + 2)
+        assert rank["beside"] == "found beside the program"
+        assert rank["cwd"] == ranks[0]["cwd"] != "/"
+        assert rank["arguments"] == ["--lr", "0.1 $x", "it's"]
+        assert not rank["secret on argv"]
+        assert rank["secret on disk"] == []
+        given = rank["environ"]
+        assert {name: given.get(name) for name in VALUES | COLON} == VALUES | COLON
+        assert given["SM_CURRENT_HOST"] == rank["host"]
+        assert [name for name in given if name.startswith("MUSTER_") and name in LAUNCHERS] == []
+    places = [[rank["environ"][name] for name in PLACE] for rank in ranks]
+    assert places == [
+        ["0", "0", "3", "2", "0", "10.77.1.2"],
+        ["1", "1", "3", "2", "0", "10.77.1.2"],
+        ["2", "0", "3", "1", "1", "10.77.1.2"],
+    ]
+    assert ranks[0]["environ"]["MASTER_PORT"] == ranks[2]["environ"]["MASTER_PORT"]
+    assert ranks[2]["supervisor listens on"] == []
+    assert ran.log("algo-2").count("rank 2 of 3 says 24\n") == 1
+
+
+PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR")
+LAUNCHERS = ("MUSTER_STUB", "MUSTER_SOCKET", "MUSTER_AGENT_STAYS", "MUSTER_SESSION_NUMBER")
+
+
+OPTIONS = "-verbose --NCCL_DEBUG=INFO -x WITH_VALUE='a \"b\" $c' -x WITH_SPACES"
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5", "mpich", "impi"])
+def test_options_of_the_job_reach_every_rank(under: Callable[[str], Any], flavour: str) -> None:
+    job = under(flavour)
+    job.environ.update(VALUES)
+    settings = {"enabled": True, "processes_per_host": 1, "custom_mpi_options": OPTIONS}
+    ran = job.run("world.py", "--hosts", "2", "--distribution", json.dumps({"mpi": settings}))
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in ("algo-1", "algo-2"):
+        (rank,) = job.left(ran, host)
+        assert rank["size"] == 2
+        assert rank["environ"]["NCCL_DEBUG"] == "INFO"
+        assert rank["environ"]["WITH_VALUE"] == 'a "b" $c'
+        assert rank["environ"]["WITH_SPACES"] == VALUES["WITH_SPACES"]
+        assert rank["environ"]["SM_CURRENT_HOST"] == host
+        assert rank["environ"]["SM_FRAMEWORK_PARAMS"]
+
+
+def test_mpi_prefix_of_the_log(under: Callable[[str], Any]) -> None:
+    job = under("mpich")
+    job.environ["SECRET_TOKEN"] = "s3cr3t-a9b8c7"
+    ran = job.run("world.py", "--hosts", "2", "--log-prefix", "mpi")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert "[1,mpirank:0,algo-1]<stdout>:rank 0 of 2 says 15\n" in ran.log("algo-1")
+    assert "[1,mpirank:1,algo-2]<stdout>:rank 1 of 2 says 15\n" in ran.log("algo-2")
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
+def test_four_hosts_in_order(under: Callable[[str], Any], flavour: str) -> None:
+    job = under(flavour)
+    job.environ["SECRET_TOKEN"] = "s3cr3t-d4c3b2"
+    ran = job.run("world.py", "--hosts", "4", "--host-slots", "1,2,1,1")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    found = [rank["rank"] for number in range(1, 5) for rank in job.left(ran, f"algo-{number}")]
+    assert found == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
+def test_hosts_that_are_processes(under: Callable[[str], Any], flavour: str) -> None:
+    """The process backend: one machine, one host name, an address each."""
+    job = under(flavour)
+    ran = job.run("reduce.py", "--hosts", "2", "--slots", "2", "--backend", "process")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(line for line in ran.stdout.splitlines() if "says" in line)[0].endswith("rank 0 of 4 says 6")
+
+
+def test_one_host_needs_no_daemon(under: Callable[[str], Any]) -> None:
+    job = under("openmpi5")
+    ran = job.run("reduce.py", "--hosts", "1", "--slots", "3")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert ran.log("algo-1").count("of 3 says 3") == 3
+
+
+ENV_URL = """
+import datetime
+import torch.distributed as dist
+import torch
+
+dist.init_process_group("gloo", init_method="env://", timeout=datetime.timedelta(seconds=60))
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} says {total.item():g}", flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
+def test_torch_meets_by_env_under_mpirun(under: Callable[[str], Any], python: str, flavour: str) -> None:
+    """A Python without mpi4py: the program as it is."""
+    job = under(flavour)
+    job.environ["MUSTER_PYTHON"] = python
+    ran = job.run(job.local.program(ENV_URL), "--hosts", "2", "--host-slots", "1,2")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(line[-19:] for line in ran.stdout.splitlines() if "says" in line) == [
+        f"| rank {rank} of 3 says 3"[-19:] for rank in range(3)
+    ]
+
+
+SHELL = """
+echo "shell $RANK of $WORLD_SIZE beside $(ls "$0"): $1"
+exec "$MUSTER_PYTHON" - <<END
+from mpi4py import MPI
+print("reduced", MPI.COMM_WORLD.allreduce(1))
+END
+"""
+EXECUTABLE = "#!/bin/sh\n" + SHELL
+
+
+@pytest.mark.parametrize(("flavour", "name"), [("openmpi4", "run.sh"), ("mpich", "run"), ("openmpi5", "run")])
+def test_programs_that_are_no_python(under: Callable[[str], Any], flavour: str, name: str) -> None:
+    job = under(flavour)
+    program = job.local.program(EXECUTABLE if name == "run" else SHELL, name)
+    program.chmod(0o755)
+    ran = job.run(program, "--hosts", "2", arguments=("a b",))
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for rank, host in enumerate(("algo-1", "algo-2")):
+        assert f"shell {rank} of 2 beside ./{name}: a b\n" in ran.log(host)
+        assert "reduced 2\n" in ran.log(host)
+
+
+WRAPPER = """#!/bin/sh
+# like the images of AWS: one more flag, and the shell stays in front
+{mpirun} --tag-output "$@"
+"""
+
+
+def test_a_wrapper_around_mpirun_that_stays(under: Callable[[str], Any], tmp_path: Any) -> None:
+    job = under("openmpi4")
+    folder = tmp_path / "wrapped"
+    folder.mkdir()
+    (folder / "mpirun").write_text(WRAPPER.format(mpirun="/usr/bin/mpirun"))
+    (folder / "mpirun").chmod(0o755)
+    job.environ["PATH"] = f"{folder}{os.pathsep}{job.environ['PATH']}"
+    ran = job.run("reduce.py", "--hosts", "2", "--slots", "2")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert ran.stdout.count("of 4 says 6") == 4
+
+
+@pytest.mark.parametrize("flavour", ALL)
+def test_ranks_do_not_meet_on_a_bridge_that_every_host_has(under: Callable[[str], Any], flavour: str) -> None:
+    """Docker's bridge is everywhere at 172.17.0.1 and leads nowhere; interfaces have other names on other hosts."""
+    job = under(flavour)
+    ran = job.bridged("reduce.py", "--hosts", "2")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert ran.stdout.count("of 2 says 1") == 2

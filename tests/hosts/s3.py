@@ -1,0 +1,141 @@
+"""A real S3 API (moto's server, in its own process) and, before it, a proxy that fails in the ways networks do."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import socket
+import struct
+import subprocess
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+
+class S3:
+    """moto's server on a loopback port of its own. Signatures aren't checked."""
+
+    def __init__(self, bin_directory: Path) -> None:
+        self._process = subprocess.Popen(
+            [bin_directory / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd="/",
+        )  # fmt: skip
+        assert self._process.stderr is not None
+        said = ""
+        for line in self._process.stderr:
+            said += line
+            if "Running on" in line:
+                break
+        else:
+            raise AssertionError(f"moto's server didn't come up:\n{said}")
+        self.port = int(line.strip().rpartition(":")[2].partition("/")[0].split()[0])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._drain = threading.Thread(target=self._process.stderr.read, daemon=True)
+        self._drain.start()
+
+    def bucket(self, name: str) -> None:
+        self._put(name, b"")
+
+    def put(self, bucket: str, key: str, data: bytes) -> str:
+        """The object's URI."""
+        self._put(f"{bucket}/{key}", data)
+        return f"s3://{bucket}/{key}"
+
+    def _put(self, path: str, data: bytes) -> None:
+        signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+        headers = {"Authorization": signed, "Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method="PUT")
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30):
+            pass
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        self._drain.join(timeout=30)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+class Faulty:
+    """A proxy in front of ``port``. Each GET of an object takes the next of :attr:`faults`; without one it passes.
+
+    ``503``; ``403``; ``reset`` (in the middle of the body); ``cut`` (the body ends early, politely); ``slow`` (32 KiB,
+    then a wait of a second); ``stall`` (half of the body, then nothing until :meth:`close`). ``always`` stands for all.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.faults: list[str] = []
+        self.always = ""
+        self.seen: list[tuple[str, str]] = []
+        self.stalled = threading.Event()
+        self._over = threading.Event()
+        faulty = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                faulty.serve(self, port)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def serve(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
+        fault = self.faults.pop(0) if self.faults else self.always
+        self.seen.append((fault, request.headers.get("Range", "")))
+        if fault in ("503", "403"):
+            code = {"503": "SlowDown", "403": "AccessDenied"}[fault]
+            self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
+            return
+        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        behind.request("GET", request.path, headers=dict(request.headers.items()))
+        answer = behind.getresponse()
+        body = answer.read()
+        behind.close()
+        request.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "server", "date", "transfer-encoding"):
+                request.send_header(name, value)
+        request.end_headers()
+        self._body(request, body, fault)
+
+    def _answer(self, request: http.server.BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    def _body(self, request: http.server.BaseHTTPRequestHandler, body: bytes, fault: str) -> None:
+        if fault == "slow":
+            for at in range(0, len(body), 32 * 1024):
+                request.wfile.write(body[at : at + 32 * 1024])
+                request.wfile.flush()
+                if self._over.wait(1.0 if at == 0 else 0.01):
+                    return
+            return
+        half = len(body) // 2
+        request.wfile.write(body[:half] if fault else body)
+        request.wfile.flush()
+        if fault == "stall":
+            self.stalled.set()
+            self._over.wait(120)
+        if fault == "reset":
+            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if fault:
+            request.close_connection = True
+            if fault == "cut":
+                request.connection.shutdown(socket.SHUT_WR)
+            request.connection.close()
+
+    def close(self) -> None:
+        self._over.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

@@ -1,0 +1,189 @@
+"""DeepSpeed on two hosts: ZeRO-2 under every launcher that can start it, and how its own launcher's jobs end.
+
+Its own launcher alone reports a killed rank as 247, polls once a second, and kills ranks 30 s after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+DIGITS = Path(__file__).parent / "programs" / "deepspeed_digits.py"
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def deep(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs run with the Python that has DeepSpeed, every extension of which is built."""
+    local.environ["MUSTER_PYTHON"] = str(stack("deepspeed") / "python")
+    local.environ["TORCH_EXTENSIONS_DIR"] = str(tmp_path / "extensions")
+    yield local
+    assert not list((tmp_path / "extensions").glob("*")), "an extension was compiled"
+
+
+def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
+    """The losses each rank printed, checked to be the same everywhere, and falling."""
+    losses: dict[int, list[float]] = {}
+    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
+        losses.setdefault(int(rank), []).append(float(loss))
+    assert len({tuple(each) for each in losses.values()}) == 1, losses
+    assert losses[0][-1] < losses[0][0] < 2.5
+    assert len(set(re.findall(r"rank \d+ weights (\w+)", ran.stdout))) == 1
+    return losses
+
+
+def test_zero2_trains_on_uneven_hosts(deep, digits: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = deep.run("--hosts", "2", "--backend", "netns", "--host-slots", "1,2", "--launcher", "deepspeed", DIGITS,
+                   digits, timeout=200)  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1, 2]
+    # the argument and LOCAL_RANK agree, and count from each host's first rank
+    for rank, local_rank in ((0, 0), (1, 0), (2, 1)):
+        assert f"rank {rank} of 3: argument {local_rank}, device {local_rank}, stage 2" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("launcher", "discover"), [("torchrun", ()), ("mpi", ()), ("mpi", ("--discover",))],
+    ids=["torchrun", "mpi", "mpi, discovered"],
+)  # fmt: skip
+def test_zero2_trains_under_other_launchers(  # type: ignore[no-untyped-def]
+    deep, stack, digits: Path, launcher: str, discover: tuple[str, ...]
+) -> None:
+    """Told its place like under every launcher; and asking MPI for it, as DeepSpeed does where nobody tells."""
+    deep.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{deep.environ['PATH']}"
+    ran = deep.run("--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", launcher, DIGITS, digits,
+                   *discover, timeout=200)  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1]
+    for rank in (0, 1):
+        assert f"rank {rank} of 2: argument -1, device 0, stage 2" in ran.stdout
+
+
+# the last of three ranks ends so: the job's code, and words of the reason
+ENDS = {
+    "exit7": (7, ["giving up", "exit code 7"]),
+    "kill": (137, ["killed by SIGKILL"]),
+    "raise": (1, ["LookupError: no such shard", "exit code 1", "in fails"]),
+}
+ENDING = """
+import argparse, os, signal, sys, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("how")
+parser.add_argument("--local_rank")
+how = parser.parse_args().how
+
+def fails():
+    raise LookupError("no such shard")
+
+if os.environ["RANK"] != "2":
+    time.sleep(100)
+if how == "exit7":
+    print("giving up", file=sys.stderr)
+    sys.exit(7)
+if how == "raise":
+    fails()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_ranks_end_is_the_jobs(deep, how: str) -> None:  # type: ignore[no-untyped-def]
+    code, words = ENDS[how]
+    ran = deep.run("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
+                   deep.program(ENDING), how)  # fmt: skip
+    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [code] * 3, ran.stderr
+    for word in [*words, "rank 2 (local rank 1) on algo-2"]:
+        assert word in ran.reason, ran.reason
+    assert ran.seconds < 60
+
+
+CHECKPOINT = """
+import os, pathlib, signal, sys, time
+
+def save(signo, frame):
+    time.sleep(3)
+    (pathlib.Path(os.environ["SM_MODEL_DIR"]) / f"checkpoint-{os.environ['RANK']}").touch()
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+print("trains", flush=True)
+time.sleep(200)
+"""
+
+
+def test_a_stop_leaves_time_for_checkpoints(deep) -> None:  # type: ignore[no-untyped-def]
+    """All three ranks are up, with their handlers, before the stop arrives at one host."""
+    process = deep.start("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
+                         deep.program(CHECKPOINT))  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(3):
+        while "trains" not in (line := process.stdout.readline()):
+            assert line, process.communicate()
+    process.send_signal(signal.SIGTERM)
+    ran = deep.finish(process)
+    assert ran.code == 143, ran.stderr
+    assert ran.job["TrainingJobStatus"] == "Stopped"
+    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*")
+    assert sorted(path.name for path in saved) == ["checkpoint-0", "checkpoint-1", "checkpoint-2"]
+
+
+KILLER = """
+import os, signal, sys, time
+if sys.argv[1:]:
+    sys.exit(f"unwanted: {sys.argv[1:]}")
+launcher = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+if os.environ["RANK"] == "1":
+    os.kill(launcher, signal.SIGKILL)
+time.sleep(100)
+"""
+
+
+def test_a_launcher_that_is_killed_takes_the_job_along(deep) -> None:  # type: ignore[no-untyped-def]
+    """Also: a user whose program doesn't know --local_rank can have it without."""
+    ran = deep.run("--hosts", "2", "--backend", "process", "--launcher", "deepspeed", "--deepspeed-local-rank",
+                   "variable", deep.program(KILLER))  # fmt: skip
+    assert ran.code == 72, ran.stderr
+    assert "deepspeed ended while its ranks were running (killed by SIGKILL) on algo-2" in ran.reason
+    assert ran.seconds < 60
+
+
+ARGUMENTS = """
+import os, sys
+print("got", sys.argv[1:], os.environ["LOCAL_RANK"], os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+"""
+
+
+def test_what_a_program_gets(deep) -> None:  # type: ignore[no-untyped-def]
+    """A script gets its local rank as its first argument, a shell script doesn't; and the devices it was to see."""
+    deep.environ["CUDA_VISIBLE_DEVICES"] = "5"
+    script, shell = deep.program(ARGUMENTS), deep.program(f'{deep.environ["MUSTER_PYTHON"]} program.py "$@"', "run.sh")
+    common = ("--hosts", "1", "--slots", "2", "--backend", "process", "--launcher", "deepspeed")
+    expected = {
+        (script, "--lr", "1"): ["--local_rank={}", "--lr", "1"],
+        (shell, "--lr", "1"): ["--lr", "1"],
+    }
+    for number, (words, arguments) in enumerate(expected.items()):
+        deep.output = deep.folder / f"job-{number}"
+        ran = deep.run(*common, *words)
+        assert ran.code == 0, ran.stderr
+        for local_rank in "01":
+            line = f"got {[word.format(local_rank) for word in arguments]} {local_rank} 5,-1"
+            assert line in ran.stdout, (line, ran.stdout)
+
+
+def test_a_build_that_was_killed_is_told_of(local, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """DeepSpeed would wait for its lock for ever, and say nothing."""
+    lock = tmp_path / "extensions" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    local.environ["TORCH_EXTENSIONS_DIR"] = str(tmp_path / "extensions")
+    ran = local.run("--hosts", "1", "--backend", "process", "--launcher", "script", local.program("print('hello')"))
+    assert ran.code == 0, ran.stderr
+    assert f"warning: {lock} belongs to no process here" in ran.log("algo-1")
+    assert lock.exists(), "removing it is the user's decision"

@@ -1,0 +1,167 @@
+"""Horovod on two hosts, training on real data: under mpirun, and with Gloo alone, where nobody starts an mpirun."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from musterpoint.launch.horovod import AUTOTUNE_NOTE
+from musterpoint.supervise.rendezvous import Server
+
+PROGRAMS = Path(__file__).parent / "programs"
+DIGITS = PROGRAMS / "horovod_digits.py"
+TWO = ("--hosts", "2", "--backend", "netns")
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def mpi(local, stack):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have Horovod with MPI; mpirun is that of the MPI it was built with."""
+    local.environ["MUSTER_PYTHON"] = str(stack("horovod") / "python")
+    local.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{local.environ['PATH']}"
+    return local
+
+
+@pytest.fixture
+def gloo(local, stack):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have Horovod with Gloo only."""
+    local.environ["MUSTER_PYTHON"] = str(stack("horovod-gloo") / "python")
+    local.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "120"  # beside other tests, imports take as long as they like
+    return local
+
+
+def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
+    """The losses each rank printed, checked to be the same everywhere, and falling."""
+    losses: dict[int, list[float]] = {}
+    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
+        losses.setdefault(int(rank), []).append(float(loss))
+    assert len({tuple(each) for each in losses.values()}) == 1, losses
+    assert losses[0][-1] < losses[0][0] < 2.5
+    return losses
+
+
+def test_torch_under_mpirun(mpi, digits: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The user's HOROVOD_* variables reach the ranks of both hosts; the timeline is written by rank 0 alone."""
+    timeline = tmp_path / "timeline.json"
+    mpi.environ |= {"HOROVOD_TIMELINE": str(timeline), "HOROVOD_FUSION_THRESHOLD": "4096", "HOROVOD_AUTOTUNE": "1"}
+    ran = mpi.run(*TWO, "--slots", "1", "--launcher", "mpi", DIGITS, digits)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1]
+    assert ran.stdout.count("weights equal") == 2
+    for rank in (0, 1):
+        assert f"rank {rank} of 2: local 0 of 1, cross {rank} of 2, mpi True, fusion 4096" in ran.stdout
+    assert any(event.get("name") == "NEGOTIATE_ALLREDUCE" for event in json.loads(closed(timeline.read_text())))
+    assert AUTOTUNE_NOTE in ran.log("algo-1")
+
+
+def closed(text: str) -> str:
+    """A timeline as JSON: Horovod ends it with a comma."""
+    return text.rstrip().rstrip(",").rstrip("]") + "]"
+
+
+UNEVEN = [
+    "rank 0 of 3: local 0 of 1, cross 0 of 2",
+    "rank 1 of 3: local 0 of 2, cross 1 of 2",
+    "rank 2 of 3: local 1 of 2, cross 0 of 1",
+]
+
+
+def test_torch_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-untyped-def]
+    gloo.environ["HOROVOD_FUSION_THRESHOLD"] = "4096"
+    ran = gloo.run(*TWO, "--host-slots", "1,2", "--launcher", "ranks", DIGITS, digits)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1, 2]
+    assert ran.stdout.count("weights equal") == 3
+    for place in UNEVEN:
+        assert f"{place}, mpi False, fusion 4096" in ran.stdout, ran.stdout
+
+
+def test_keras_under_mpirun(local, stack, digits: Path) -> None:  # type: ignore[no-untyped-def]
+    local.environ["MUSTER_PYTHON"] = str(stack("horovod-tf") / "python")
+    local.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{local.environ['PATH']}"
+    ran = local.run(*TWO, "--slots", "1", "--launcher", "mpi", PROGRAMS / "horovod_keras_digits.py",
+                    digits, timeout=200)  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1]
+    assert len(set(re.findall(r"rank \d of 2 weights (\w+)", ran.stdout))) == 1
+
+
+@pytest.mark.parametrize("launcher", ["mpi", "ranks"])
+def test_the_rank_that_raised_is_the_reason(request, digits: Path, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    """Its peers' HorovodInternalError is an echo, whichever of them ends first."""
+    runner = request.getfixturevalue("mpi" if launcher == "mpi" else "gloo")
+    ran = runner.run(*TWO, "--slots", "1", "--launcher", launcher, DIGITS, digits, "--fail")
+    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [1, 1, 1], ran.stderr
+    assert ran.reason.startswith("LookupError: no such shard\nrank 1 (local rank 0) on algo-2, exit code 1"), ran.reason
+    assert ran.outcome("algo-1")["class"] == "user"
+    assert ran.seconds < 100
+
+
+def test_a_stop_saves_checkpoints_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-untyped-def]
+    process = gloo.start(*TWO, "--slots", "1", "--launcher", "ranks", DIGITS, digits, "--wait", "/opt/ml/model")
+    assert process.stdout is not None
+    while "epoch 1" not in (line := process.stdout.readline()):
+        assert line, process.communicate()
+    process.send_signal(signal.SIGTERM)
+    ran = gloo.finish(process)
+    assert ran.code == 143, ran.stderr + ran.stdout
+    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*.pt")
+    assert sorted(path.name for path in saved) == ["checkpoint-0.pt", "checkpoint-1.pt"]
+
+
+KILLER = """
+import os, signal, time
+
+def parent(pid):
+    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
+if os.environ["RANK"] == "0":
+    others = [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]
+    (server,) = [pid for pid in others if parent(pid) == os.getppid()]
+    os.kill(server, signal.SIGKILL)
+time.sleep(100)
+"""
+
+
+def test_a_rendezvous_server_that_is_killed_takes_the_job_along(gloo) -> None:  # type: ignore[no-untyped-def]
+    ran = gloo.run(*TWO, "--launcher", "ranks", gloo.program(KILLER))
+    assert ran.code == 72, ran.stderr
+    assert "Horovod's rendezvous server ended" in ran.reason
+    assert "killed by SIGKILL" in ran.reason
+    assert "on algo-1" in ran.reason
+
+
+def test_horovods_own_client_understands_the_server(stack) -> None:  # type: ignore[no-untyped-def]
+    """``horovod.runner.http`` is what its Python side puts functions and results into the store with."""
+    program = (
+        "import sys; from horovod.runner.http.http_client import *; port = int(sys.argv[1]);"
+        "put_data_into_kvstore('127.0.0.1', port, 'runfunc', 'func', {'a': [1, None]});"
+        "assert read_data_from_kvstore('127.0.0.1', port, 'runfunc', 'func') == {'a': [1, None]}"
+    )
+    server = Server(0, "127.0.0.1")
+    asked = threading.Event()
+
+    def serve() -> None:
+        while not asked.is_set():
+            server.turn()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        words = [stack("horovod-gloo") / "python", "-c", program, str(server.address[1])]
+        client = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    finally:
+        asked.set()
+        socket.create_connection(server.address).close()
+        thread.join()
+        server.close()
+    assert client.returncode == 0, client.stderr

@@ -1,0 +1,60 @@
+"""Jobs whose programs run with the Python that has TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from ..conftest import eventually
+
+PROGRAMS = Path(__file__).parent / "programs"
+NETWORK = ("--backend", "netns")
+
+
+class Tensor:
+    """Runs programs of the ``programs`` folder, or by their path, on hosts of this machine."""
+
+    def __init__(self, local: Any) -> None:
+        self.local = local
+
+    def words(self, hosts: int, launcher: str, program: str | Path, *more: str) -> list[str | Path]:
+        options = more[: more.index("--")] if "--" in more else more
+        arguments = more[len(options) + 1 :]
+        return ["--hosts", str(hosts), *NETWORK, "--launcher", launcher, *options, PROGRAMS / program, *arguments]
+
+    def run(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
+        """``more`` are options, and behind ``--`` the program's arguments."""
+        return self.local.run(*self.words(hosts, launcher, program, *more), timeout=280)
+
+    def start(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
+        return self.local.start(*self.words(hosts, launcher, program, *more))
+
+    def wait(self, process: Any, happened: Callable[[], bool]) -> None:
+        """Returns when something has ``happened`` in a job that runs."""
+
+        def check() -> bool:
+            assert process.poll() is None, "the job ended before"
+            return happened()
+
+        eventually(check, 150)
+
+    def processes(self, *marks: bytes) -> list[int]:
+        """Processes of this test's job that have all of ``marks`` in their environment."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+            except OSError:
+                continue
+            if all(mark in environ for mark in (self.local.token.encode(), *marks)):
+                found.append(int(name))
+        return found
+
+
+@pytest.fixture
+def tensor(local: Any, stack: Callable[[str], Path]) -> Tensor:
+    local.environ["MUSTER_PYTHON"] = str(stack("tensorflow") / "python")
+    return Tensor(local)

@@ -1,0 +1,80 @@
+"""MultiWorkerMirroredStrategy on real hosts: who sets TF_CONFIG, that workers agree, and what a failure is told as."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow" / "mirrored.py"
+LEGACY = ("--env", "TF_USE_LEGACY_KERAS=1")
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300), pytest.mark.xdist_group("tensorflow")]
+
+
+def losses(ran: Any, hosts: int) -> list[float]:
+    """What each worker printed of its losses, checked to be the same everywhere, and falling."""
+    assert ran.code == 0, ran.stderr + ran.stdout
+    told = {host: re.findall(r"worker \d losses (\[.*\])", ran.log(f"algo-{host}")) for host in range(1, hosts + 1)}
+    assert all(len(each) == 1 for each in told.values()), told
+    assert len({each[0] for each in told.values()}) == 1, told
+    found: list[float] = json.loads(told[1][0])
+    assert found[-1] < found[0] < 3
+    return found
+
+
+def test_a_script_that_makes_its_own_tf_config(tensor: Any) -> None:
+    ran = tensor.run(2, "tensorflow", "book_style.py", *LEGACY, "--", "--epochs", "2")
+    assert len(losses(ran, 2)) == 2
+    assert "worker 1 of 2" in ran.log("algo-2")
+    for host in ("algo-1", "algo-2"):
+        assert (ran.output / "hosts" / host / "opt/ml/model/saved_model.pb").exists()
+    assert "has no SavedModel" not in ran.log("algo-1")
+
+
+def test_three_hosts_with_the_tf_config_of_ours(tensor: Any) -> None:
+    ran = tensor.run(3, "tensorflow", "training_loop.py")
+    assert len(losses(ran, 3)) == 20
+    for number in (1, 2, 3):
+        (text,) = re.findall(r"CONFIG (\{.*\}) keras 3", ran.log(f"algo-{number}"))
+        config = json.loads(text)
+        assert config["task"] == {"type": "worker", "index": number - 1}
+        assert config["environment"] == "cloud"
+        assert [place.rpartition(":")[2] for place in config["cluster"].pop("worker")] == ["7777"] * 3
+        assert config["cluster"] == {}, "a role without a task"
+    assert (ran.output / "hosts/algo-1/opt/ml/model/digits.keras").exists()
+
+
+def test_the_example(tensor: Any) -> None:
+    distribution = '{"multi_worker_mirrored_strategy": {"enabled": true}}'
+    ran = tensor.run(2, "auto", EXAMPLE, "--distribution", distribution, "--", "--epochs", "2")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    told = re.findall(r"worker (\d): train:loss=([\d.]+);", ran.stdout)
+    assert sorted(worker for worker, _ in told) == ["0", "1"]
+    assert len({loss for _, loss in told}) == 1
+    models = [ran.output / "hosts" / host / "opt/ml/model" for host in ("algo-1", "algo-2")]
+    assert [sorted(path.name for path in model.iterdir()) for model in models] == [["1"], []]
+    assert (models[0] / "1" / "saved_model.pb").exists()
+
+
+def test_fit_of_keras_3_fails_with_what_to_do(tensor: Any) -> None:
+    ran = tensor.run(2, "tensorflow", "keras3_fit.py")
+    assert ran.code == 1
+    assert ran.reason.startswith("ValueError: Attempt to convert a value (PerReplica:"), ran.reason
+    assert "hint: Keras 3's fit does not work with MultiWorkerMirroredStrategy" in ran.reason
+    assert "TF_USE_LEGACY_KERAS=1" in ran.reason
+    assert 'File "keras3_fit.py", line 11' in ran.reason
+    assert len(ran.left("algo-1", "failure").encode()) <= 900
+
+
+def test_the_worker_that_raised_is_the_reason(tensor: Any) -> None:
+    ran = tensor.run(2, "tensorflow", "training_loop.py", "--", "--fails", "1")
+    assert ran.code == 1
+    assert ran.reason.startswith("ArithmeticError: loss is nan at step 7\nrank 1 (local rank 0) on algo-2, exit code 1")
+    assert "in train" in ran.reason
+    for host in ("algo-1", "algo-2"):
+        outcome = ran.outcome(host)
+        assert (outcome["host"], outcome["rank"], outcome["class"]) == ("algo-2", 1, "user"), outcome

@@ -1,0 +1,301 @@
+"""The user's code from S3 and archives, over networks that fail: all of it arrives, or nothing and a sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from typing import Callable, Iterator
+
+import pytest
+
+from musterpoint.code import aws
+from musterpoint.code.tools import Tools
+from musterpoint.loop import Loop
+
+from .conftest import Train, eventually
+from .network import usable
+from .packages import tar_gz
+from .s3 import S3, Faulty
+
+PROGRAM = """
+import json, os, pathlib, sys
+print(json.dumps({"argv": sys.argv, "cwd": os.getcwd(), "data": len(pathlib.Path("data.bin").read_bytes())}))
+"""
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
+DATA = os.urandom(3 * 1024 * 1024)
+CODE = {"train.py": PROGRAM, "lib/__init__.py": "", "data.bin": DATA}
+
+
+@pytest.fixture(scope="module")
+def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
+    server = S3(stack("s3"))
+    server.bucket("jobs")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def faulty(s3: S3) -> Iterator[Faulty]:
+    proxy = Faulty(s3.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def fetching(train: Train, stack: Callable[[str], Path]) -> Train:
+    """A host whose code directory is empty; the user's Python has boto3, ours has none."""
+    train.environ.update(CREDENTIALS, MUSTER_PYTHON=str(stack("s3") / "python"))
+    return train
+
+
+def name(train: Train, source: str, program: str = "train.py") -> None:
+    words = {"sagemaker_program": json.dumps(program), "sagemaker_submit_directory": json.dumps(source), "lr": "0.1"}
+    (train.base / "input/config/hyperparameters.json").write_text(json.dumps(words))
+
+
+def nothing_is_left(train: Train) -> None:
+    assert list((train.base / "code").iterdir()) == []
+    assert sorted(path.name for path in train.base.iterdir()) in (
+        ["code", "input", "model"],
+        ["code", "input", "model", "output"],
+    )
+
+
+def test_code_comes_from_s3(s3: S3, fetching: Train) -> None:
+    name(fetching, s3.put("jobs", "one/source/sourcedir.tar.gz", tar_gz(CODE)))
+    done = fetching.run(AWS_ENDPOINT_URL_S3=s3.url)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen == {"argv": ["train.py", "--lr", "0.1"], "cwd": str(fetching.base / "code"), "data": len(DATA)}
+    assert (fetching.base / "code" / "data.bin").read_bytes() == DATA
+    events = json.loads((fetching.base / "output" / "timeline.json").read_text())
+    assert [event["source"] for event in events if event["event"] == "code-fetched"] == [
+        "s3://jobs/one/source/sourcedir.tar.gz"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        (["503", "503", "503"], b"(SlowDown)"),
+        (["reset"], b"Connection broken"),
+        (["cut", "cut"], b"the connection ended early"),
+        (["slow"], b""),
+        (["reset", "503", "503", "cut", "slow"], b"going on at byte"),
+    ],
+)
+def test_a_network_that_fails_and_recovers(
+    faults: list[str], said: bytes, s3: S3, faulty: Faulty, fetching: Train
+) -> None:
+    faulty.faults = list(faults)
+    name(fetching, s3.put("jobs", "flaky/sourcedir.tar.gz", tar_gz(CODE)))
+    done = fetching.run(AWS_ENDPOINT_URL_S3=faulty.url)
+    assert done.returncode == 0, done.stderr
+    assert (fetching.base / "code" / "data.bin").read_bytes() == DATA
+    assert said in done.stderr
+    assert faulty.faults == []
+    if "cut" in faults:  # a reset may take back what was on its way
+        assert any(part.startswith("bytes=") for _, part in faulty.seen), "it began again instead of going on"
+
+
+def test_a_network_that_never_recovers(s3: S3, faulty: Faulty, fetching: Train) -> None:
+    faulty.always = "503"
+    name(fetching, s3.put("jobs", "never/sourcedir.tar.gz", tar_gz(CODE)))
+    done = fetching.run(AWS_ENDPOINT_URL_S3=faulty.url)
+    assert done.returncode == 71
+    assert fetching.reason.startswith(
+        "muster: can't fetch s3://jobs/never/sourcedir.tar.gz: 6 tries failed, the last with: "
+    )
+    assert "SlowDown" in fetching.reason
+    nothing_is_left(fetching)
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "no object": ("s3://jobs/none.tar.gz", "there is no object 'none.tar.gz' in the bucket 'jobs'"),
+    "no bucket": ("s3://nobodys-bucket/a.tar.gz", "there is no bucket 'nobodys-bucket'"),
+    "no key": ("s3://jobs/", "names no object: expected s3://BUCKET/KEY"),
+    "no scheme of ours": ("https://example.com/a.tar.gz", "is of no known kind: expected s3://BUCKET/KEY"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_there(what: str, s3: S3, fetching: Train) -> None:
+    source, says = REFUSED[what]
+    name(fetching, source)
+    done = fetching.run(AWS_ENDPOINT_URL_S3=s3.url)
+    assert done.returncode == 71
+    assert says in fetching.reason
+    assert "Traceback" not in done.stderr.decode()
+    nothing_is_left(fetching)
+
+
+def test_no_right_to_the_object(s3: S3, faulty: Faulty, fetching: Train) -> None:
+    faulty.always = "403"
+    name(fetching, s3.put("jobs", "denied.tar.gz", tar_gz(CODE)))
+    assert fetching.run(AWS_ENDPOINT_URL_S3=faulty.url).returncode == 71
+    assert "access denied (AccessDenied!): the job's role needs s3:GetObject" in fetching.reason
+
+
+def test_no_credentials(s3: S3, fetching: Train, tmp_path: Path) -> None:
+    for variable in CREDENTIALS:
+        del fetching.environ[variable]
+    fetching.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, HOME=str(tmp_path))
+    name(fetching, s3.put("jobs", "mine.tar.gz", tar_gz(CODE)))
+    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
+    assert "there are no AWS credentials on this host: give the job a role" in fetching.reason
+
+
+def test_nobody_has_boto3(s3: S3, fetching: Train) -> None:
+    name(fetching, s3.put("jobs", "unread.tar.gz", tar_gz(CODE)))
+    del fetching.environ["MUSTER_PYTHON"]
+    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
+    assert "this takes boto3, which no Python here has" in fetching.reason
+    assert "musterpoint[aws]" in fetching.reason
+
+
+@pytest.mark.parametrize("variable", ["S3_ENDPOINT_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_every_name_of_another_s3(variable: str, s3: S3, fetching: Train) -> None:
+    name(fetching, s3.put("jobs", "code.tar.gz", tar_gz(CODE)))
+    assert fetching.run(**{variable: s3.url}).returncode == 0
+
+
+def test_one_file_from_s3(s3: S3, fetching: Train) -> None:
+    name(fetching, s3.put("jobs", "scripts/train.py", b"print('alone')"))
+    done = fetching.run(AWS_ENDPOINT_URL_S3=s3.url)
+    assert (done.returncode, done.stdout) == (0, b"alone\n"), done.stderr
+
+
+def test_a_hostile_archive_leaves_nothing(s3: S3, fetching: Train) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for path in ("train.py", "../../outside"):
+            made.addfile(tarfile.TarInfo(path))
+    name(fetching, s3.put("jobs", "hostile.tar.gz", buffer.getvalue()))
+    assert fetching.run(AWS_ENDPOINT_URL_S3=s3.url).returncode == 71
+    assert "s3://jobs/hostile.tar.gz is refused because of its member '../../outside'" in fetching.reason
+    nothing_is_left(fetching)
+
+
+def test_a_stop_ends_the_download_at_once(s3: S3, faulty: Faulty, fetching: Train) -> None:
+    faulty.always = "stall"
+    name(fetching, s3.put("jobs", "stalled.tar.gz", tar_gz(CODE)))
+    process = fetching.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    assert faulty.stalled.wait(30)
+    eventually(lambda: any((fetching.base).rglob("object")))
+    told = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert time.monotonic() - told < 10
+    assert b"algo-1 was told to stop (signal 15) while its code was being made ready" in stderr
+    assert not (fetching.base / "output" / "failure").exists()
+    nothing_is_left(fetching)
+
+
+def test_the_code_channel_of_an_isolated_job(fetching: Train) -> None:
+    channel = fetching.base / "input/data/code"
+    channel.mkdir(parents=True)
+    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(CODE))
+    name(fetching, str(channel / "sourcedir.tar.gz"))
+    done = fetching.run()
+    assert json.loads(done.stdout)["cwd"] == str(fetching.base / "code"), done.stderr
+    assert [path.name for path in channel.iterdir()] == ["sourcedir.tar.gz"]
+
+
+def test_an_isolated_job_does_not_ask_s3(fetching: Train) -> None:
+    channel = fetching.base / "input/data/code"
+    channel.mkdir(parents=True)
+    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(CODE))
+    (fetching.base / "input/config/trainingjobconfig.json").write_text('{"EnableNetworkIsolation": true}')
+    name(fetching, "s3://jobs/elsewhere.tar.gz")
+    assert fetching.run().returncode == 0
+
+
+def test_the_source_directory_of_sdk_v3(fetching: Train) -> None:
+    channel = fetching.base / "input/data/code"
+    (channel / "lib").mkdir(parents=True)
+    (channel / "train.py").write_text(PROGRAM)
+    (channel / "data.bin").write_bytes(b"12")
+    name(fetching, "")
+    done = fetching.run()
+    assert json.loads(done.stdout)["data"] == 2, done.stderr
+
+
+def test_a_mounted_code_directory_stays_as_it_is(fetching: Train, tmp_path: Path) -> None:
+    """Also where it is a mount, over which nothing can be renamed."""
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "start.sh").write_text("echo from the mount\n")
+    os.chmod(users / "start.sh", 0o644)
+    (fetching.base / "code").rmdir()
+    (fetching.base / "code").symlink_to(users)
+    name(fetching, "s3://jobs/unused.tar.gz", "start.sh")
+    done = fetching.run()
+    assert (done.returncode, done.stdout) == (0, b"from the mount\n"), done.stderr
+    assert [(path.name, path.stat().st_mode & 0o777) for path in users.iterdir()] == [("start.sh", 0o644)]
+
+
+def test_a_shell_script_gets_its_bit_back(fetching: Train) -> None:
+    source = fetching.base / "packed.tar.gz"
+    source.write_bytes(tar_gz({"run.sh": '#!/bin/sh\n[ -x "$0" ] && echo executable\n', "other.sh": ""}))
+    name(fetching, f"file://{source}", "run.sh")
+    done = fetching.run()
+    assert (done.returncode, done.stdout) == (0, b"executable\n"), done.stderr
+
+
+def test_a_missing_program_names_what_came(fetching: Train) -> None:
+    source = fetching.base / "packed.tar.gz"
+    source.write_bytes(tar_gz(CODE))
+    name(fetching, str(source), "trian.py")
+    assert fetching.run().returncode == 64
+    assert "'trian.py' isn't in" in fetching.reason
+    assert "which has data.bin, lib/, train.py" in fetching.reason
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(not usable(), reason="mount namespaces need Linux and root")
+def test_a_mount_as_code_directory(fetching: Train) -> None:
+    """An empty volume: nothing can be renamed over it, so what comes is moved into it."""
+    code, source = fetching.base / "code", fetching.base / "packed.tar.gz"
+    source.write_bytes(tar_gz(CODE))
+    name(fetching, str(source))
+    command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {code} && exec "$@"', "sh"]
+    done = fetching.run(*command)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["data"] == len(DATA)
+
+
+def test_the_one_file_launcher_fetches_code_too(s3: S3, fetching: Train, tmp_path: Path) -> None:
+    """Nothing of musterpoint is installed: the reader comes out of the file's archive."""
+    made = [fetching.python, "-m", "musterpoint", "bundle", "-o", str(tmp_path / "train")]
+    subprocess.run(made, env=fetching.environ, check=True, capture_output=True)
+    name(fetching, s3.put("jobs", "bundled.tar.gz", tar_gz(CODE)))
+    environ = {key: value for key, value in fetching.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [fetching.python, tmp_path / "train"], env={**environ, "AWS_ENDPOINT_URL_S3": s3.url}, capture_output=True,
+        timeout=60, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["data"] == len(DATA)
+
+
+def test_the_progress_of_a_large_object(s3: S3, faulty: Faulty, tmp_path: Path, stack: Callable[[str], Path],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(aws, "LARGE", 1024)
+    monkeypatch.setattr(aws, "EVERY", 1.0)
+    faulty.always = "slow"
+    loop, said = Loop(), list[str]()
+    tools = Tools(loop, said.append, print, lambda *_, **__: None)
+    uri = s3.put("jobs", "large.bin", DATA)
+    environ = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": faulty.url, "PATH": os.environ["PATH"]}
+    aws.download(uri, str(tmp_path / "large"), "", environ, str(stack("s3") / "python"), tools)
+    loop.close()
+    assert (tmp_path / "large").read_bytes() == DATA
+    assert said
+    assert all(text.startswith(f"{uri}: ") and " of 3 MiB after " in text for text in said)

@@ -1,0 +1,228 @@
+"""Packages without a network, from an index with a password, and with uv."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from .conftest import MakeIndex, Train
+from .network import usable
+from .packages import PYPROJECT, Index, backend, sdist, tar_gz, wheel
+
+pytestmark = pytest.mark.xdist_group("packages")
+
+TOKEN = "eyJ2ZXIiOjEsInRva2VuIjoidGhlLXRva2VuLW9mLXRoZS10ZXN0In0-and/more+of=it"
+ARN = "arn:aws:codeartifact:eu-west-1:111122223333:repository/domain/repo"
+
+
+@pytest.fixture
+def without_network() -> tuple[str, ...]:
+    """The words in front of a command that give it a network of its own, which leads nowhere."""
+    if not usable():
+        pytest.skip("network namespaces need Linux and root")
+    return ("unshare", "--net", "--")
+
+
+def isolated(train: Train, files: dict[str, str | bytes], program: str = "train.py", **config: Any) -> None:
+    """The job as SDK v2 sends it under network isolation: its code is a channel."""
+    channel = train.base / "input/data/code"
+    channel.mkdir(parents=True)
+    (channel / "sourcedir.tar.gz").write_bytes(tar_gz(files))
+    words = {"sagemaker_program": program, "sagemaker_submit_directory": str(channel / "sourcedir.tar.gz")}
+    config_files = {
+        "hyperparameters.json": {name: json.dumps(value) for name, value in words.items()},
+        "inputdataconfig.json": {"code": {"TrainingInputMode": "File"}},
+        "trainingjobconfig.json": config,
+    }
+    for name, content in config_files.items():
+        (train.base / "input/config" / name).write_text(json.dumps(content))
+
+
+ISOLATED = {"EnableNetworkIsolation": True}
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("config", [ISOLATED, {}], ids=["said", "not said"])
+def test_a_packaged_job_without_a_network(
+    config: dict[str, Any], without_network: tuple[str, ...], index: MakeIndex, installing: Train
+) -> None:
+    """Its build tools are in the user's Python, and so is what it requires."""
+    isolated(installing, {"train.py": "", "requirements.txt": "tiny-backend\n"})
+    assert installing.run(PIP_INDEX_URL=index(backend()).url).returncode == 0
+    (installing.base / "input/data/code/sourcedir.tar.gz").unlink()
+    (installing.base / "input/data/code").rmdir()
+    for path in (installing.base / "code").iterdir():
+        path.unlink()
+    name = f"mp-isolated-{len(config)}"
+    pyproject = PYPROJECT.replace("NAME", name) + 'dependencies = ["tiny-backend"]\n'
+    program = f"import {name.replace('-', '_')} as m; print(m.BUILT)"
+    isolated(installing, {"pyproject.toml": pyproject, "train.py": program}, **config)
+    done = installing.run(*without_network, PIP_DEFAULT_TIMEOUT="2", PIP_RETRIES="1")
+    assert (done.returncode, done.stdout) == (0, b"True\n"), done.stderr
+    assert (b"trying again" in done.stderr) == (not config)
+
+
+@pytest.mark.netns
+def test_a_wheelhouse_needs_no_network(without_network: tuple[str, ...], installing: Train) -> None:
+    house = dict([wheel("mp-offline", requires=["mp-also-offline"]), wheel("mp-also-offline"), backend()])
+    files: dict[str, str | bytes] = {f"wheelhouse/{name}": data for name, data in house.items()}
+    files["train.py"] = "import mp_offline, mp_also_offline, mp_housed; print('all here')"
+    files["requirements.txt"] = "mp-offline\n"
+    files["pyproject.toml"] = PYPROJECT.replace("NAME", "mp-housed")
+    isolated(installing, files, **ISOLATED)
+    done = installing.run(*without_network)
+    assert (done.returncode, done.stdout) == (0, b"all here\n"), done.stderr
+    assert b"/wheelhouse alone" in done.stderr
+
+
+def test_a_wheelhouse_by_an_input_channel(installing: Train) -> None:
+    house = installing.base / "input/data/wheelhouse"
+    house.mkdir(parents=True)
+    file, data = wheel("mp-channel")
+    (house / file).write_bytes(data)
+    isolated(installing, {"train.py": "import mp_channel", "requirements.txt": "mp-channel\n"})
+    assert installing.run().returncode == 0
+
+
+def test_a_wheelhouse_has_to_hold_everything(installing: Train) -> None:
+    file, data = wheel("mp-half", requires=["mp-other-half"])
+    isolated(installing, {"train.py": "", "requirements.txt": "mp-half\n", f"wheelhouse/{file}": data})
+    assert installing.run().returncode == 71
+    assert "No matching distribution found for mp-other-half" in installing.reason
+    assert "was looked at, so it has to hold everything" in installing.reason
+
+
+@pytest.mark.netns
+def test_what_is_missing_without_a_network_is_said(without_network: tuple[str, ...], installing: Train) -> None:
+    isolated(installing, {"train.py": "", "requirements.txt": "mp-far-away\n"}, **ISOLATED)
+    assert installing.run(*without_network).returncode == 71
+    assert "No matching distribution found for mp-far-away (the network: " in installing.reason
+    assert "put all wheels in a directory wheelhouse beside the code" in installing.reason
+
+
+def codeartifact(index: Index) -> Callable[[str, str], str]:
+    """CodeArtifact's two calls, as its service model has them."""
+
+    def answer(method: str, path: str) -> str:
+        if method == "POST" and path.startswith("/v1/authorization-token?"):
+            return json.dumps({"authorizationToken": TOKEN, "expiration": 1_900_000_000})
+        if method == "GET" and path.startswith("/v1/repository/endpoint?"):
+            return json.dumps({"repositoryEndpoint": f"http://{index.host}/pypi/repo/"})
+        return ""
+
+    return answer
+
+
+AT_BUILD = """
+import os, pathlib
+words = []
+for place in pathlib.Path("/proc").iterdir():
+    if place.name.isdigit():
+        try:
+            if os.environ["MUSTER_TEST_TOKEN"].encode() in (place / "environ").read_bytes():
+                words.append((place / "cmdline").read_text(errors="replace").replace("\\0", " "))
+        except OSError:
+            pass
+pathlib.Path(os.environ["SEEN"]).write_text("\\n".join(words))
+print("the build sees", os.environ["NETRC"], open(os.environ["NETRC"]).read())
+"""
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_the_token_of_codeartifact_is_nowhere(
+    ends: str, installer: str, index: MakeIndex, installing: Train, stack: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Not on a command line (the builds pip starts get their index there), in the log, or in the reason."""
+    python = stack("s3") / "python"
+    name = f"mp-hush-{ends}-{installer}"
+    at_build = AT_BUILD + ("" if ends == "well" else "raise RuntimeError(open(os.environ['NETRC']).read())\n")
+    packages = index(
+        backend(), sdist(name, {"pyproject.toml": PYPROJECT.replace("NAME", name), "at_build.py": at_build}),
+        password=TOKEN,
+    )  # fmt: skip
+    packages.api = codeartifact(packages)
+    (tmp_path / ".netrc").write_text("machine elsewhere.example login me password mine\n")
+    installing.program(f"import {name.replace('-', '_')}")
+    (installing.base / "code" / "requirements.txt").write_text(f"{name}\n")
+    # what the user's Python finds on PYTHONPATH, it has
+    site = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    done = installing.run(
+        CA_REPOSITORY_ARN=ARN, AWS_ENDPOINT_URL_CODEARTIFACT=f"http://{packages.host}", AWS_ACCESS_KEY_ID="test",
+        AWS_SECRET_ACCESS_KEY="a-secret-of-the-test", SEEN=str(tmp_path / "seen"), MUSTER_INSTALLER=installer,
+        PYTHONPATH=os.pathsep.join((installing.environ["PYTHONPATH"], str(site))),
+        PATH=f"{python.parent}:{installing.environ['PATH']}", UV_INSECURE_HOST=packages.host,
+    )  # fmt: skip
+    assert done.returncode == (0 if ends == "well" else 71), done.stderr
+    seen = (tmp_path / "seen").read_text()
+    assert installer in seen
+    written = seen + done.stderr.decode() + done.stdout.decode()
+    written += "".join(path.read_text() for path in (installing.base / "output").rglob("*") if path.is_file())
+    assert TOKEN not in written
+    assert ("***" in done.stderr.decode()) == (ends == "badly")
+    assert f"musterpoint: packages come from {packages.url}" in done.stderr.decode()
+    assert not list(tmp_path.glob("musterpoint-install-*/"))
+
+
+def test_an_arn_of_another_form(installing: Train) -> None:
+    installing.program("")
+    (installing.base / "code" / "requirements.txt").write_text("mp-any\n")
+    assert installing.run(CA_REPOSITORY_ARN="arn:aws:s3:::bucket").returncode == 71
+    assert "CA_REPOSITORY_ARN='arn:aws:s3:::bucket': expected arn:aws:codeartifact:REGION:" in installing.reason
+
+
+@pytest.fixture
+def uv(installing: Train, stack: Callable[[str], Path]) -> Train:
+    installing.environ.update(MUSTER_INSTALLER="uv", PATH=f"{stack('s3')}:{installing.environ['PATH']}")
+    return installing
+
+
+def test_uv_installs_when_it_is_asked_for(uv: Train, index: MakeIndex) -> None:
+    packages = index(wheel("mp-uv"))
+    uv.program("import mp_uv; print(mp_uv.VERSION)")
+    (uv.base / "code" / "requirements.txt").write_text("mp-uv==1.0\n")
+    done = uv.run(UV_DEFAULT_INDEX=packages.url)
+    assert (done.returncode, done.stdout) == (0, b"1.0\n"), done.stderr
+    assert b" + mp-uv==1.0" in done.stderr
+
+
+def test_uv_is_quoted(uv: Train, index: MakeIndex) -> None:
+    uv.program("")
+    (uv.base / "code" / "requirements.txt").write_text("mp-uv==9\n")
+    assert uv.run(UV_DEFAULT_INDEX=index(wheel("mp-uv")).url).returncode == 71
+    assert "uv can't install requirements.txt (exit code 1): No solution found when resolving" in uv.reason
+    assert "there is no version of mp-uv==9" in uv.reason
+
+
+def test_a_lock_of_uv_is_followed(uv: Train, index: MakeIndex, user_python: str, tmp_path: Path) -> None:
+    """The older version it locks is installed, nothing else is removed, and the mounted code stays as it is."""
+    packages = index(wheel("mp-locked", "1.0"), wheel("mp-kept"))
+    uv.program("import mp_locked, mp_kept; print(mp_locked.VERSION)")
+    folder = uv.base / "code"
+    (folder / "requirements.txt").write_text("mp-kept\n")
+    assert uv.run(UV_DEFAULT_INDEX=packages.url).returncode == 1  # mp_locked isn't there yet
+    (folder / "requirements.txt").unlink()
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = ["mp-locked"]\n'
+    )
+    environ = {**uv.environ, "UV_DEFAULT_INDEX": packages.url}
+    lock = ["uv", "lock", "--project", folder, "--python", user_python]
+    subprocess.run(lock, env=environ, check=True, capture_output=True, timeout=60)
+    packages.packages.update([wheel("mp-locked", "2.0")])
+    before = sorted(path.name for path in folder.iterdir())
+    done = uv.run(UV_DEFAULT_INDEX=packages.url)
+    assert (done.returncode, done.stdout) == (0, b"1.0\n"), done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_uv_that_is_nowhere(installing: Train) -> None:
+    installing.program("")
+    (installing.base / "code" / "requirements.txt").write_text("mp-uv\n")
+    done = installing.run(MUSTER_INSTALLER="uv", PATH="/usr/bin:/bin")
+    assert done.returncode == 71
+    assert "MUSTER_INSTALLER=uv, but uv is neither on PATH nor in the user's Python" in installing.reason

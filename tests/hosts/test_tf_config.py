@@ -1,0 +1,146 @@
+"""TF_CONFIG between real hosts, for programs that need no TensorFlow: its ports, and hosts that only serve others."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from .conftest import survivors
+from .test_launch import HOSTS, Hosts
+
+SHOW = "import os\nos.write(1, b'CONFIG' + os.environ['TF_CONFIG'].encode() + b'\\n')\n"
+SERVES = """
+import json, os, sys, time
+role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
+print("I am", role, os.environ["SM_CURRENT_HOST"], flush=True)
+if role == "ps":
+    open("serving", "w").close()
+    if "--ps-fails" in sys.argv:
+        raise KeyError("no such variable")
+    time.sleep(600)
+while not os.path.exists("serving"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def hosts(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(python, environ, tmp_path)
+    yield made
+    assert survivors(made.token) == [], "processes of the job were left behind"
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as sock:
+        sock.bind(("0.0.0.0", 0))
+        sock.listen()
+        yield sock.getsockname()[1]
+
+
+def shown(hosts: Hosts, host: str) -> dict[str, Any]:
+    (text,) = re.findall(r"CONFIG(\{.*\})", hosts.logs[host])
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def given(role: str) -> dict[str, str]:
+    cluster = {"worker": ["algo-1:2222"], "ps": ["algo-2:2222"]}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})}
+
+
+def test_all_hosts_have_the_same_cluster_and_a_task_each(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "tensorflow", "train.py", MUSTER_TF_PORT="0")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    first, second = (shown(hosts, host) for host in HOSTS)
+    assert first["cluster"] == second["cluster"]
+    assert [place.rpartition(":")[0] for place in first["cluster"]["worker"]] == ["127.0.0.21", "127.0.0.22"]
+    assert [config["task"]["index"] for config in (first, second)] == [0, 1]
+
+
+def test_a_default_port_that_is_taken_is_replaced_and_told(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    with socket.socket() as sock:
+        try:
+            sock.bind(("0.0.0.0", 7777))
+            sock.listen()
+        except OSError:
+            pass  # somebody else has it, which is as good
+        hosts.run("--launcher", "tensorflow", "--tf-hosts", "names", "train.py")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    places = shown(hosts, "algo-2")["cluster"]["worker"]
+    ports = [int(place.rpartition(":")[2]) for place in places]
+    assert 7777 not in ports
+    assert places == [f"{host}:{port}" for host, port in zip(HOSTS, ports, strict=True)]
+    for host, port in zip(HOSTS, ports, strict=True):
+        assert f"port 7777 is taken on {host}: its TensorFlow server listens on {port}" in hosts.logs["algo-1"]
+
+
+def test_a_port_that_was_asked_for_and_is_taken_ends_the_job(hosts: Hosts, taken: int) -> None:
+    hosts.program(SHOW)
+    only = {"algo-1": {"MUSTER_TF_PORT": "0"}, "algo-2": {"MUSTER_TF_PORT": str(taken)}}
+    hosts.run("--launcher", "tensorflow", "train.py", only=only)
+    assert hosts.codes == dict.fromkeys(HOSTS, 72), hosts.logs
+    for host in HOSTS:
+        failure = hosts.left(host, "failure")
+        assert failure.startswith(f"muster: --tf-port {taken}: port {taken} is taken here; "), failure
+        assert failure.endswith("on algo-2"), failure
+    assert "CONFIG" not in hosts.logs["algo-2"]
+
+
+def test_without_a_channel_the_preferred_ports_must_be_free(hosts: Hosts, taken: int) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "tensorflow", "--rollcall", "names", "train.py", MUSTER_TF_PORT=str(taken))
+    assert hosts.codes == dict.fromkeys(HOSTS, 72), hosts.logs
+
+
+def test_a_worker_that_fails_ends_both_with_its_code(hosts: Hosts) -> None:
+    hosts.program(
+        "import json, os, sys, time\nindex = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+        "sys.exit('no data here') if index else time.sleep(60)\n"
+    )
+    hosts.run("--launcher", "tensorflow", "train.py", MUSTER_TF_PORT="0")
+    assert hosts.codes == dict.fromkeys(HOSTS, 1), hosts.logs
+    for host in HOSTS:
+        reason = "rank 1 (local rank 0) on algo-2, exit code 1\nits last line: no data here"
+        assert hosts.left(host, "failure") == reason
+
+
+def test_a_program_that_serves_by_the_platforms_tf_config_is_ended_with_the_job(hosts: Hosts) -> None:
+    hosts.program(SERVES)
+    only = {"algo-1": given("worker"), "algo-2": given("ps")}
+    hosts.run("--launcher", "parameter-server", "train.py", only=only)
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    assert "I am ps algo-2" in hosts.logs["algo-2"]
+    assert "TF_CONFIG was set already and is kept: algo-2 is ps 0" in hosts.logs["algo-2"]
+    assert "TF_CONFIG was set already and is kept: algo-1 is worker 0" in hosts.logs["algo-1"]
+
+
+def test_its_error_is_the_jobs(hosts: Hosts) -> None:
+    hosts.program(SERVES.replace("while not", "time.sleep(600)\nwhile not"))
+    only = {"algo-1": given("worker"), "algo-2": given("ps")}
+    hosts.run("--launcher", "tensorflow", "train.py", "--ps-fails", only=only)
+    assert hosts.codes == dict.fromkeys(HOSTS, 1), hosts.logs
+    for host in HOSTS:
+        failure = hosts.left(host, "failure")
+        assert failure.startswith("KeyError: 'no such variable'\nps 0 on algo-2, exit code 1"), failure
+
+
+@pytest.mark.parametrize("launcher", ["tensorflow", "parameter-server"])
+def test_a_launcher_of_the_program_asks_for_it_too(hosts: Hosts, launcher: str, python: str) -> None:
+    """``launcher.py`` as the entry point of ``train``: planned inside, carried out by the one above."""
+    hosts.program(SHOW)
+    (hosts.folder / "outer.py").write_text(
+        "import os, sys\nos.execv(sys.executable, [sys.executable, '-m', 'musterpoint', 'launch', '--launcher', "
+        f"{launcher!r}, 'train.py'])\n"
+    )
+    only = {host: given("worker") for host in HOSTS} if launcher == "parameter-server" else {}
+    hosts.run("--launcher", "script", "outer.py", only=only)
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    assert all(shown(hosts, host)["cluster"]["worker"] for host in HOSTS)

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+from musterpoint.code import install as module
+from musterpoint.code.install import MINIMUM, Place, downgrades, install
+from musterpoint.code.project import Project
+from musterpoint.errors import FetchError
+
+from .conftest import Bench
+
+REQUIREMENTS = Project(requirements="requirements.txt")
+PACKAGE = Project(package="pyproject.toml", backend="mp_tools")
+NETWORK = "print('WARNING: x after connection broken by \\'y: Connection refused\\': /z')\n"
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+
+
+def run(bench: Bench, interpreter: str, project: Project = REQUIREMENTS, installer: str = "pip", ours: bool = True,
+        isolated: bool = False) -> None:  # fmt: skip
+    (bench.folder / "code").mkdir(exist_ok=True)
+    place = Place(str(bench.folder / "code"), interpreter, bench.environ, ours, isolated)
+    install(project, installer, place, bench.tools)
+
+
+def test_it_is_done_and_told(bench: Bench, interpreter: str) -> None:
+    bench.pip("print('Successfully installed a-1')\n")
+    run(bench, interpreter)
+    assert bench.calls == ["install -r requirements.txt"]
+    assert bench.shown == ["Successfully installed a-1"]
+    assert bench.said == [f"installing requirements.txt with pip for {interpreter}"]
+    [(name, facts)] = bench.moments
+    assert (name, facts["what"], facts["installer"]) == ("installed", "requirements.txt", "pip")
+
+
+def test_again_after_a_network_error(bench: Bench, interpreter: str) -> None:
+    bench.pip(f"if CALLS == 1:\n    {NETWORK}    sys.exit(1)\n")
+    run(bench, interpreter)
+    assert bench.calls == ["install -r requirements.txt", "install -r requirements.txt --verbose"]
+    assert "pip couldn't reach what it needs; trying again in 0 s" in bench.said
+
+
+def test_not_again_where_the_network_is_not_to_blame(bench: Bench, interpreter: str) -> None:
+    bench.pip("print('ERROR: Invalid requirement'); sys.exit(1)\n")
+    with pytest.raises(FetchError, match=r"^pip can't install requirements.txt \(exit code 1\): Invalid requirement$"):
+        run(bench, interpreter)
+    assert len(bench.calls) == 1
+
+
+def test_not_again_where_there_is_no_network(bench: Bench, interpreter: str) -> None:
+    bench.pip(f"{NETWORK}print('RETRIES', os.environ['PIP_RETRIES']); sys.exit(1)\n")
+    with pytest.raises(FetchError, match=r"\(the network: y: Connection refused\); without a network, put all wheels"):
+        run(bench, interpreter, isolated=True)
+    assert "RETRIES 1" in bench.shown
+    assert len(bench.calls) == 1
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_package_whose_build_tools_cannot_be_had(has: bool, bench: Bench, interpreter: str) -> None:
+    bench.pip(f"if '--no-build-isolation' not in sys.argv:\n    {NETWORK}    sys.exit(1)\n")
+    if has:
+        bench.module("mp_tools", "")
+        run(bench, interpreter, PACKAGE)
+        assert bench.calls[-1] == "install . --no-build-isolation"
+    else:
+        with pytest.raises(FetchError, match="Connection refused"):
+            run(bench, interpreter, PACKAGE)
+    assert len(bench.calls) == 2 + has
+
+
+def test_what_the_last_way_out_said_is_said_too(bench: Bench, interpreter: str) -> None:
+    bench.module("mp_tools", "")
+    bench.pip(f"{NETWORK}print(*['ERROR: no compiler'] * ('--no-build-isolation' in sys.argv)); sys.exit(1)\n")
+    with pytest.raises(FetchError, match=r"; with mp_tools of the user's Python: no compiler$"):
+        run(bench, interpreter, PACKAGE)
+
+
+def test_a_death_by_signal(bench: Bench, interpreter: str) -> None:
+    bench.pip("os.kill(os.getpid(), 9)\n")
+    with pytest.raises(FetchError, match=r"pip can't install requirements.txt \(signal 9\): it said nothing"):
+        run(bench, interpreter)
+
+
+def test_a_python_that_is_not_there(bench: Bench) -> None:
+    with pytest.raises(FetchError, match=r"/none/python can't be run to install requirements.txt: No such file"):
+        run(bench, "/none/python")
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("/p: No module named pip", "has no pip: add it to the image, or set MUSTER_INSTALLER=uv"),
+        ("error: externally-managed-environment", "set PIP_BREAK_SYSTEM_PACKAGES=1 in the image"),
+    ],
+)
+def test_advice(words: str, advice: str, bench: Bench, interpreter: str) -> None:
+    bench.pip(f"print({words!r}); sys.exit(1)\n")
+    with pytest.raises(FetchError, match=advice):
+        run(bench, interpreter)
+
+
+def test_the_message_leaves_room_for_the_host(bench: Bench, interpreter: str) -> None:
+    bench.pip(f"print('ERROR: ' + 'x' * 5000)\n{NETWORK}sys.exit(1)\n")
+    with pytest.raises(FetchError) as error:
+        run(bench, interpreter)
+    assert len(str(error.value).encode()) <= 800
+    assert str(error.value).endswith("beside the code")
+
+
+def test_the_variables_of_the_installer(bench: Bench, interpreter: str) -> None:
+    bench.pip("print(*sorted(f'{n}={v}' for n, v in os.environ.items() if n.startswith(('PIP', 'UV', 'MUSTER'))))\n")
+    bench.environ.update(
+        MUSTER_SECRET="hidden", SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY="/warm", PIP_PROGRESS_BAR="on"
+    )
+    run(bench, interpreter)
+    assert bench.shown == [
+        "PIP_CACHE_DIR=/warm/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=on "
+        "PIP_ROOT_USER_ACTION=ignore UV_CACHE_DIR=/warm/uv UV_NO_PROGRESS=1"
+    ]
+
+
+def test_a_mounted_directory_is_built_from_a_copy(bench: Bench, interpreter: str) -> None:
+    (bench.folder / "code").mkdir()
+    (bench.folder / "code" / "pyproject.toml").write_text("")
+    bench.pip("print('in', sys.argv[2]); open(os.path.join(sys.argv[2], 'built'), 'w').close()\n")
+    run(bench, interpreter, PACKAGE, ours=False)
+    assert [path.name for path in (bench.folder / "code").iterdir()] == ["pyproject.toml"]
+    assert bench.shown == [f"in {bench.folder}/code"], "the copy's own name is nobody's business"
+    run(bench, interpreter, PACKAGE, ours=True)
+    assert (bench.folder / "code" / "built").exists()
+
+
+def test_a_lock_that_is_not_used_is_told(bench: Bench, interpreter: str) -> None:
+    bench.pip("")
+    run(bench, interpreter, Project(requirements="requirements.txt", lock="uv.lock"))
+    assert bench.said[0] == "uv.lock isn't used: pip installs; MUSTER_INSTALLER=uv would use it"
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("Successfully installed boto3-1.20.5 rich-13.9 docker_py-1.5 a-b-2.0", ["boto3 1.20.5"]),
+        ("Successfully installed nvidia_ml_py-11.5", ["nvidia_ml_py 11.5"]),
+        ("Successfully installed boto3-1.34.0 torch-2.13.0+cpu", []),
+        (" + rich==9.0", ["rich 9.0"]),
+        (" - rich==9.0", []),
+        ("Requirement already satisfied: rich==9.0", []),
+        ("Successfully installed", []),
+    ],
+)  # fmt: skip
+def test_older_packages_than_ours_need(line: str, warned: list[str]) -> None:
+    found = downgrades([line])
+    assert [text.partition(" was ")[0].removeprefix("warning: ") for text in found] == warned
+
+
+def test_the_oldest_versions_are_those_of_the_extras(root: Path) -> None:
+    extras = configparser.ConfigParser()
+    extras.read(root / "setup.cfg")
+    listed = {}
+    for name, text in extras["options.extras_require"].items():
+        if name not in ("all", "dev"):
+            listed.update(line.strip().split(">=") for line in text.splitlines() if ">=" in line)
+    assert listed == MINIMUM

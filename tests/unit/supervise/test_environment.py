@@ -1,0 +1,41 @@
+"""The environment of a process: the plan's on top of ours, and what launchers carry for the stub."""
+
+from __future__ import annotations
+
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.supervise.environment import add_for_launcher, planned_environment
+
+PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (EnvSetting("AGENT", "{muster:agent}", "ours"),))
+PLAN = LaunchPlan(
+    "mpi", "algo-1", (PROCESS,), (EnvSetting("WORLD_SIZE", "4", ""), EnvSetting("PYTHONPATH", "/code", "")), 2, 4, 0,
+    "/code", "/code:/lib", ("RANK", "GONE"),
+)  # fmt: skip
+ENVIRON = {"PATH": "/bin", "RANK": "7", "WORLD_SIZE": "1", "TMPDIR": "/scratch"}
+
+
+def filled_in(text: str) -> str:
+    return text.replace("{muster:agent}", "/proc/1/fd/5")
+
+
+def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
+    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", filled_in) == {
+        "PATH": "/bin", "WORLD_SIZE": "4", "TMPDIR": "/scratch", "PYTHONPATH": "/code", "AGENT": "/proc/1/fd/5",
+        "MUSTER_OUTER": "@desk", "MUSTER_PLANNED": "WORLD_SIZE",
+    }  # fmt: skip
+
+
+def test_what_a_launcher_carries() -> None:
+    environment = {"PATH": "/bin", "PYTHONPATH": "/code", "TMPDIR": "/scratch"}
+    add_for_launcher(environment, PLAN._replace(local_rank_at=2), 3, "@desk", "/proc/1/fd/6", "/scratch/muster-1")
+    assert environment == {
+        "PATH": "/bin", "TMPDIR": "/scratch/muster-1", "MUSTER_USER_TMPDIR": "/scratch", "MUSTER_STUB": "/proc/1/fd/6",
+        "MUSTER_SOCKET": "@desk", "MUSTER_SESSION_NUMBER": "3", "MUSTER_USER_CWD": "/code",
+        "MUSTER_USER_PYTHONPATH": "/code:/lib", "MUSTER_LOCAL_RANK_AT": "2",
+    }  # fmt: skip
+
+
+def test_nothing_is_said_of_what_is_not_taken() -> None:
+    environment: dict[str, str] = {}
+    add_for_launcher(environment, PLAN, 0, "@desk", "/proc/1/fd/6", "")
+    assert {"TMPDIR", "MUSTER_USER_TMPDIR", "MUSTER_LOCAL_RANK_AT"} & set(environment) == set()

@@ -1,0 +1,65 @@
+"""Stops: asked for here or elsewhere, once or impatiently, before and after other ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint import peers
+from musterpoint.supervise import events as ev
+from musterpoint.supervise.ending import LATE_SECONDS
+
+from .history import (
+    BOOM,
+    HERE,
+    OPEN0,
+    OPEN1,
+    OPEN2,
+    PS,
+    R0,
+    SERVER,
+    THEIRS,
+    History,
+    check,
+    ended,
+    play,
+    timers,
+)
+
+TERM = ev.StopAsked(15)
+
+HISTORIES: History = {
+    "SIGTERM here": ([OPEN2, TERM], HERE, "ending", ["TellStopping", "SignalRanks", "StartTimer"]),
+    "SIGTERM twice": ([OPEN2, TERM, TERM], HERE, "ending", []),
+    "Ctrl-C twice": ([OPEN2, ev.StopAsked(2), ev.StopAsked(2)], HERE, "ending", ["KillTree"]),
+    "SIGTERM elsewhere": ([OPEN2, peers.StopAll("algo-2", 15)], HERE, "ending", ["SignalRanks", "StartTimer"]),
+    "SIGTERM here and elsewhere": ([OPEN2, TERM, peers.StopAll("algo-2", 15)], HERE, "ending", []),
+    "SIGTERM while a verdict is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["TellStopping"]),
+    "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["TellStopping", "StartTimer"]),
+    "a stop, then the ranks end": ([OPEN1, TERM, ended(R0)], HERE, "waiting",
+                                   ["StartTimer", "TellArrived", "TellDone"]),
+    "a failure during a stop is none": ([OPEN2, TERM, ended(R0, BOOM)], HERE, "ending", []),
+    "a verdict during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
+    "services of the user's are told where ranks have ended": (
+        [OPEN1, PS, ended(R0), TERM], HERE, "waiting", ["TellStopping", "SignalRanks", "StartTimer"]),
+    "and where there never were any": (
+        [OPEN0, PS, peers.StopAll("algo-2", 15)], HERE, "waiting", ["SignalRanks", "StartTimer"]),
+    "services of ours aren't": ([OPEN0, SERVER, TERM], HERE, "waiting", ["TellStopping", "StartTimer"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    check(HISTORIES[name])
+
+
+@pytest.mark.parametrize(("signal", "sent"), [(15, 0), (2, 2)])
+def test_which_signal_is_sent(signal: int, sent: int) -> None:
+    """0 stands for the one of the settings; what a person types is passed on."""
+    for history in ([OPEN1, ev.StopAsked(signal)], [OPEN0, PS, ev.StopAsked(signal)]):
+        _, actions = play(history)
+        assert [action.signal for action in actions if isinstance(action, ev.SignalRanks)] == [sent]
+
+
+def test_services_have_the_whole_grace() -> None:
+    _, actions = play([OPEN0, PS, TERM])
+    assert timers(actions) == [HERE.grace + LATE_SECONDS]

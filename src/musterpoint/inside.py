@@ -15,8 +15,9 @@ from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.road import Request, get_ready, plan_here
+from musterpoint.ready import get_ready, plan_here
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.scene import Request
 from musterpoint.settings import Settings
 from musterpoint.supervise.handover import PLANNED, Outer
 from musterpoint.supervise.signals import STOPPING

@@ -10,8 +10,8 @@ import pytest
 
 from musterpoint.inside import launch_inside, plan_inside
 from musterpoint.job.read import read_job
-from musterpoint.road import Request
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.scene import Request
 from musterpoint.settings import Settings
 
 SEATS = (

@@ -13,6 +13,7 @@ import pytest
 from musterpoint import road
 from musterpoint.job.model import Paths
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.scene import Request
 
 SEATS = (
     Seat("algo-1", "10.0.0.1", 1, True, "", 4),
@@ -43,7 +44,8 @@ class Tree:
         (config / "inputdataconfig.json").write_text("{}")
 
     def travel(self, environ: dict[str, str], first: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        code = f"import os, sys\nfrom musterpoint import road\n{first}\nsys.exit(road.travel(road.Request(os.environ)))"
+        code = f"import os, sys\nfrom musterpoint import road, scene\n{first}\n"
+        code += "sys.exit(road.travel(scene.Request(os.environ)))"
         return subprocess.run(
             [sys.executable, "-c", code], env={**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more},
             capture_output=True, text=True, timeout=60, check=False,
@@ -78,7 +80,7 @@ def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ:
 
 
 def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
-    done = tree.travel(environ, "def bug(*_): raise KeyError('nobody thought of it')\nroad.prepare = bug")
+    done = tree.travel(environ, "def bug(*_): raise KeyError('nobody thought of it')\nroad.get_ready = bug")
     assert done.returncode == 70
     failure = tree.left("failure")
     assert failure.startswith("muster: internal error, please report it: KeyError: 'nobody thought of it'")
@@ -88,7 +90,7 @@ def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, s
 
 
 def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, str]) -> None:
-    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nroad.prepare = bug"
+    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nroad.get_ready = bug"
     done = tree.travel(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
     assert done.returncode == 70
     assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")
@@ -96,7 +98,7 @@ def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, s
 
 def test_reports_of_a_job_that_cannot_be_read_lie_where_the_platform_looks(tmp_path: Path) -> None:
     base = {"SAGEMAKER_BASE_DIR": str(tmp_path)}
-    assert road._paths_without_job(road.Request(base)).failure == os.path.join(tmp_path, "output", "failure")
-    assert road._paths_without_job(road.Request(base, program="train.py")) == Paths()
+    assert road._paths_without_job(Request(base)).failure == os.path.join(tmp_path, "output", "failure")
+    assert road._paths_without_job(Request(base, program="train.py")) == Paths()
     nowhere = {"SAGEMAKER_BASE_DIR": str(tmp_path / "none")}
-    assert road._paths_without_job(road.Request(nowhere)) == Paths()
+    assert road._paths_without_job(Request(nowhere)) == Paths()

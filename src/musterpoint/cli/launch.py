@@ -30,8 +30,9 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not command.program:
         raise UsageError("muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`")
     from musterpoint import inside, road
+    from musterpoint.scene import Request
 
-    request = road.Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
+    request = Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
     code = inside.launch_inside(request)
     return road.travel(request) if code is None else code
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from musterpoint import __version__, road
+from musterpoint import __version__
 from musterpoint.job.model import InstanceGroup, Job
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.imagine import imagine_roster
 from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
+from musterpoint.ready import get_ready, plan_here
 from musterpoint.rollcall.names import read_hosts
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
@@ -87,13 +88,13 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    readies = [road.get_ready(view.job, view.options, view.environ, typed) for view in views]
+    readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
     rosters, plans = [], []
     for view, ready in zip(views, readies, strict=True):
         roster = imagine_roster(view.job, view.options, slots.__getitem__, _known_addresses(view.options), __version__)
         rosters.append(roster)
-        plans.append(road.plan_here(view.job, view.options, ready, roster, view.environ))
+        plans.append(plan_here(view.job, view.options, ready, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
     return Planned(job, readies[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]))

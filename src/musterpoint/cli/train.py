@@ -10,10 +10,11 @@ import sys
 def main() -> int:
     gc.disable()  # what an import makes is kept: to look through it for garbage takes 3 ms
     from musterpoint import road
+    from musterpoint.scene import Request
 
     gc.freeze()
     gc.enable()
-    return road.travel(road.Request(os.environ.copy()))
+    return road.travel(Request(os.environ.copy()))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,10 @@ class Explain:
             text = f"can't enter the working directory {process.cwd}: {error.strerror}"
         else:
             text = f"can't execute {program}: {error.strerror}{_advice(error)}"
-        return self._failure(exit_codes.USAGE, reason.fit([f"muster: {process.name} on {self._host}: {text}"]), "user")
+        said = reason.fit([f"muster: {process.name} on {self._host}: {text}"])
+        return self._failure(exit_codes.USAGE, said, "user")._replace(
+            rank=process.rank, local_rank=process.local_rank
+        )  # fmt: skip
 
     def wrong_world(self, rank: int, got: int, planned: int) -> Failure:
         """The launcher made another world than the one planned."""
@@ -79,6 +82,8 @@ class Explain:
 def _advice(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return " (is it executable?)"
+    if error.errno == errno.E2BIG:
+        return " (is a hyperparameter or a variable larger than 128 KiB? send it as a file of an input channel)"
     if error.errno == errno.ENOEXEC:
         return " (a script needs a first line such as #!/bin/sh)"
     return ""

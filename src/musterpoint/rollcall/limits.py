@@ -21,7 +21,7 @@ class Limits(NamedTuple):
     mismatch: float = 10.0
     hello: float = 5.0
     connect: float = 3.0
-    retry: float = 0.2
+    retry: float = 0.05
     retry_most: float = 2.0
     say: float = 10.0
     flush: float = 1.0

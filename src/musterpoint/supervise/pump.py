@@ -14,11 +14,11 @@ import time
 from _thread import allocate_lock
 from typing import TYPE_CHECKING, Collection
 
-from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop, Timer
-from musterpoint.supervise.sink import Bytes, Sink, log_file
-from musterpoint.supervise.stream import LARGEST_PIPE, Stream, open_pipe, pipe_size, prefix_of, same_file
-from musterpoint.supervise.tail import SIZE, Tail
+from musterpoint.supervise.outlets import Outlets
+from musterpoint.supervise.sink import Bytes, Sink
+from musterpoint.supervise.stream import LARGEST_PIPE, Stream, open_pipe, pipe_size
+from musterpoint.supervise.tail import SIZE
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -47,15 +47,11 @@ class Pump:
         self, *, out_fd: int = 1, err_fd: int = 2, prefix: str = "none", host: str = "",
         log_ranks: Collection[int] | None = None, log_dir: str = "", streams: int = 1,
     ) -> None:  # fmt: skip
-        self._out = Sink(out_fd, self._warn)
-        self._shared = same_file(out_fd, err_fd)
-        self._err = self._out if self._shared else Sink(err_fd)
-        self._prefix, self._host = prefix, host
-        self._log_ranks, self._log_dir = log_ranks, log_dir
+        self._outlets = Outlets(out_fd, err_fd, prefix, host, log_ranks, log_dir, self._warn)
+        self._err = self._outlets.err
         self._pipe_size = pipe_size(streams)
         self._streams: dict[int, Stream] = {}
         self._tails: dict[tuple[int | None, str, str], Stream] = {}
-        self._files: dict[str, Sink] = {}
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
         self._view = memoryview(self._buffer)
@@ -66,11 +62,6 @@ class Pump:
         self._thread: Thread | None = None
         self._over = False
         self.last_output = time.monotonic()
-        if log_dir:
-            try:
-                os.makedirs(log_dir, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"--log-dir {log_dir}: can't make the directory: {error.strerror}") from None
 
     def open(self, rank: int | None, local_rank: int | None = None, name: str = "") -> tuple[int, int]:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
@@ -79,11 +70,11 @@ class Pump:
         closes them after the spawn. May be called at any time. A process is known by ``rank`` and ``name`` together:
         a rank that is a launcher brings ranks of the same numbers.
         """
-        if self._shared:
-            end = self._pipe(rank, local_rank, name, "both", self._out, SIZE)
+        if self._outlets.shared:
+            end = self._pipe(rank, name, "both", SIZE)
             return end, end
-        out = self._pipe(rank, local_rank, name, "stdout", self._out, SIZE // 2)
-        return out, self._pipe(rank, local_rank, name, "stderr", self._err, SIZE)
+        out = self._pipe(rank, name, "stdout", SIZE // 2)
+        return out, self._pipe(rank, name, "stderr", SIZE)
 
     def start(self) -> None:
         from threading import Thread  # the user's program is running by now, and need not wait for this
@@ -113,7 +104,7 @@ class Pump:
 
     def show(self, rank: int, name: str = "") -> None:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
-        if not self._forwards(rank):
+        if not self._outlets.forwards(rank):
             text = self.tail(rank, name)
             self.say(text if text.endswith(b"\n") or not text else text + b"\n")
 
@@ -131,29 +122,16 @@ class Pump:
             self._thread.join(timeout)
         return self._over
 
-    # what follows runs in the thread, but for _pipe, _file, _tail and _adopt
+    # what follows runs in the thread, but for _pipe, _tail and _adopt
 
-    def _pipe(self, rank: int | None, local_rank: int | None, name: str, label: str, sink: Sink, kept: int) -> int:
+    def _pipe(self, rank: int | None, name: str, label: str, kept: int) -> int:
         read_end, write_end = open_pipe(self._pipe_size)
-        prefix = prefix_of(self._prefix, self._host, rank, name, label)
-        to = sink if self._forwards(rank) else None
-        stream = Stream(read_end, to, self._file(rank, name), prefix, Tail(kept))
+        stream = self._outlets.stream(read_end, rank, name, label, kept)
         self._tails[rank, name, label] = stream
         self._loop.post(lambda: self._watch(stream))
         return write_end
 
-    def _forwards(self, rank: int | None) -> bool:
-        return rank is None or self._log_ranks is None or rank in self._log_ranks
-
-    def _file(self, rank: int | None, name: str) -> Sink | None:
-        if not self._log_dir:
-            return None
-        path = os.path.join(self._log_dir, (f"rank-{rank}" if rank is not None else name or "process") + ".log")
-        if path not in self._files:
-            self._files[path] = log_file(path, lambda error: self._warn(error, path))
-        return self._files[path]
-
-    def _warn(self, error: OSError, path: str = "stdout") -> None:
+    def _warn(self, error: OSError, path: str) -> None:
         self.say(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
 
     def _tail(self, stream: Stream | None) -> bytes:
@@ -187,8 +165,7 @@ class Pump:
     def _run(self) -> None:
         self._loop.run()
         self._over = True
-        for file in self._files.values():
-            file.close()
+        self._outlets.close()
 
     def _watch(self, stream: Stream) -> None:
         self._streams[stream.fd] = stream

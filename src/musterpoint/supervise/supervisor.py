@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import Callable, Mapping
+from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop, Timer
@@ -11,7 +11,6 @@ from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, St
 from musterpoint.supervise import events as ev
 from musterpoint.supervise import handover, tree
 from musterpoint.supervise.crew import Crew
-from musterpoint.supervise.daemons import Daemons
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.ending import UNKILLABLE_SECONDS
 from musterpoint.supervise.events import Action, Event
@@ -20,6 +19,9 @@ from musterpoint.supervise.policy import decide
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import PASSED_ON, STOPPING
 from musterpoint.supervise.state import Rules, State, code_of
+
+if TYPE_CHECKING:
+    from musterpoint.supervise.daemons import Daemons
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -49,7 +51,7 @@ class Supervisor:
         self._explain = explain
         self._offer = dict(roster or {})
         self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet)
-        self._daemons = Daemons(peers, self._crew, self._offer, self.on_event, explain, record)
+        self._mpi: Daemons | None = None
 
     def hear(self, signo: int) -> None:
         """A signal came (called in the loop's thread)."""
@@ -89,7 +91,16 @@ class Supervisor:
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Visitor | None = None) -> None:
         self._crew.start(plan, environ, owner)
-        self._daemons.look_again()
+        if self._mpi is not None:
+            self._mpi.look_again()
+
+    @property
+    def _daemons(self) -> Daemons:
+        if self._mpi is None:
+            from musterpoint.supervise.daemons import Daemons  # only MPI jobs have any
+
+            self._mpi = Daemons(self._peers, self._crew, self._offer, self.on_event, self._explain, self._record)
+        return self._mpi
 
     def _told(self, event: PeerEvent) -> None:
         """Another host said something: daemons are started as the leader asks, everything else is decided about."""
@@ -157,8 +168,8 @@ class Supervisor:
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
         """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first."""
-        if self._daemons.asked(visitor, line.split()):
-            return True
+        if line.startswith("start "):
+            return self._daemons.asked(visitor, line.split())
         if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
             return False
         visitor.on_line = lambda words, text: self._handed_over(visitor, text)

@@ -35,8 +35,14 @@ def agree(ran: Any, code: int) -> str:
     return "\n".join(reasons[0])
 
 
-@pytest.mark.parametrize("how", FAILURES)
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize(
+    ("flavour", "how"),
+    [
+        *(("openmpi4", how) for how in FAILURES),
+        *(("openmpi5", how) for how in ("exit", "leave", "raise")),
+        *(("mpich", how) for how in ("exit", "raise")),
+    ],
+)
 def test_a_rank_that_fails(under: Callable[[str], Any], flavour: str, how: str) -> None:
     job = under(flavour)
     code, words, kind = FAILURES[how]
@@ -47,7 +53,7 @@ def test_a_rank_that_fails(under: Callable[[str], Any], flavour: str, how: str) 
     assert (outcome["rank"], outcome["host"], outcome["cause"], outcome["class"]) == (2, "algo-2", "user", kind)
 
 
-@pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5", "mpich", "impi"])
+@pytest.mark.parametrize("flavour", ["openmpi5", "impi"])
 def test_on_one_host(under: Callable[[str], Any], flavour: str) -> None:
     job = under(flavour)
     ran = job.run("end.py", "--hosts", "1", "--slots", "2", arguments=("exit", "1", "60"))
@@ -56,7 +62,7 @@ def test_on_one_host(under: Callable[[str], Any], flavour: str) -> None:
     assert ran.seconds < 40
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
 def test_every_rank_has_its_time_to_save_a_checkpoint(under: Callable[[str], Any], flavour: str) -> None:
     """mpirun alone would leave them two seconds at most."""
     job = under(flavour)

@@ -122,6 +122,12 @@ def test_interfaces(tmp_path: Path) -> None:
     assert survey({}, root).interfaces == ("eth0", "lo")
 
 
+def test_rdma_devices(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"sys/class/infiniband/mlx5_1/fw_ver": "", "sys/class/infiniband/mlx5_0/fw_ver": ""})
+    assert survey({}, root).infiniband == ("mlx5_0", "mlx5_1")
+    assert survey({}, str(tmp_path / "empty")).infiniband == ()
+
+
 def test_this_machine() -> None:
     here = survey({})
     assert 1 <= here.cpus <= here.machine_cpus

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Callable
 
+from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
+from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.stub_command import BOOT
@@ -56,3 +58,25 @@ def test_json_is_the_whole_plan(plan: Planner) -> None:
         host["processes"][1]["environment"]
     )
     assert "s3cret" not in json.dumps(value)
+
+
+def test_what_mpirun_starts_is_shown_on_every_host(plan: Planner) -> None:
+    plans = [plan("mpi", {"a": 2, "b": 2}, me) for me in ("a", "b")]
+    page = to_text(plans, "", [], NOBODY)
+    assert "OMPI_MCA_plm_rsh_agent=<musterpoint's agent>" in page
+    assert "  orted, when the leader's mpirun asks for it\n" in page
+    assert page.count("its ranks run in") == 2
+    hosts = to_json(plans, "", [], NOBODY)["hosts"]
+    assert [host["daemons"] for host in hosts] == [["orted"], ["orted"]]
+    reasons = hosts[0]["processes"][0]["reasons"]
+    assert reasons["--mca plm_rsh_no_tree_spawn 1"].startswith("every daemon")
+    assert reasons["--bind-to"].startswith("a rank and its threads")
+
+
+def test_a_secret_among_mpi_options_is_masked(plan: Planner) -> None:
+    options = Distribution("mpi", options="-x HF_TOKEN=s3cret -x LEVEL=info")
+    for mpi in (Mpi("/m", MPICH, (5, 0)), Mpi("/m", OPEN_MPI, (5, 0))):
+        made = plan("mpi", {"a": 2, "b": 2}, distribution=options, mpi=mpi)
+        page = to_text([made], "", [], NOBODY)
+        assert "s3cret" not in page
+        assert "info" in page

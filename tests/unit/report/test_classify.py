@@ -16,6 +16,7 @@ RECORDED = {
     "gloo_closed": "peer", "gloo_reset": "peer", "gloo_timeout": "peer", "store_gone": "peer", "nccl_remote": "peer",
     "master_gone": "peer", "connreset": "user", "addrinuse": "user", "cuda_oom": "oom", "cpuoom": "oom",
     "tf_socket_closed": "peer", "tf_graph_error": "user", "tf_keras3_fit": "user",
+    "mpich_finalize": "peer", "mpich_raise": "user",
     "segfault": "user", "thread": "user", "multi": "user", "module": "user", "torchrun_exit": "user",
 }  # fmt: skip
 

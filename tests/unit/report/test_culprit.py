@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.report.culprit import find, inner_code
+from musterpoint.report.culprit import abort_code, find, inner_code, until_abort
 
 TAILS = {path.stem: path.read_bytes() for path in (Path(__file__).parent / "tails").glob("*.txt")}
 
@@ -43,6 +43,9 @@ CULPRITS = {
     "missing": ("missing.sh: line 3: torchrunn: command not found", "", "line"),
     "module": ("ModuleNotFoundError: No module named", "module.py:1", "exception"),
     "mpi_tagged": ("ValueError: label 1001 of 1000", "train.py:12", "exception"),
+    "mpich_abort": ("Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(", "", "line"),
+    "mpich_finalize": ("Abort(807528207): Fatal error in internal_Finalize: Other MPI error", "", "line"),
+    "mpich_raise": ("ValueError: boom of rank 3", "end.py:11", "exception"),
     "multi": ("RuntimeError: Error(s) in loading state_dict for Linear:\n\tMissing key(s)", "multi.py:3", "exception"),
     "nccl_remote": ("torch.distributed.DistBackendError: NCCL error in:", "train.py:41", "exception"),
     "nothing_wrong": ("step 2", "", "last"),
@@ -137,3 +140,29 @@ def test_nothing_makes_it_fail(parts: list[str | bytes], start: int) -> None:
     tail = b"\n".join(part if isinstance(part, bytes) else TAILS[part] for part in parts)[start:]
     find(tail)
     inner_code(tail)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("mpich_raise", 1), ("mpich_abort", 5), ("mpich_finalize", None), ("abort", None)]
+)
+def test_the_code_that_was_given_to_mpi_abort(name: str, code: int | None) -> None:
+    assert abort_code(TAILS[name]) == code
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"Abort(256) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 256) - process 0", 1),
+        (b"Abort(0) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 0) - process 0", 1),
+        (b"Abort(3): application called MPI_Abort(comm=0x84000002, -1) - process 12", 255),
+        (b"print('application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0')", None),
+    ],
+)
+def test_the_code_is_one_that_a_process_can_end_with(line: bytes, code: int | None) -> None:
+    assert abort_code(b"before\n" + line + b"\nafter") == code
+
+
+def test_what_comes_after_the_call_is_aftermath() -> None:
+    tail = TAILS["mpich_abort"]
+    assert until_abort(tail).endswith(b"application called MPI_Abort(MPI_COMM_WORLD, 5) - process 2")
+    assert until_abort(TAILS["mpich_finalize"]) == TAILS["mpich_finalize"]

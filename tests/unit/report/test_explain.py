@@ -75,6 +75,43 @@ def test_another_world_than_the_one_planned() -> None:
     assert (failure.code, failure.cause) == (72, "muster")
 
 
+def test_a_rank_where_none_was_planned() -> None:
+    failure = EXPLAIN.unplanned_rank(3, 2, 2)
+    assert failure.reason == (
+        "muster: the launcher started rank 3 (local rank 2) on algo-2, where 2 rank(s) were planned: "
+        "it put ranks on other hosts than the plan says"
+    )
+    assert (failure.code, failure.cause, failure.kind) == (72, "muster", "infra")
+
+
+def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
+    failure = EXPLAIN.daemon_refused("algo-7", "orted is not there, hush\n")
+    assert failure.reason == "muster: mpirun's daemon could not be started on algo-7: orted is not there, ***"
+    assert (failure.host, failure.code, failure.kind) == ("algo-7", 72, "infra")
+
+
+@pytest.mark.parametrize(
+    ("status", "registered", "kind"), [(1, 2, "peer"), (0, 2, "peer"), (-9, 2, "infra"), (1, 0, "infra")]
+)
+def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: int, kind: str) -> None:
+    """Unless nothing ran yet, or somebody killed it."""
+    assert EXPLAIN.attendant(AttendantEnd("mpirun", "launcher", status, registered, mpi=True)).kind == kind
+    assert EXPLAIN.attendant(AttendantEnd("torchrun", "launcher", status, registered)).kind == "infra"
+
+
+def test_a_service_of_the_users_fails_as_a_rank_does() -> None:
+    end = AttendantEnd("ps 0", "service", 3, 0, b"OSError: the hush disk is full\n", users=True)
+    failure = EXPLAIN.attendant(end)
+    assert failure.reason == "OSError: the *** disk is full\nps 0 on algo-2, exit code 3"
+    assert (failure.code, failure.cause) == (3, "user")
+
+
+def test_the_code_of_an_abort() -> None:
+    line = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0"
+    assert EXPLAIN.abort_code(line) == 5
+    assert EXPLAIN.abort_code(b"Abort(5)") is None
+
+
 def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:
     tail = (
         b'Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 3, in step\n    loss()\n'

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.masking import Masker
 from musterpoint.peers import Failure
-from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, with_secondary
-from musterpoint.supervise.outcome import RankEnd
+from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, of_service, with_secondary
+from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 TAILS = Path(__file__).parent / "tails"
 
@@ -153,3 +153,53 @@ def test_clipping(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert len(clipped.encode("utf-8", "replace")) <= limit
     assert clipped == text or text.startswith(clipped[:-1])
+
+
+def of_mpi(name: str, status: int | None, given_up: bool = False) -> Failure:
+    tail = (TAILS / f"{name}.txt").read_bytes()
+    return failure_of(end(status, tail)._replace(mpi=True, given_up=given_up), "algo-3", str, "/opt/ml/code")
+
+
+def test_a_rank_that_aborted_its_world_is_explained_with_what_it_wrote_until_then() -> None:
+    failure = of_mpi("mpich_abort", 5)
+    assert failure.reason.split("\n") == [
+        "Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 2",
+        "rank 5 (local rank 1) on algo-3, exit code 5",
+    ]
+    assert failure.kind == "user"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "given_up", "kind"),
+    [
+        ("quiet", 14, False, "peer"),  # Open MPI 5's way to say that another rank is gone
+        ("quiet", 7, False, "user"),
+        ("quiet", 195, True, "peer"),
+        ("quiet", -9, True, "peer"),
+        ("during", 1, True, "peer"),
+        ("mpich_finalize", 15, False, "peer"),
+        ("cuda_oom", 1, True, "oom"),
+    ],
+)
+def test_ends_that_an_mpi_makes(name: str, status: int, given_up: bool, kind: str) -> None:
+    assert of_mpi(name, status, given_up).kind == kind
+
+
+def test_the_same_status_means_nothing_elsewhere() -> None:
+    assert of("quiet", 14).kind == "user"
+
+
+def test_a_service_of_the_users_fails_by_its_own_name() -> None:
+    tail = (TAILS / "missing.txt").read_bytes()
+    failure = of_service(AttendantEnd("ps 0", "service", 127, 0, tail, users=True), "algo-2", str)
+    assert failure.reason.split("\n") == [
+        "missing.sh: line 3: torchrunn: command not found", "ps 0 on algo-2, exit code 127",
+    ]  # fmt: skip
+    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 127, "user", "user")
+    assert (failure.rank, failure.local_rank) == (None, None)
+
+
+def test_a_service_that_the_kernel_killed_for_its_memory() -> None:
+    failure = of_service(AttendantEnd("ps 0", "service", -9, 0, users=True, oom=True), "algo-2", str)
+    assert failure.reason == "ps 0 on algo-2, killed by the kernel's out-of-memory killer (OOM; exit code 137)"
+    assert (failure.kind, failure.signal) == ("oom", 9)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.stub_command import through_stub
 from musterpoint.loop import Loop
-from musterpoint.peers import Failure
+from musterpoint.peers import AllDone, Failure, PeerEvent, Peers, StartAsked
 from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
 from musterpoint.supervise import tree
@@ -43,15 +46,17 @@ class Stage:
         self.said: list[str] = []
         self.events: list[str] = []
         self.ears = Signals(self.loop, lambda signo: None)
+        self.peers: Peers = LonePeers(self.loop)
+        self.environ = {**ENVIRON, "GONE": "1"}
 
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
         supervisor = Supervisor(
-            self.loop, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), LonePeers(self.loop),
+            self.loop, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers,
             Pump(out_fd=self.write, err_fd=self.write), lambda: Explain("algo-1"), stop_signal=signal.SIGTERM,
             say=self.said.append, record=self.record, oom_kills=lambda: 0,
         )  # fmt: skip
         self.ears.hear = supervisor.hear
-        return supervisor.run(plan, {**ENVIRON, "GONE": "1"}, refusal)
+        return supervisor.run(plan, self.environ, refusal)
 
     def record(self, event: str, /, **facts: Any) -> None:
         self.events.append(event)
@@ -136,3 +141,142 @@ def test_a_launcher_that_ends_before_its_ranks_come_up(stage: Stage) -> None:
     assert outcome.failure is not None
     assert "torchrun ended before any of its ranks had come up (exit code 1)" in outcome.failure.reason
     assert "oh" in outcome.failure.reason
+
+
+def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
+    return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
+
+
+def beside(plan: LaunchPlan, *services: ProcessPlan) -> LaunchPlan:
+    return plan._replace(processes=(*plan.processes, *services))
+
+
+NO_RANKS = shell()._replace(world_size=2)
+SAVES = "trap 'echo saved; exit 0' TERM; while :; do sleep 30 & wait; done"
+
+
+class Others(LonePeers):
+    """Hosts that aren't done before we say so; ``said`` is what they heard."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.loop)
+        self.said: list[str] = []
+        self.first: tuple[PeerEvent, ...] = ()
+
+    def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
+        super().listen(on_event)
+        for event in self.first:
+            on_event(event)
+
+    def done(self, code: int, failures: int = 0) -> None:
+        self.said.append(f"done {code}")
+
+    def started(self, number: int) -> None:
+        self.said.append(f"started {number}")
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self.said.append(f"ended {number} {status} {said}".strip())
+
+    def finish(self) -> None:
+        super().done(0)
+
+
+@pytest.fixture
+def others(stage: Stage) -> Others:
+    others = Others(stage)
+    stage.peers = others
+    return others
+
+
+def test_services_end_with_the_ranks(stage: Stage) -> None:
+    outcome = stage.run(beside(shell("exit 0"), service("exec sleep 30"), service(SAVES, True, "ps 1")))
+    assert (outcome.code, stage.output) == (0, "saved\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "users", "code", "words"),
+    [
+        ("exit 3", False, 72, "ps 0 ended before the job was done (exit code 3) on algo-1"),
+        ("exit 0", False, 72, "ps 0 ended before the job was done (exit code 0) on algo-1"),
+        ("echo 'OSError: no disk' >&2; exit 3", True, 3, "OSError: no disk\nps 0 on algo-1, exit code 3"),
+    ],
+)
+def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool, code: int, words: str) -> None:
+    outcome = stage.run(beside(shell("exec sleep 30"), service(script, users)))
+    assert outcome.code == code
+    assert outcome.failure is not None
+    assert words in outcome.failure.reason
+
+
+def test_a_service_of_the_users_may_end_before(stage: Stage) -> None:
+    assert stage.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
+
+
+def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(stage: Stage, others: Others) -> None:
+    stage.soon(others.finish, 1.0)
+    outcome = stage.run(beside(NO_RANKS, service("sleep 0.2; exit 4", True)))
+    assert others.said == ["done 0"], "said at once: there is nothing to wait for here"
+    assert outcome.code == 4
+
+
+def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(stage: Stage, others: Others) -> None:
+    stage.soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stage.soon(others.finish, 0.6)
+    saves = "trap 'sleep 1; echo saved; exit 0' TERM; while :; do sleep 30 & wait; done"
+    ignored = "trap 'echo told' TERM; while :; do sleep 30 & wait; done"
+    outcome = stage.run(beside(NO_RANKS, service(saves, True), service(ignored, False, "server")))
+    assert (outcome.code, outcome.stopped_by) == (143, "algo-1")
+    assert stage.output == "saved\n"
+
+
+def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
+    stage: Stage, others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterpoint.supervise.stopping.LATE_SECONDS", 0.2)
+    stage.soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stage.soon(others.finish, 0.4)
+    outcome = stage.run(beside(NO_RANKS, service("trap '' TERM; sleep 30", True)), grace=0.3)
+    assert outcome.code == 143
+
+
+def mpi(folder: Path, *program: str, ranks: int = 1) -> LaunchPlan:
+    """A worker's plan, whose daemon (a script) starts each rank through the stub."""
+    (folder / "mpirun").touch(mode=0o755)
+    stub = " ".join(f"'{word}'" for word in through_stub(sys.executable, program))
+    each = "OMPI_COMM_WORLD_RANK=$(($1 + n)) OMPI_COMM_WORLD_LOCAL_RANK=$n OMPI_COMM_WORLD_SIZE=4"
+    (folder / "orted").write_text(f"#!/bin/sh\nfor n in $2; do {each} {stub} & done\nwait\n")
+    (folder / "orted").chmod(0o755)
+    return shell()._replace(launcher="mpi", daemons=("orted",), local_ranks=ranks, world_size=4, first_rank=2)
+
+
+def test_a_worker_under_mpi(stage: Stage, others: Others, tmp_path: Path) -> None:
+    """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
+    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
+    others.done = lambda code, failures=0: others._emit(AllDone())  # type: ignore[method-assign]
+    outcome = stage.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
+    assert outcome.code == 0
+    assert sorted(stage.output.splitlines()) == ["2 0", "3 1"]
+    assert others.said == ["started 65536", "ended 65536 0"]
+
+
+def test_ranks_that_a_daemon_brings_beyond_the_plan(stage: Stage, others: Others, tmp_path: Path) -> None:
+    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
+    stage.soon(others.finish, 1.0)
+    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "30", ranks=1))
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert (
+        "the launcher started rank 3 (local rank 1) on algo-1, where 1 rank(s) were planned" in outcome.failure.reason
+    )
+
+
+def test_ranks_where_none_was_planned(stage: Stage, others: Others, tmp_path: Path) -> None:
+    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    others.first = (StartAsked(0, ("orted", "2", "0")),)
+    stage.soon(others.finish, 1.5)
+    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "30", ranks=0))
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert "where 0 rank(s) were planned" in outcome.failure.reason

@@ -1,0 +1,128 @@
+"""This host made ready before any other is known, and planned once all are: the road's steps that nobody watches.
+
+``muster plan`` and a launcher below another musterpoint take the same steps.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+
+from musterpoint import __version__
+from musterpoint.code.prepare import prepare
+from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.mpi import Mpi
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.survey import survey
+from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.model import Job
+from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import WANTED, Choice, choose, room_for_ranks
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.ports import insisted, wanted_ports
+from musterpoint.rollcall.ports import offered
+from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.settings import LOCAL, Settings
+
+if TYPE_CHECKING:
+    from musterpoint.code.tools import Tools
+
+
+class Ready(NamedTuple):
+    """This host, before any other is known: what it would run, and the devices it has."""
+
+    workspace: Workspace
+    devices: Devices
+    choice: Choice
+    modules: frozenset[str] = frozenset()
+    mpi: Mpi | None = None
+    ports: tuple[int, ...] = ()
+
+
+def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
+    if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
+        return environ
+    from musterpoint.code.conda import activated
+
+    return activated(environ)
+
+
+def get_ready(
+    job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
+    tools: "Callable[[], Tools] | None" = None,
+) -> Ready:  # fmt: skip
+    """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
+
+    Without ``tools`` nothing is fetched and nothing installed.
+
+    Raises:
+        MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
+    """
+    environ = activated(environ)
+    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
+    devices = survey(environ)
+
+    # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
+    launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+
+    answers: dict[str, bool] = {}
+
+    def has(module: str) -> bool:
+        from musterpoint.code.interpreter import has_module
+
+        if module not in answers:
+            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/")
+        return answers[module]
+
+    local = typed or bool(environ.get(LOCAL))
+    choice = choose(job, options, devices, has, local, environ)
+    if not job.in_group:
+        return Ready(workspace, devices, choice)
+    module = WANTED.get(choice.launcher, "")
+    modules = frozenset([module]) if module and has(module) else frozenset()
+    mpi = None
+    if choice.launcher == "mpi":
+        from musterpoint.fabric.mpi import find_mpi
+
+        mpi = find_mpi(environ)
+    return Ready(workspace, devices, choice, modules, mpi)
+
+
+def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
+    devices = ready.devices
+    exports = sagemaker_exports(
+        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
+        roster.master_port,
+    )  # fmt: skip
+    network: tuple[EnvSetting, ...] = ()
+    if len(roster.group) > 1:
+        from musterpoint.fabric.network import network_settings
+
+        network = network_settings(devices, roster.master_address, len(roster.group), environ)
+    return build_plan(
+        job,
+        ready.workspace,
+        roster,
+        devices,
+        options,
+        ready.choice,
+        exports,
+        environ,
+        network,
+        ready.modules,
+        ready.mpi,
+    )
+
+
+def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
+    """What this host offers for servers of the launcher's framework."""
+    launcher = ready.choice.launcher
+    wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
+    return offered(wanted, insisted(launcher, options))
+
+
+def offer_of(job: Job, options: Settings, ready: Ready | None) -> Offer:
+    if ready is None:
+        return Offer(job.name, "", 0, __version__)
+    room = room_for_ranks(job, options, ready.devices)
+    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room, ready.ports)

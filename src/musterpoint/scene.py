@@ -1,0 +1,78 @@
+"""The scene: what every step of the road may use, and what was asked of this process."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+from musterpoint import __version__
+from musterpoint.console import Console
+from musterpoint.job.model import Job
+from musterpoint.loop import Loop
+from musterpoint.masking import Masker
+from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.settings import Settings
+from musterpoint.supervise.signals import STOPPING, Signals
+from musterpoint.timeline import Timeline
+
+if TYPE_CHECKING:
+    from musterpoint.code.tools import Tools
+
+SHARE_OF_ROLLCALL = 0.9
+"""Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
+
+
+class Request(NamedTuple):
+    """What was asked of this process. ``given`` are options of the command line, by field.
+
+    ``program`` is None for ``train``, where the platform names it. ``typed`` is true where a person did.
+    """
+
+    environ: Mapping[str, str]
+    given: Mapping[str, Any] = {}
+    program: str | None = None
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    typed: bool = False
+
+
+class Scene:
+    """What every step may use: the loop, our voice, our memory, our ears."""
+
+    def __init__(self, request: Request) -> None:
+        _open_standard_streams()
+        self.request = request
+        self.started_at = time.time()
+        self.loop = Loop()
+        self.masker = Masker(request.environ)
+        self.console = Console(lambda text: self.masker.mask(text))
+        self.timeline = Timeline()
+        self.timeline.add("started", version=__version__)
+        self.ears = Signals(self.loop, lambda signo: None)
+
+    def learn(self, job: Job) -> None:
+        """What the job says may be secret, too; and whose timeline this is."""
+        values = {entry.name: entry.value for entry in job.hyperparameters}
+        self.masker = Masker(self.request.environ, values)
+        self.timeline.host = job.current_host
+
+    def tools(self, job: Job, options: Settings) -> "Tools":
+        """What the user's code is fetched and packages are installed with; a stop ends that work."""
+        from musterpoint.code.tools import Tools
+
+        waited_for = len(job.hosts) > 1 and options.rollcall != "off"
+        tools = Tools(
+            self.loop, self.console.say, self.console.show, self.timeline.add,
+            options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
+            lambda signo: Abandoned(job.current_host, signo, "while its code was being made ready"),
+        )  # fmt: skip
+        self.ears.hear = lambda signo: tools.hear(signo) if signo in STOPPING else None
+        return tools
+
+
+def _open_standard_streams() -> None:
+    """A closed 0, 1 or 2 would be given to the next file we open, and ranks would write into it."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

@@ -1,0 +1,104 @@
+"""What the supervisor makes of real MPIs' own doings: aborts, echoes of a failure, farewells, what they leave lying."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(150)]
+
+FLAVOURS = ["openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"]
+HOSTS = ("algo-1", "algo-2")
+TWO_BY_TWO = ("--hosts", "2", "--slots", "2")
+
+
+@pytest.mark.parametrize("hosts", ["1", "2"])
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_rank_that_aborts_its_world_ends_the_job_with_its_code(
+    under: Callable[[str], Any], flavour: str, hosts: str
+) -> None:
+    """mpirun kills the stubs then, before or after the ranks could end; MPICH leaves the caller itself running."""
+    who = 2 * int(hosts) - 1
+    job = under(flavour)
+    ran = job.run("aborts.py", "--hosts", hosts, "--slots", "2", arguments=("abort", str(who), "sleep"))
+    assert ran.code == 5, ran.stderr + ran.stdout
+    assert f"rank {who} (local rank 1) on algo-{hosts}, exit code 5" in ran.reason
+    outcome = ran.outcome("algo-1")
+    assert (outcome["rank"], outcome["cause"], outcome["class"]) == (who, "user", "user")
+    assert ran.seconds < 40
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_ranks_that_fail_because_another_is_gone_are_not_the_reason(under: Callable[[str], Any], flavour: str) -> None:
+    """They wait for it in the middle of a collective operation, and on the leader's own host, too."""
+    ran = under(flavour).run("aborts.py", *TWO_BY_TWO, arguments=("kill", "3", "wait"))
+    assert ran.code == 137, ran.stderr + ran.stdout
+    assert "rank 3 (local rank 1) on algo-2, killed by SIGKILL (exit code 137)" in ran.reason
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_rank_has_its_time_to_save_a_checkpoint_though_the_others_are_gone(
+    under: Callable[[str], Any], flavour: str
+) -> None:
+    """Those die of the stop at once, which mpirun takes for a crash."""
+    job = under(flavour)
+    process = job.start("aborts.py", *TWO_BY_TWO, arguments=("stop", "0", "sleep"))
+    job.ready(process, 4)
+    process.send_signal(signal.SIGTERM)
+    ran = job.finish(process)
+    assert "rank 0 saved its checkpoint" in ran.log("algo-1")
+    assert {ran.outcome(host)["code"] for host in HOSTS} == {143}
+
+
+def when(ran: Any, host: str, event: str) -> float:
+    """The last time that this happened on a host, in seconds since the epoch."""
+    return float(max(each["at"] for each in ran.events(host) if each["event"] == event))
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_path: Path) -> None:
+    """Every host is done half a second after the last rank; mpirun and its daemons leave nothing lying about."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    job = under(flavour)
+    job.environ["TMPDIR"] = str(scratch)
+    ran = job.run("aborts.py", *TWO_BY_TWO, arguments=("none", "-1", "wait"))
+    assert ran.code == 0, ran.stderr + ran.stdout
+    last = max(when(ran, host, "rank-ended") for host in HOSTS)
+    assert max(when(ran, host, "over") for host in HOSTS) - last < 0.5
+    assert list(scratch.iterdir()) == []
+
+
+def test_daemons_that_are_killed_leave_nothing_lying_about(under: Callable[[str], Any], tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    job = under("openmpi4")
+    job.environ["TMPDIR"] = str(scratch)
+    process = job.start("aborts.py", *TWO_BY_TWO, arguments=("stop", "-1", "sleep"))
+    job.ready(process, 4)
+    assert sorted(path.name for folder in scratch.iterdir() for path in folder.iterdir())[0].startswith("ompi.")
+    job.kill("algo-2", "orted")
+    job.finish(process)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_daemon_that_is_missing_on_a_host(under: Callable[[str], Any], tmp_path: Path) -> None:
+    """The host's own PATH decides, not the leader's path to it."""
+    job = under("openmpi4")
+    program = tmp_path / "program.py"
+    program.write_text("from mpi4py import MPI\n")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "mpirun").write_text('#!/bin/sh\ncase "$*" in *--version*) ;; *) PATH=$PATH:/usr/bin ;; esac\n'
+                                   'exec /usr/bin/mpirun "$@"\n')  # fmt: skip
+    (folder / "mpirun").chmod(0o755)
+    for path in Path("/usr/bin").iterdir():
+        if not path.name.startswith(("mpi", "orte")) and not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path)
+    job.environ["PATH"] = f"{folder}:/usr/sbin:/sbin"
+    ran = job.run(program, *TWO_BY_TWO)
+    assert ran.code == 72, ran.stderr + ran.stdout
+    assert "mpirun's daemon could not be started on algo-2: orted is not on this host's PATH" in ran.reason

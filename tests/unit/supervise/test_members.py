@@ -1,0 +1,151 @@
+"""Ranks that an MPI started: how they end when it ends them, and what a call of MPI_Abort makes of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any, Iterator
+
+import pytest
+
+from musterpoint.loop import Loop
+from musterpoint.report.explain import Explain
+from musterpoint.supervise.attendants import Attendants
+from musterpoint.supervise.desk import Visitor
+from musterpoint.supervise.events import LocalEvent, RankEnded
+from musterpoint.supervise.member import Member
+from musterpoint.supervise.members import Members
+from musterpoint.supervise.pump import Pump
+
+ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
+
+
+class Slot:
+    """One expected rank with a stub of its own; the program is a process that sleeps."""
+
+    def __init__(self, mpi: bool = True) -> None:
+        self.loop = Loop()
+        self.read, self.write = os.pipe()
+        self.pump = Pump(out_fd=self.write, err_fd=self.write)
+        self.events: list[LocalEvent] = []
+        self.records: list[str] = []
+        self.oom = 0
+        self.members = Members(
+            self.loop, self.pump, Attendants(), self.events.append, lambda: Explain("algo-1"), self.record,
+            lambda: self.oom,
+        )  # fmt: skip
+        self.members.expect([(0, 0)])
+        self.program = subprocess.Popen(["sleep", "30"])
+        self.output, err = self.pump.open(0, 0, "")
+        assert err == self.output, "one pipe for both, as our own outputs are one"
+        visitor = Visitor.__new__(Visitor)
+        self.member = Member((0, 0), 0, 0, "", 0, visitor, 1, mpi)
+        self.members.add(self.member)
+        self.members.has_pid(self.member, self.program.pid)
+
+    def record(self, event: str, /, **facts: Any) -> None:
+        self.records.append(event)
+
+    def says(self, text: bytes) -> None:
+        os.write(self.output, text)
+
+    @property
+    def end(self) -> tuple[int, str, str] | None:
+        """Code, class and first line of the failure that the rank's end is; None where it has not ended or is none."""
+        failures = [event.failure for event in self.events if isinstance(event, RankEnded)]
+        if not failures or failures[0] is None:
+            return None
+        return failures[0].code, failures[0].kind, failures[0].reason.partition("\n")[0]
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        os.close(self.output)
+        self.pump.drain(5)
+        self.members.close()
+        self.loop.close()
+        os.close(self.read)
+        os.close(self.write)
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    slot = Slot()
+    yield slot
+    slot.close()
+
+
+def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
+    """MPICH and Intel MPI end the stub, which isn't the program that called."""
+    slot.says(b"working\n" + ABORT + b"still working\n")
+    slot.members.lost_stub(slot.member)
+    assert slot.end == (5, "user", ABORT.decode().strip())
+    assert slot.program.wait(10) == -9
+
+
+@pytest.mark.parametrize("status", [0, 15, -11, 5])
+def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
+    slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+    slot.members.ended(slot.member, status)
+    assert slot.end is not None
+    assert slot.end[:2] == (5, "user")
+
+
+def test_the_users_own_words_lead(slot: Slot) -> None:
+    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
+    slot.members.ended(slot.member, 15)
+    assert slot.end == (5, "user", "ValueError: boom")
+
+
+def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
+    slot.says(b"working\n")
+    slot.members.lost_stub(slot.member)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.members.reaped(slot.program.pid, 195)
+    assert slot.end is not None
+    assert slot.end[:2] == (195, "peer")
+
+
+def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
+    slot.members.ended(slot.member, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "peer")
+
+
+def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> None:
+    slot = Slot(mpi=False)
+    slot.says(ABORT)
+    slot.members.lost_stub(slot.member)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.members.reaped(slot.program.pid, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "user")
+    slot.close()
+
+
+def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
+    slot.says(ABORT)
+    assert slot.members.tell(15) == 1
+    slot.members.lost_stub(slot.member)
+    assert slot.program.wait(10) == -15
+    slot.members.reaped(slot.program.pid, -15)
+    assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
+
+
+def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
+    assert not slot.members.is_oom_kill(-9)
+    slot.oom = 1
+    assert slot.members.is_oom_kill(-9)
+    assert slot.members.is_oom_kill(137)
+    assert not slot.members.is_oom_kill(1)
+    slot.members.ended(slot.member, -9)
+    assert slot.end is not None
+    assert slot.end[:2] == (137, "oom")
+
+
+def test_who_is_missing(slot: Slot) -> None:
+    slot.members.expect([(0, 1), (1, 0)])
+    assert [slot.members.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
+    assert (slot.members.came_up(0), slot.members.came_up(1)) == (1, 0)
+    slot.members.forget((0, 1))
+    assert not slot.members.is_missing((0, 1))

@@ -234,7 +234,8 @@ def _broken() -> tuple[type[BaseException], ...]:
 
 def _what_is_broken(error: BaseException) -> str:
     words = str(error) or type(error).__name__
-    return "it is broken or cut short: " + words[:1].lower() + words[1:]
+    # "CRC check failed" keeps its capitals
+    return "it is broken or cut short: " + (words if words[:2].isupper() else words[:1].lower() + words[1:])
 
 
 def shown(name: str) -> str:

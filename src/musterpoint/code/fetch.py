@@ -14,6 +14,8 @@ from musterpoint.errors import FetchError
 
 LOCAL_JOBS = "muster-jobs"
 """Where ``muster local`` puts what its jobs leave; never part of a source directory."""
+PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+"""A file that is called so and is no archive was damaged, or is something else: an error page, or empty."""
 
 
 def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> None:
@@ -102,6 +104,8 @@ def _bring_file(
     if is_archive(path):
         found = unpack(path, stage.tree, source.place, tools.breathe)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")
+    elif name.endswith(PACKED):
+        raise FetchError(f"{source.place} can't be unpacked: it is no archive ({os.path.getsize(path):,} bytes)")
     else:
         shutil.copy2(path, os.path.join(stage.tree, name))
 

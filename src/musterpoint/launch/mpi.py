@@ -53,12 +53,13 @@ def plan_mpi(site: Site) -> LaunchPlan:
     command = _command(site, mpi, places)
     flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, site.environ))
     command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(site, mpi, options)))
+    leads = roster.node_rank == 0
     ranks = next((place.ranks for place in places if place.seat.name == roster.me), 0)
     before = sum(place.ranks for place in places[: roster.node_rank])
     return LaunchPlan(
         launcher="mpi",
         host=roster.me,
-        processes=(_mpirun(site, mpi, command),) if roster.node_rank == 0 else (),
+        processes=(_mpirun(site, mpi, command),) if leads else (),
         environment=_environment(site, command, options, ranks, sum(place.ranks for place in places)),
         local_ranks=ranks,
         world_size=sum(place.ranks for place in places),
@@ -66,7 +67,7 @@ def plan_mpi(site: Site) -> LaunchPlan:
         user_cwd=workspace.cwd,
         user_pythonpath=site.pythonpath,
         unset=tuple(name for name in site.environ if _misleads(name)),
-        notes=command.notes,
+        notes=command.notes if leads else (),  # they are about mpirun
         daemons=command.daemons,
     )
 

@@ -202,6 +202,13 @@ def test_broken_archives_are_a_sentence(name: str, tmp_path: Path) -> None:
         let_in(tmp_path, BROKEN[name])
 
 
+def test_the_name_of_a_check_sum_keeps_its_capitals(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(GOOD))
+    packed[-6] ^= 1
+    with pytest.raises(FetchError, match="cut short: CRC check failed"):
+        let_in(tmp_path, bytes(packed))
+
+
 PACKED = {
     "gzip": gzip.compress(GOOD), "plain": GOOD, "bzip2": bz2.compress(GOOD), "xz": lzma.compress(GOOD),
     "pax": tar([directory("."), entry("train.py", b"print(1)"), entry("lib/part.py", b"x" * 2000)], tarfile.PAX_FORMAT),

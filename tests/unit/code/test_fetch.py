@@ -52,6 +52,16 @@ def test_one_file_becomes_the_code(bench: Bench, tmp_path: Path) -> None:
     assert left(bring(bench, Source("file", str(tmp_path / "train.py")))) == ["code", "train.py"]
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>Forbidden</html>"])
+def test_a_file_that_is_no_archive_but_is_called_one(content: bytes, bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "sourcedir.tar.gz").write_bytes(content)
+    with pytest.raises(
+        FetchError, match=rf"sourcedir.tar.gz can't be unpacked: it is no archive \({len(content)} bytes"
+    ):
+        bring(bench, Source("file", str(tmp_path / "sourcedir.tar.gz")))
+    assert left(bench.folder / "ml" / "code") == ["code"]
+
+
 def test_a_directory_is_copied_and_stays_as_it_was(bench: Bench, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "lib").mkdir(parents=True)

@@ -25,6 +25,7 @@ def os_error(number: int) -> OSError:
         (errno.ENOENT, "exec", "rank 3 on algo-2: can't execute /code/tool: No such file or directory"),
         (errno.EACCES, "exec", "can't execute /code/tool: Permission denied (is it executable?)"),
         (errno.ENOEXEC, "exec", "can't execute /code/tool: Exec format error (a script needs a first line"),
+        (errno.E2BIG, "exec", "can't execute /code/tool: Argument list too long (is a hyperparameter or a variable"),
         (errno.ENOENT, "chdir", "can't enter the working directory /gone: No such file or directory"),
     ],
 )
@@ -33,6 +34,7 @@ def test_what_cannot_start(number: int, step: str, words: str) -> None:
     assert failure.reason.startswith("muster: ")
     assert words in failure.reason
     assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
+    assert (failure.rank, failure.local_rank) == (3, 1)
 
 
 @pytest.mark.parametrize(

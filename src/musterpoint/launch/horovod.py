@@ -10,8 +10,8 @@ import sys
 from typing import Mapping
 
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.gloo import Gloo
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
-from musterpoint.launch.ranks import Gloo
 from musterpoint.launch.site import Site
 
 AUTOTUNE_NOTE = (

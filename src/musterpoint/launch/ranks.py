@@ -1,8 +1,9 @@
 """``ranks``: this host's supervisor starts every rank itself, with the variables ``env://`` reads."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.gloo import Gloo
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.launch.site import Site
 from musterpoint.launch.stub_command import program_arguments
@@ -11,15 +12,6 @@ IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 """What a rank is; a value found in the environment belongs to another world and is replaced, as torchrun does."""
-
-
-class Gloo(NamedTuple):
-    """What Horovod without MPI adds on one host: ``identities`` are who its ranks are to Horovod, slot by slot."""
-
-    environment: tuple[EnvSetting, ...] = ()
-    identities: tuple[tuple[EnvSetting, ...], ...] = ()
-    services: tuple[ProcessPlan, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def plan_ranks(site: Site) -> LaunchPlan:

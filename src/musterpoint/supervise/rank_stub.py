@@ -85,7 +85,11 @@ OURS = (
 
 
 def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) -> int:
-    """Forks the user's program and returns its pid."""
+    """Forks the user's program and returns its pid.
+
+    What else the launcher passed (Hydra's PMI_FD) stays open on both sides: closed here, it would tell the launcher of
+    the program's end before we do, and make it end the others.
+    """
     pid = os.fork()
     if pid:
         for fd in set(pipes):

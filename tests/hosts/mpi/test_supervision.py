@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+
+from .conftest import PROGRAMS
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(150)]
 
@@ -102,3 +106,20 @@ def test_a_daemon_that_is_missing_on_a_host(under: Callable[[str], Any], tmp_pat
     ran = job.run(program, *TWO_BY_TWO)
     assert ran.code == 72, ran.stderr + ran.stdout
     assert "mpirun's daemon could not be started on algo-2: orted is not on this host's PATH" in ran.reason
+
+
+def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Callable[[str], Any]) -> None:
+    """Their daemons belong to the plans that were handed over, whose numbers all hosts share."""
+    job = under("openmpi4")
+    local = job.local
+    bundle = [local.python, "-m", "musterpoint", "bundle", "-o", str(local.folder / "launcher.py")]
+    subprocess.run(bundle, env=local.environ, check=True, capture_output=True)
+    local.program((PROGRAMS / "aborts.py").read_text(), "aborts.py")
+    start = f"{local.python} launcher.py --train-script aborts.py --muster-launcher mpi none -1 wait --muster-slots"
+    shell = local.program(f"{start} 2 || exit\necho between\n{start} 1 || exit\necho after them\n", "run.sh")
+    ran = local.run("--hosts", "2", "--backend", "netns", "--launcher", "script", shell, timeout=100)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    first, _, second = ran.log("algo-2").partition("between")
+    assert sorted(re.findall(r"rank (\d) is ready", first)) == ["2", "3"]
+    assert re.findall(r"rank (\d) is ready", second) == ["1"]
+    assert "after them" in second

@@ -55,9 +55,7 @@ def test_one_file_becomes_the_code(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"<html>Forbidden</html>"])
 def test_a_file_that_is_no_archive_but_is_called_one(content: bytes, bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "sourcedir.tar.gz").write_bytes(content)
-    with pytest.raises(
-        FetchError, match=rf"sourcedir.tar.gz can't be unpacked: it is no archive \({len(content)} bytes"
-    ):
+    with pytest.raises(FetchError, match=rf"gz can't be unpacked: it is no archive \({len(content)} bytes"):
         bring(bench, Source("file", str(tmp_path / "sourcedir.tar.gz")))
     assert left(bench.folder / "ml" / "code") == ["code"]
 

@@ -174,6 +174,8 @@ class LeaderPeers(Events):
         now = self._loop.clock()
         late = now - self._last_sweep - self._period
         self._last_sweep = now
+        if late > self._limits.beat and self._asked_at is not None:
+            self._asked_at += late  # as what was heard before, or a standstill would pass for an answer
         silence = self._limits.silence
         for member in self._beats.next():
             member.beat()

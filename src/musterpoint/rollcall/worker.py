@@ -96,7 +96,8 @@ class WorkerCall:
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
+        if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last tells more
+            self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended)
         nonce = draw() if self._settings.secret else ""
         sees = self._names.known(self._leader).addresses

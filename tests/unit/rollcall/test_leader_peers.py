@@ -71,6 +71,8 @@ def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any
 def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, cable: Any) -> None:
     leader, _mute, other = trio(start, cable)
     cable.freeze()
+    for _turn in range(2):
+        leader.ask(lambda peers: None)  # what algo-2 said before has been read
     other.say("failed", RESET._replace(host="algo-3"))
     for host in (leader, other):
         assert host.event(JobFailed).failure.host == "algo-2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "digits.npz"
     numpy.savez(path, images=images, labels=labels)
     return path
+
+
+def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
+    """The losses each rank printed, checked to be the same everywhere, and falling."""
+    losses: dict[int, list[float]] = {}
+    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
+        losses.setdefault(int(rank), []).append(float(loss))
+    assert len({tuple(each) for each in losses.values()}) == 1, losses
+    assert losses[0][-1] < losses[0][0] < 2.5
+    return losses

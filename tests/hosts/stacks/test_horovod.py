@@ -16,6 +16,8 @@ import pytest
 from musterpoint.launch.horovod import AUTOTUNE_NOTE
 from musterpoint.supervise.rendezvous import Server
 
+from .conftest import trained
+
 PROGRAMS = Path(__file__).parent / "programs"
 DIGITS = PROGRAMS / "horovod_digits.py"
 TWO = ("--hosts", "2", "--backend", "netns")
@@ -37,16 +39,6 @@ def gloo(local, stack):  # type: ignore[no-untyped-def]
     local.environ["MUSTER_PYTHON"] = str(stack("horovod-gloo") / "python")
     local.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "120"  # beside other tests, imports take as long as they like
     return local
-
-
-def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
-    """The losses each rank printed, checked to be the same everywhere, and falling."""
-    losses: dict[int, list[float]] = {}
-    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
-        losses.setdefault(int(rank), []).append(float(loss))
-    assert len({tuple(each) for each in losses.values()}) == 1, losses
-    assert losses[0][-1] < losses[0][0] < 2.5
-    return losses
 
 
 def test_torch_under_mpirun(mpi, digits: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

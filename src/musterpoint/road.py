@@ -58,6 +58,7 @@ def travel(request: Request) -> int:
         outcome = Outcome(failure.code, failure, "", ())
         scene.console.say(failure.reason.removeprefix("muster: "))
     _report(scene, outcome, job.paths if job else _paths_without_job(request))
+    scene.companions.close()
     scene.ears.close()
     return outcome.code
 
@@ -186,7 +187,7 @@ def _supervise(
     supervisor = Supervisor(
         scene.loop, rules, peers, pump, explain,
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=scene.console.say, record=scene.timeline.add,
-        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me},
+        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, companions=scene.companions,
     )  # fmt: skip
     scene.ears.hear = supervisor.hear
     outcome = supervisor.run(plan, settings.without_own(scene.request.environ), refusal)

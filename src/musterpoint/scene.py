@@ -11,6 +11,7 @@ from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.settings import Settings
+from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.timeline import Timeline
 
@@ -36,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Scene:
-    """What every step may use: the loop, our voice, our memory, our ears."""
+    """What every step may use: the loop, our voice, our memory, our ears, our companions."""
 
     def __init__(self, request: Request) -> None:
         _open_standard_streams()
@@ -48,6 +49,7 @@ class Scene:
         self.timeline = Timeline()
         self.timeline.add("started", version=__version__)
         self.ears = Signals(self.loop, lambda signo: None)
+        self.companions = Companions(self.loop)
 
     def learn(self, job: Job) -> None:
         """What the job says may be secret, too; and whose timeline this is."""

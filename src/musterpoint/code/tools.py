@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 from musterpoint.errors import FetchError
+from musterpoint.lines import Line, Lines
 from musterpoint.loop import READ, Loop, Timer
 
 if TYPE_CHECKING:
     import subprocess
-
-Line = Callable[[str], None]
 
 PATIENCE = 3.0
 """Seconds between the wish that a program ends (SIGINT, which pip answers by undoing its work) and SIGKILL."""
 QUIET = 60.0
 """Seconds without a word after which we say what is still being done."""
 _BREATH = 0.05
-_LONGEST_LINE = 64 * 1024
 
 
 class Stopped(Exception):
@@ -113,7 +111,7 @@ class Tools:
         )  # fmt: skip
         self._child = child
         self._heard_at = self._loop.clock()
-        readers = [_Lines(self._loop, pipe, self._heard(call)) for pipe, call in _pipes(child, line, self.show)]
+        readers = [Lines(self._loop, fd, self._heard(call)) for fd, call in _outputs(child, line, self.show)]
         timers = [Ticking(self._loop, QUIET, self._still)]
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
         ended = _Ended(self._loop, child)
@@ -178,45 +176,6 @@ class Ticking:
         self._timer.cancel()
 
 
-class _Lines:
-    """One pipe of a program, cut into lines."""
-
-    def __init__(self, loop: Loop, pipe: Any, line: Line) -> None:
-        self._loop, self._pipe, self._line = loop, pipe, line
-        self._part = b""
-        os.set_blocking(pipe.fileno(), False)
-        loop.watch(pipe.fileno(), READ, self._read)
-
-    def _read(self, _ready: int) -> None:
-        self._read_piece()
-
-    def _read_piece(self) -> bool:
-        """One piece; False at the end, or where there is nothing yet."""
-        try:
-            piece = os.read(self._pipe.fileno(), 65536)
-        except BlockingIOError:
-            return False
-        if not piece:
-            self._loop.forget(self._pipe.fileno())
-            return False
-        *lines, self._part = (self._part + piece).split(b"\n")
-        if len(self._part) > _LONGEST_LINE:
-            lines.append(self._part)
-            self._part = b""
-        for line in lines:
-            self._line(line.decode("utf-8", "replace").rstrip("\r"))
-        return True
-
-    def close(self) -> None:
-        """Reads what is there; a child of the program that lives on may keep the pipe open, and isn't waited for."""
-        while self._read_piece():
-            pass
-        if self._part:
-            self._line(self._part.decode("utf-8", "replace"))
-        self._loop.forget(self._pipe.fileno())
-        self._pipe.close()
-
-
 class _Ended:
     """Wakes the loop when a program has ended. Where Linux is older than 5.3, SIGCHLD does that."""
 
@@ -235,8 +194,14 @@ class _Ended:
             os.close(self._fd)
 
 
-def _pipes(child: subprocess.Popen[bytes], line: Line, show: Line) -> list[tuple[Any, Line]]:
-    return [(pipe, call) for pipe, call in ((child.stdout, line), (child.stderr, show)) if pipe is not None]
+def _outputs(child: subprocess.Popen[bytes], line: Line, show: Line) -> list[tuple[int, Line]]:
+    """Its pipes as descriptors, which their reader closes."""
+    found = []
+    for pipe, call in ((child.stdout, line), (child.stderr, show)):
+        if pipe is not None:
+            found.append((os.dup(pipe.fileno()), call))
+            pipe.close()
+    return found
 
 
 def _give(child: subprocess.Popen[bytes], data: bytes) -> None:

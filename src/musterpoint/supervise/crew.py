@@ -7,6 +7,7 @@ from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
 from musterpoint.supervise import tree
 from musterpoint.supervise.attendants import Attendant, Attendants
+from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.environment import add_for_launcher, planned_environment
 from musterpoint.supervise.events import (
@@ -46,16 +47,20 @@ class Crew:
     """Starts plans and watches what they become.
 
     ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline;
-    ``oom_kills`` counts the kernel's OOM kills in this container; ``greet`` gets the desk's other visitors.
+    ``oom_kills`` counts the kernel's OOM kills in this container; ``greet`` gets the desk's other visitors;
+    ``companions`` are no part of the job.
     """
 
     def __init__(
         self, loop: Loop, pump: Pump, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
         record: Callable[..., None], oom_kills: Callable[[], int], greet: Callable[[Visitor, str], bool],
+        companions: Companions,
     ) -> None:  # fmt: skip
         self._pump, self._emit, self._explain, self._record, self._greet = pump, emit, explain, record, greet
-        self._attendants = Attendants()
-        self._members = Members(loop, pump, self._attendants, emit, explain, record, oom_kills)
+        self._attendants, self._companions = Attendants(), companions
+        self._members = Members(
+            loop, pump, self._attendants, emit, explain, record, oom_kills, lambda: companions.pids
+        )  # fmt: skip
         self.sessions: dict[int, Session] = {}
         self.refusing = False
         self._terminal = Terminal()
@@ -223,7 +228,7 @@ class Crew:
             code = os.waitstatus_to_exitcode(status)
             if pid in self._attendants:
                 self._attendant_ended(self._attendants.ended(pid), code)
-            else:
+            elif not self._companions.ended(pid, code):
                 self._members.reaped(pid, code)
         self._members.settle()
 
@@ -259,10 +264,10 @@ class Crew:
         self._attendants.pass_on(signo)
 
     def kill(self) -> None:
-        """SIGKILL to everything below us."""
+        """SIGKILL to everything of the job."""
         self.refusing = True
         self._members.all_told()
-        self._record("killed", processes=tree.kill_below(os.getpid()))
+        self._record("killed", processes=tree.kill_below(os.getpid(), self._companions.pids))
 
     def dismiss(self) -> None:
         """Ends the launchers, services and stubs: their ranks have ended, and what they would say is known."""
@@ -271,8 +276,8 @@ class Crew:
 
     @property
     def left(self) -> list[tree.Stat]:
-        """Processes below us that are still there."""
-        return tree.descendants(os.getpid())
+        """The job's processes that are still there."""
+        return tree.descendants(os.getpid(), spared=self._companions.pids)
 
     def close(self) -> None:
         self._terminal.take_back()

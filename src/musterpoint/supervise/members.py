@@ -26,14 +26,15 @@ ABORTED = b"Abort("
 class Members:
     """``emit`` gets a :class:`RankEnded` for every rank that was expected; ``attendants`` are what runs beside them.
 
-    ``oom_kills`` counts the kernel's OOM kills in this container.
+    ``oom_kills`` counts the kernel's OOM kills in this container; ``spared`` are children that aren't the job's.
     """
 
     def __init__(
         self, loop: Loop, pump: Pump, attendants: Attendants, emit: Callable[[LocalEvent], None],
         explain: Callable[[], Explainer], record: Callable[..., None], oom_kills: Callable[[], int],
+        spared: Callable[[], set[int]] = set,
     ) -> None:  # fmt: skip
-        self._pump, self._attendants, self._emit = pump, attendants, emit
+        self._pump, self._attendants, self._emit, self._spared = pump, attendants, emit, spared
         self._explain, self._record, self._oom_kills = explain, record, oom_kills
         self._oom_before = oom_kills()
         self._expected: set[Key] = set()
@@ -156,7 +157,12 @@ class Members:
 
     def _known(self) -> set[int]:
         """Children of ours that nobody left behind."""
-        return {*self._by_pid, *self._attendants.pids, *(member.stub for member in self._ranks.values())}
+        return {
+            *self._by_pid,
+            *self._attendants.pids,
+            *self._spared(),
+            *(member.stub for member in self._ranks.values()),
+        }
 
     # -- stopping --
 

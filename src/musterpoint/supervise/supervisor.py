@@ -10,6 +10,7 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, StartEnded
 from musterpoint.supervise import events as ev
 from musterpoint.supervise import handover, tree
+from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.ending import UNKILLABLE_SECONDS
@@ -32,13 +33,14 @@ class Supervisor:
     """Runs one job on this host.
 
     ``stop_signal`` is what ranks get first. ``roster`` is what a launcher that runs as the job's program is given
-    (JSON object). Everything happens in the thread that calls :meth:`run`, but for the pump.
+    (JSON object). ``companions`` live on when the job has ended. Everything happens in the
+    thread that calls :meth:`run`, but for the pump.
     """
 
     def __init__(
         self, loop: Loop, rules: Rules, peers: Peers, pump: Pump, explain: Callable[[], Explainer], *, stop_signal: int,
         say: Callable[[str], None], record: Callable[..., None], oom_kills: Callable[[], int],
-        roster: Mapping[str, object] | None = None,
+        roster: Mapping[str, object] | None = None, companions: Companions | None = None,
     ) -> None:  # fmt: skip
         self._loop, self._rules, self._peers, self._pump = loop, rules, peers, pump
         self._say, self._record = say, record
@@ -50,7 +52,8 @@ class Supervisor:
         self._finished = False
         self._explain = explain
         self._offer = dict(roster or {})
-        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet)
+        spared = companions or Companions(loop)
+        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared)
         self._mpi: Daemons | None = None
 
     def hear(self, signo: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Iterator
+from typing import Any, Collection, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -69,8 +69,8 @@ def _all_stats(proc: str = "/proc") -> Iterator[Stat]:
                 yield stat
 
 
-def descendants(root: int, proc: str = "/proc") -> list[Stat]:
-    """Every process below ``root``, parents before children, zombies left out."""
+def descendants(root: int, proc: str = "/proc", spared: Collection[int] = ()) -> list[Stat]:
+    """Every process below ``root``, parents before children; without zombies, ``spared`` and those below them."""
     children: dict[int, list[Stat]] = {}
     for stat in _all_stats(proc):
         children.setdefault(stat.parent, []).append(stat)
@@ -78,6 +78,8 @@ def descendants(root: int, proc: str = "/proc") -> list[Stat]:
     todo = [root]
     while todo:
         for child in children.get(todo.pop(), []):
+            if child.pid in spared:
+                continue
             if child.state not in "ZX":
                 found.append(child)
             todo.append(child.pid)
@@ -156,14 +158,14 @@ def send(pid: int, signo: int) -> bool:
     return True
 
 
-def kill_below(root: int) -> int:
-    """SIGKILL to everything below ``root``, again until a look finds nothing new; how many were hit.
+def kill_below(root: int, spared: Collection[int] = ()) -> int:
+    """SIGKILL to everything below ``root`` but ``spared``, again until a look finds nothing new; how many were hit.
 
     A process that forks while it is being killed is caught by the next look.
     """
     hit: set[int] = set()
     while True:
-        fresh = [stat.pid for stat in descendants(root) if stat.pid not in hit]
+        fresh = [stat.pid for stat in descendants(root, spared=spared) if stat.pid not in hit]
         if not fresh:
             return len(hit)
         for pid in fresh:

@@ -13,6 +13,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
 from musterpoint.report.explain import Explain
+from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import address_of
 from musterpoint.supervise.events import AttendantEnded, AttendantStarted, Broken, LocalEvent, RankEnded, SessionOpened
@@ -34,7 +35,7 @@ class Deck:
         self.started: list[str] = []
         self.crew = Crew(
             self.loop, self.pump, self.events.append, lambda: Explain("algo-1"), self.record,
-            lambda: 0, lambda visitor, line: False,
+            lambda: 0, lambda visitor, line: False, Companions(self.loop),
         )  # fmt: skip
         self.crew.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
         self.stubs: list[socket.socket] = []

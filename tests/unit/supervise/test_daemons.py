@@ -14,6 +14,7 @@ from musterpoint.loop import Loop
 from musterpoint.peers import StartAsked, Started, StartEnded
 from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
+from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.daemons import Daemons, find
 from musterpoint.supervise.desk import Visitor, address_of
@@ -72,6 +73,7 @@ class Host:
             lambda event, /, **facts: None,
             lambda: 0,
             self.greet,
+            Companions(self.loop),
         )
         self.daemons = Daemons(
             self.peers, self.crew, ROSTER, self.events.append, self.explain, lambda event, /, **facts: None

@@ -1,0 +1,110 @@
+"""Companions: programs of ours that run beside the job, before it starts and after it ended, and are no part of it.
+
+They are neither counted among the job's processes nor signalled or killed with them.
+"""
+
+import os
+import signal
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.lines import Line, Lines
+from musterpoint.loop import Loop
+from musterpoint.supervise import tree
+from musterpoint.supervise.process import Streams, spawn
+
+
+class Companion:
+    """One of them. ``code`` is its exit status once it has ended (negative for a signal), None until then."""
+
+    def __init__(self, loop: Loop, pid: int, stdin: int, output: int, line: Line, ended: Callable[[int], None]) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self._stdin = stdin
+        self._tell_ended = ended
+        self._lines = Lines(loop, output, line, self._fell_silent)
+
+    def tell(self, line: str) -> None:
+        """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
+        try:
+            os.write(self._stdin, line.encode() + b"\n")
+        except OSError:
+            pass
+
+    def dismiss(self) -> None:
+        """Asks it to end: its stdin ends."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _fell_silent(self) -> None:
+        """What ends closes its output; whoever waits for all children may have its status already."""
+        if self.code is None:
+            try:
+                self.has_ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+            except ChildProcessError:
+                pass
+
+    def has_ended(self, code: int) -> None:
+        if self.code is None:
+            self.code = code
+            self._lines.close()
+            self.dismiss()
+            self._tell_ended(code)
+
+
+class Companions:
+    """Those of this process. Start them in the main thread."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._all: dict[int, Companion] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        """Of those that run."""
+        return {pid for pid, companion in self._all.items() if companion.code is None}
+
+    def start(
+        self, argv: Sequence[str], environ: Mapping[str, str], line: Line, ended: Callable[[int], None],
+    ) -> Companion:  # fmt: skip
+        """Starts a program of ours in a process group of its own, in ``/``.
+
+        It ends when its stdin does. ``line`` gets each line of its stdout and stderr, ``ended`` its exit status
+        (negative for a signal), both in the loop's thread.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        stdin_read, stdin = os.pipe()
+        output, output_write = os.pipe()
+        try:
+            streams = Streams(stdin_read, output_write, output_write)
+            pid = spawn(list(argv), environ, "/", streams, with_parent=os.getpid() != 1)
+        except BaseException:
+            os.close(stdin)
+            os.close(output)
+            raise
+        finally:
+            os.close(stdin_read)
+            os.close(output_write)
+        os.set_blocking(stdin, False)
+        companion = self._all[pid] = Companion(self._loop, pid, stdin, output, line, ended)
+        return companion
+
+    def ended(self, pid: int, code: int) -> bool:
+        """Whether the child that ended is one of them; to be called by who waits for every child of this process."""
+        if pid in self._all:
+            self._all[pid].has_ended(code)
+        return pid in self._all
+
+    def close(self, patience: float = 0.0) -> None:
+        """Asks all to end, waits ``patience`` seconds for that, then kills them."""
+        for companion in self._all.values():
+            companion.dismiss()
+        until = self._loop.clock() + patience
+        while self.pids and (left := until - self._loop.clock()) > 0:
+            self._loop.turn(left)
+        for pid in self.pids:
+            tree.send(pid, signal.SIGKILL)
+            self._all[pid]._fell_silent()
+        self._all.clear()

@@ -1,0 +1,48 @@
+"""A descriptor cut into lines."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from musterpoint.lines import LONGEST, Lines
+from musterpoint.loop import Loop
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"one\ntwo\n"], ["one", "two"]),
+        ([b"o", b"ne\r\ntw", b"o"], ["one", "two"]),
+        ([b"", b"\n\n"], ["", ""]),
+        ([b"\xff\xfe\n"], ["\ufffd\ufffd"]),
+        ([b"x" * (LONGEST + 1), b"y\n"], ["x" * (LONGEST + 1), "y"]),
+    ],
+)
+def test_lines(pieces: list[bytes], lines: list[str]) -> None:
+    loop, heard, ends = Loop(), [], []  # type: ignore[var-annotated]
+    read, write = os.pipe()
+    reader = Lines(loop, read, heard.append, lambda: ends.append(True))
+    for piece in pieces:
+        while piece:
+            piece = piece[os.write(write, piece[:4096]) :]
+            loop.turn(0)
+    os.close(write)
+    while not ends:
+        loop.turn(1)
+    reader.close()
+    reader.close()
+    assert (heard, ends) == (lines, [True])
+    loop.close()
+
+
+def test_what_still_lies_there_is_read_when_it_is_closed() -> None:
+    loop, heard = Loop(), []  # type: ignore[var-annotated]
+    read, write = os.pipe()
+    reader = Lines(loop, read, heard.append)
+    os.write(write, b"one\ntw")
+    reader.close()
+    os.close(write)
+    assert heard == ["one", "tw"]
+    loop.close()

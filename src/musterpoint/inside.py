@@ -15,7 +15,7 @@ from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.ready import get_ready, plan_here
+from musterpoint.ready import activated, get_ready, plan_here
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.scene import Request
 from musterpoint.settings import Settings
@@ -41,7 +41,7 @@ def launch_inside(request: Request) -> int | None:
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # what the outer one set for its own launcher isn't the user's wish
     planned = set(request.environ.get(PLANNED, "").split(","))
-    environ = {name: value for name, value in request.environ.items() if name not in planned}
+    environ = activated({name: value for name, value in request.environ.items() if name not in planned})
     plan = plan_inside(job, options, offered, environ)
     for note in plan.notes:
         Console().say(note)

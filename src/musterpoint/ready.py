@@ -39,6 +39,11 @@ class Ready(NamedTuple):
 
 
 def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` as the user's program will see it: with the conda environment it names, if any, first on PATH.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
     if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
         return environ
     from musterpoint.code.conda import activated
@@ -52,12 +57,11 @@ def get_ready(
 ) -> Ready:  # fmt: skip
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
-    Without ``tools`` nothing is fetched and nothing installed.
+    ``environ`` is :func:`activated`. Without ``tools`` nothing is fetched and nothing installed.
 
     Raises:
         MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
     """
-    environ = activated(environ)
     workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
     devices = survey(environ)
 

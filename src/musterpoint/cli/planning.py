@@ -12,7 +12,7 @@ from musterpoint.launch.imagine import imagine_roster
 from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
-from musterpoint.ready import get_ready, plan_here
+from musterpoint.ready import activated, get_ready, plan_here
 from musterpoint.rollcall.names import read_hosts
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
@@ -88,6 +88,7 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
+    views = [view._replace(environ=activated(view.environ)) for view in views]
     readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
     rosters, plans = [], []

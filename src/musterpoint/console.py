@@ -27,9 +27,9 @@ class Console:
         self.mask = mask
         self.sink = sink
 
-    def say(self, text: str) -> None:
-        """One message; further lines of it are indented under the first."""
-        first, *rest = self.mask(text).splitlines() or [""]
+    def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
+        """One message; further lines of it are indented under the first. ``mask`` goes before the console's own."""
+        first, *rest = (mask or self.mask)(text).splitlines() or [""]
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
         self.sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 

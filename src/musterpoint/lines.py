@@ -9,8 +9,10 @@ from musterpoint.loop import READ, Loop
 
 Line = Callable[[str], None]
 
-LONGEST = 64 * 1024
-"""Bytes after which a line that hasn't ended is one."""
+LONGEST = 1024 * 1024
+"""Bytes after which a line that hasn't ended is cut, where it can be between two words: a secret has to stay whole."""
+_BETWEEN = b" \t\r,;\"'|"
+_SEARCHED = 64 * 1024
 
 
 class Lines:
@@ -40,8 +42,10 @@ class Lines:
             return False
         *lines, self._part = (self._part + piece).split(b"\n")
         if len(self._part) > LONGEST:
-            lines.append(self._part)
-            self._part = b""
+            end = len(self._part)
+            cut = max(self._part.rfind(mark, end - _SEARCHED) for mark in _BETWEEN) + 1 or end
+            lines.append(self._part[:cut])
+            self._part = self._part[cut:]
         for line in lines:
             self._line(line.decode("utf-8", "replace").rstrip("\r"))
         return True

@@ -25,7 +25,6 @@ from musterpoint.settings import Settings
 
 from ..hosts.packages import PYPROJECT, Index, backend, wheel
 
-PEER = "MUSTER_TEST_SAGEMAKER_TRAINING"
 BESIDE = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
 ADDED = {
     "SM_CHECKPOINT_DIR", "SM_CURRENT_HOST_RANK", "SM_ENTRY_SCRIPT", "SM_HOST_COUNT", "SM_INPUT_DATA_DIR",
@@ -255,32 +254,6 @@ class Seen(NamedTuple):
     variables: dict[str, str]
 
 
-@pytest.fixture(scope="session")
-def peer() -> Path:
-    """The directory of the commands of a virtual environment that has sagemaker-training 5.1.4."""
-    python = os.environ.get(PEER, "")
-    if not os.access(python, os.X_OK):
-        pytest.fail(f"{PEER} isn't the path of a Python with sagemaker-training==5.1.4; scripts/test makes one")
-    return Path(python).parent
-
-
-PIP = """
-import json, os, sys
-if "PIP_CALLS" in os.environ:
-    words = ["." if os.path.isdir(word) else word for word in sys.argv[1:]]
-    with open(os.environ["PIP_CALLS"], "a") as file:
-        print(json.dumps([words, os.getcwd()]), file=file)
-"""
-
-
-@pytest.fixture(scope="session")
-def no_pip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A path with a ``pip`` that installs nothing, and notes what it is asked and where."""
-    folder = tmp_path_factory.mktemp("no-pip")
-    (folder / "pip.py").write_text(PIP)
-    return str(folder)
-
-
 def write(tree: Tree, base: Path) -> None:
     """Makes the tree anew, so that neither side sees what the other left."""
     shutil.rmtree(base, ignore_errors=True)
@@ -315,14 +288,29 @@ def asked_of_pip(calls: Path) -> list[Any]:
     return found
 
 
+def run_theirs(their_train: subprocess.Popen[str], environ: dict[str, str], dump: Path) -> Seen:
+    dump.unlink(missing_ok=True)
+    output = dump.with_name("their output")
+    asked = {"environ": {**environ, "DUMP": str(dump)}, "cwd": "/", "output": str(output)}
+    assert their_train.stdin is not None
+    assert their_train.stdout is not None
+    print(json.dumps(asked), file=their_train.stdin, flush=True)
+    assert their_train.stdout.readline() == "0\n", output.read_text()
+    return seen(dump)
+
+
 def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/") -> Seen:
     dump.unlink(missing_ok=True)
     done = subprocess.run(
         command, env={**environ, "DUMP": str(dump)}, capture_output=True, text=True, timeout=120, check=False, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    seen = json.loads(dump.read_text())
-    return Seen(seen["argv"], seen["cwd"], of_interest(seen["environ"]))
+    return seen(dump)
+
+
+def seen(dump: Path) -> Seen:
+    found = json.loads(dump.read_text())
+    return Seen(found["argv"], found["cwd"], of_interest(found["environ"]))
 
 
 def of_interest(environ: dict[str, str]) -> dict[str, str]:
@@ -343,7 +331,9 @@ def pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_the_program_sees_the_same(name: str, peer: Path, no_pip: str, tmp_path: Path, environ: dict[str, str]) -> None:
+def test_the_program_sees_the_same(
+    name: str, their_train: subprocess.Popen[str], no_pip: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
     tree, base, dump = TREES[name], tmp_path / "ml", tmp_path / "dump.json"
     source_path = environ["PYTHONPATH"]
     environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
@@ -355,7 +345,7 @@ def test_the_program_sees_the_same(name: str, peer: Path, no_pip: str, tmp_path:
     if tree.pip:
         environ["PIP_CALLS"] = str(calls)
     write(tree, base)
-    theirs = run([str(peer / "train")], environ, dump)
+    theirs = run_theirs(their_train, environ, dump)
     their_pip = asked_of_pip(calls)
     write(tree, base)
     if tree.starts:

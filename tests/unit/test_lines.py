@@ -18,6 +18,7 @@ from musterpoint.loop import Loop
         ([b"", b"\n\n"], ["", ""]),
         ([b"\xff\xfe\n"], ["\ufffd\ufffd"]),
         ([b"x" * (LONGEST + 1), b"y\n"], ["x" * (LONGEST + 1), "y"]),
+        ([b"a " + b"x" * (LONGEST - 5) + b" sec", b"ret\n"], ["a " + "x" * (LONGEST - 5) + " ", "secret"]),
     ],
 )
 def test_lines(pieces: list[bytes], lines: list[str]) -> None:

@@ -16,7 +16,7 @@ def guarded(command: Callable[[], int]) -> int:
     try:
         return command()
     except MusterError as error:
-        Console().say(str(error))
+        _console().say(str(error))
         return error.code
     except KeyboardInterrupt:
         return exit_codes.of_signal(2)
@@ -24,3 +24,16 @@ def guarded(command: Callable[[], int]) -> int:
         # the reader left (muster plan | head); what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
+    except Exception as error:
+        from musterpoint.report.reason import of_error
+
+        _console().say(of_error(error, "").reason)
+        return exit_codes.INTERNAL
+
+
+def _console() -> Console:
+    """Hides what is secret by the variables, the words of the command line, and the files of the job here."""
+    from musterpoint.job.secrets import masker_of_files
+
+    masker = masker_of_files(os.environ, sys.argv[1:])
+    return Console(masker.mask)

@@ -12,6 +12,7 @@ from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
 
 READER = "musterpoint.code.aws_reader"
+REQUEST = "MUSTER_AWS_REQUEST"
 NO_BOTO3 = 3
 """The reader's status where its Python has no boto3."""
 LARGE = 32 * 1024**2
@@ -112,11 +113,12 @@ def _ask(
         else:
             hear(fact)
 
+    environ = {**settings.without_own(environ), REQUEST: json.dumps(request)}  # an endpoint's URL may have a password
     tried = []
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
-        command = (python, "-W", "ignore", "-", json.dumps(request))
+        command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, settings.without_own(environ), "/", line, give=_reader(), apart=True)
+            status = tools.run(command, environ, "/", line, give=_reader(), apart=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue

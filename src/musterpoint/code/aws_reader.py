@@ -1,13 +1,14 @@
 """Run by :mod:`musterpoint.code.aws` in a Python that has boto3; musterpoint itself isn't there.
 
-One request comes as JSON in the first argument; facts, then the answer, go to stdout, one JSON object a line. The
-status is 3 where there is no boto3, 1 for any other failure.
+One request comes as JSON in the variable MUSTER_AWS_REQUEST; facts, then the answer, go to stdout, one JSON object a
+line. The status is 3 where there is no boto3, 1 for any other failure.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -17,6 +18,7 @@ FAILURES = 6
 """How often in a row reading may fail, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
 NO_BOTO3 = 3
+RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 
 
@@ -133,7 +135,7 @@ def sentence(error: Any, errors: Any, request: dict[str, Any]) -> str:
         if code == "PreconditionFailed":
             return "the object was replaced by another one while it was being read"
         if code in ("AccessDenied", "403", "AccessDeniedException"):
-            right = "s3:GetObject" if request["action"] == "get" else "codeartifact:GetAuthorizationToken"
+            right = RIGHTS[request["action"]]
             return f"access denied ({words}): the job's role needs {right}, and the object's KMS key if it has one"
         return brief(error)
     if isinstance(error, errors.HTTPClientError):
@@ -142,4 +144,4 @@ def sentence(error: Any, errors: Any, request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+    sys.exit(main(json.loads(os.environ["MUSTER_AWS_REQUEST"])))

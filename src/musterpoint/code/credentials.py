@@ -9,7 +9,12 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.masking import MASK
+from musterpoint.masking import MASK, SHORTEST
+
+INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+"""The variables whose URLs pip hands on."""
+_NO_WORD = frozenset(" \t\r\n\"'\\#")
+"""What a word of a netrc file can't have in it, for every Python that reads it."""
 
 
 class Credentials:
@@ -18,23 +23,79 @@ class Credentials:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._hidden: list[str] = []
+        self._machines: dict[str, tuple[str, str]] = {}
+        self._users: str | None = None
 
     def give(self, url: str, user: str, password: str, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that make the index at ``url`` the one to install from. The user's own netrc still holds."""
         from urllib.parse import quote, urlsplit
 
         self._hidden += [password, quote(password, safe="")]
-        path = os.path.join(self._folder, "netrc")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(f"machine {urlsplit(url).hostname}\nlogin {user}\npassword {password}\n\n{_own(environ)}")
-        return {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url, "NETRC": path}
+        self._machines[urlsplit(url).hostname or ""] = (user, password)
+        return {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url, **self._netrc(environ)}
+
+    def take_from(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of :data:`INDEXES` without the passwords in their URLs, and what takes their place.
+
+        A host with two different passwords keeps them in its URLs, since netrc knows one for each host.
+        """
+        urls = [url for name in INDEXES for url in environ.get(name, "").split() if "://" in url and "@" in url]
+        found: dict[str, set[tuple[str, str]]] = {}
+        for url in urls:
+            host, pair = _login(url)
+            found.setdefault(host, set()).add(pair)
+        taken = {host: pairs.pop() for host, pairs in found.items() if len(pairs) == 1}
+        taken = {host: pair for host, pair in taken.items() if host and all(pair) and not _NO_WORD & set("".join(pair))}
+        if not taken:
+            return {}
+        from urllib.parse import quote
+
+        for _, password in taken.values():
+            # a short one would be found by chance, and is hidden with the URL it stands in
+            self._hidden += [password, quote(password, safe="")] if len(password) >= SHORTEST else []
+        self._machines.update(taken)
+        variables = self._netrc(environ)
+        for name in INDEXES:
+            words = [
+                _without_login(word) if "://" in word and _login(word)[0] in taken else word
+                for word in environ.get(name, "").split()
+            ]
+            if words:
+                variables[name] = " ".join(words)
+        return variables
 
     def hide(self, text: str) -> str:
         """``text`` without any password that was given."""
         for secret in self._hidden:
             text = text.replace(secret, MASK)
         return text
+
+    def _netrc(self, environ: Mapping[str, str]) -> dict[str, str]:
+        path = os.path.join(self._folder, "netrc")
+        if self._users is None:
+            self._users = _own(environ)
+        machines = [f"machine {host}\nlogin {user}\npassword {word}\n" for host, (user, word) in self._machines.items()]
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write("\n".join([*machines, self._users]))
+        return {"NETRC": path}
+
+
+def _login(url: str) -> tuple[str, tuple[str, str]]:
+    """The host of a URL, and the user and password in it (decoded, empty where there are none)."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", (unquote(parts.username or ""), unquote(parts.password or ""))
+    except ValueError:
+        return "", ("", "")
+
+
+def _without_login(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def _own(environ: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Callable, Mapping, NamedTuple, Sequence
 from musterpoint import settings
 from musterpoint.code import commands, resolver
 from musterpoint.code.credentials import Credentials
+from musterpoint.code.downgrades import sentences
 from musterpoint.code.lock import InstallLock
 from musterpoint.code.project import Project
 from musterpoint.code.tools import Tools
@@ -23,17 +24,11 @@ REASON = 760
 CODEARTIFACT = "CA_REPOSITORY_ARN"
 WARM_POOL = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 
-MINIMUM = {
-    "boto3": "1.34", "docker": "7", "mpi4py": "4", "nvidia-ml-py": "12", "rich": "13", "sagemaker-training": "5.1",
-    "torch": "2.2",
-}  # fmt: skip
-"""The oldest versions that musterpoint's extras work with (setup.cfg)."""
-
 
 class Place(NamedTuple):
     """Where is installed what. ``ours`` says that we filled the code directory, so that a build may write there.
 
-    ``isolated`` is the platform's word that there is no network.
+    ``isolated`` says that there is no network to be waited for.
     """
 
     code: str
@@ -68,12 +63,12 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
         tools.say(f"{tools.doing} for {place.interpreter}{where}")
 
         def known(text: str) -> str:
-            return credentials.hide(text if build == "." else text.replace(build, place.code))
+            return tools.mask(credentials.hide(text if build == "." else text.replace(build, place.code)))
 
         run = _Run(project, installer, place, tools, {**environ, **more}, known)
         run.through(words)
     tools.record("installed", what=project.names, installer=installer, seconds=tools.seconds)
-    for text in downgrades(run.lines):
+    for text in sentences(run.lines):
         tools.say(text)
 
 
@@ -159,6 +154,7 @@ def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[s
     if warm:
         defaults.update(PIP_CACHE_DIR=os.path.join(warm, "pip"), UV_CACHE_DIR=os.path.join(warm, "uv"))
     environ = {**defaults, **environ}
+    environ.update(credentials.take_from(environ))
     arn = environ.get(CODEARTIFACT, "")
     if arn:
         from musterpoint.code.aws import package_index
@@ -167,32 +163,3 @@ def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[s
         environ.update(credentials.give(index.url, "aws", index.token, environ))
         tools.say(f"packages come from {index.url}")
     return environ
-
-
-def downgrades(lines: Sequence[str]) -> list[str]:
-    """A warning for each package that was installed older than musterpoint's extras need it, told by ``lines``."""
-    warnings = []
-    for line in lines:
-        text = line.strip()
-        if text.startswith("Successfully installed "):
-            pairs = [word.rpartition("-")[::2] for word in text.split()[2:]]
-        elif text.startswith("+ ") and "==" in text:
-            pairs = [text[2:].partition("==")[::2]]
-        else:
-            continue
-        for name, version in pairs:
-            least = MINIMUM.get(name.lower().replace("_", "-"))
-            if least and _numbers(version) < _numbers(least):
-                warnings.append(
-                    f"warning: {name} {version} was installed; what musterpoint does with it needs {least} or newer"
-                )
-    return warnings
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    numbers = []
-    for part in version.partition("+")[0].split("."):
-        if not part.isdecimal():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)

@@ -105,9 +105,9 @@ def _install(
         tools.say(f"{wanted.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
         return
     from musterpoint.code.install import Place, install
-    from musterpoint.code.source import is_isolated
+    from musterpoint.code.source import has_no_network
 
-    install(wanted, chosen, Place(code, interpreter, environ, fetched, is_isolated(job)), tools)
+    install(wanted, chosen, Place(code, interpreter, environ, fetched, has_no_network(job)), tools)
 
 
 def _installed(

@@ -51,6 +51,14 @@ def is_isolated(job: Job) -> bool:
     return isinstance(config, dict) and config.get("EnableNetworkIsolation") is True
 
 
+def has_no_network(job: Job) -> bool:
+    """Whether no index can be reached: the platform says so, SDK v2 sent what it sends then, or there is no route."""
+    from musterpoint.code.route import has_route
+
+    sent = bool(job.paths.input_data) and job.entry_point.source == os.path.join(job.paths.input_data, CHANNEL, ARCHIVE)
+    return is_isolated(job) or sent or not has_route()
+
+
 def _channel(job: Job) -> Source | None:
     """The channel ``code``, where the SDK filled it: a channel of the user's own may have that name, too."""
     if not job.paths.input_data:

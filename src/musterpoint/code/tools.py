@@ -35,14 +35,14 @@ class Tools:
     """``say`` prints a line of ours and ``show`` one of a program's; ``record`` takes a moment's name and facts.
 
     All work together may take ``limit`` seconds (None: as long as it takes). ``stopped`` makes what is raised of the
-    signal that told this host to stop.
+    signal that told this host to stop. ``mask`` hides the job's secrets in a text that is kept for a message.
     """
 
     def __init__(
         self, loop: Loop, say: Line, show: Line, record: Callable[..., None], limit: float | None = None,
-        stopped: Callable[[int], Exception] = Stopped,
+        stopped: Callable[[int], Exception] = Stopped, mask: Callable[[str], str] = str,
     ) -> None:  # fmt: skip
-        self.say, self.show, self.record = say, show, record
+        self.say, self.show, self.record, self.mask = say, show, record, mask
         self._stopped_by = stopped
         self.doing = "getting the code ready"
         self._loop = loop

@@ -68,6 +68,8 @@ def sagemaker_exports(
     named: dict[str, Any] = {f"SM_{name.upper()}": value for name, value in {**facts, **v3}.items()}
     named["SM_TRAINING_ENV"] = training_env
     named["SM_CHECKPOINT_DIR"] = job.paths.checkpoints
+    if job.paths.metrics:
+        named["SAGEMAKER_METRICS_DIRECTORY"] = job.paths.metrics
     named["SAGEMAKER_JOB_NAME"] = text_of(job.hyperparameters, "sagemaker_job_name") or job.name
     named["SAGEMAKER_REGION"] = job.region
     named["CURRENT_HOST"] = job.current_host

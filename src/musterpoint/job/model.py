@@ -67,7 +67,10 @@ class EntryPoint(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """The platform's directories on this host, absolute. Empty where the platform has none (``plain``)."""
+    """The platform's directories on this host, absolute. Empty where the platform has none (``plain``).
+
+    ``metrics`` is empty where the platform didn't make that directory.
+    """
 
     base: str = ""
     input: str = ""
@@ -81,6 +84,7 @@ class Paths(NamedTuple):
     success: str = ""
     code: str = ""
     checkpoints: str = ""
+    metrics: str = ""
 
 
 class Note(NamedTuple):

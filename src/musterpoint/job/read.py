@@ -19,13 +19,14 @@ def read_job(
     settings: Settings,
     base: str = "",
     program: str | None = None,
-    arguments: tuple[str, ...] = (),
+    arguments: tuple[str, ...] | None = (),
     module: bool = False,
 ) -> Job:
     """The job of this process. ``base`` is the platform's directory (default: as the environment says).
 
-    With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` is what
-    runs, from the working directory; without it the platform names the program, too.
+    With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
+    those of the hyperparameters) is what runs, from the working directory; without it the platform names the program,
+    too.
 
     Raises:
         UsageError: there is no job here, or what is here is wrong.
@@ -40,13 +41,13 @@ def read_job(
             )
         from musterpoint.job.plain import read_plain
 
-        return _launched(read_plain(), program, module, arguments)
+        return _launched(read_plain(), program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
     if program:
-        return _launched(job, program, module, arguments)
+        return _launched(job, program, module, job.arguments if arguments is None else arguments)
     return job._replace(arguments=(*job.arguments, *_typed(environ)))
 
 

@@ -133,7 +133,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     by_name = values(hyperparameters)
     decoded = distribution.from_hyperparameters(by_name, config.where(HYPERPARAMETERS, "").rstrip())
     choice = cluster.choose(machines, decoded.distribution, settings.group)
-    paths, path_notes = _checkpoint_path(paths_of(base), config.files.get(CHECKPOINTS))
+    paths, path_notes = _checkpoint_path(_with_metrics(paths_of(base)), config.files.get(CHECKPOINTS))
     channels, channel_notes = _channels(config, paths)
     return Job(
         platform="sagemaker",
@@ -187,6 +187,12 @@ def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[
         mode = "File" if mode == "FastFile" else mode
         channels.append(Channel(name, mode, os.path.join(paths.input_data, name), value))
     return tuple(channels), tuple(notes)
+
+
+def _with_metrics(paths: Paths) -> Paths:
+    """Where the platform looks for metrics that a script logs, if it made that directory (real jobs have it)."""
+    folder = os.path.join(paths.output, "metrics", "sagemaker")
+    return paths._replace(metrics=folder) if os.path.isdir(folder) else paths
 
 
 def _checkpoint_path(paths: Paths, config: Any) -> tuple[Paths, tuple[Note, ...]]:

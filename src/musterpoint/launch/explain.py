@@ -15,18 +15,22 @@ _COLUMN = 44
 
 def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> str:
     """A page: the headline, then a block per host, then the notes."""
-    lines = [headline]
+    lines = [masker.mask(headline)]
     for plan in plans:
         lines += ["", *_host(plan, masker)]
     remarks = list(dict.fromkeys([*notes, *(note for plan in plans for note in plan.notes)]))
     if remarks:
-        lines += ["", *(f"note: {remark}" for remark in remarks)]
+        lines += ["", *(f"note: {masker.mask(remark)}" for remark in remarks)]
     return "\n".join(lines) + "\n"
 
 
 def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> dict[str, Any]:
     """``{"plan": headline, "notes": […], "hosts": […]}``; a host has ``processes``, each with its full ``argv``."""
-    return {"plan": headline, "notes": list(notes), "hosts": [_host_json(plan, masker) for plan in plans]}
+    return {
+        "plan": masker.mask(headline),
+        "notes": [masker.mask(note) for note in notes],
+        "hosts": [_host_json(plan, masker) for plan in plans],
+    }
 
 
 def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
@@ -69,7 +73,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
-            rows.append((word, argument.reason))
+            rows.append((word, masker.mask(argument.reason)))
     return rows
 
 
@@ -92,7 +96,7 @@ def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
     said = ""
     for name, value, reason in settings:
         shown = _ours(value) or _quoted(masker.mask_value(name, value))
-        rows.append(_row(f"{name}={shown}", reason if reason != said else ""))
+        rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != said else ""))
         said = reason
     return rows
 
@@ -125,7 +129,7 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "unset": list(plan.unset),
         "user_cwd": plan.user_cwd,
         "user_pythonpath": plan.user_pythonpath,
-        "notes": list(plan.notes),
+        "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
     }
 
@@ -152,5 +156,6 @@ def _reasons(process: ProcessPlan, masker: Masker) -> dict[str, str]:
 
 def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[str, str]]:
     return [
-        {"name": name, "value": masker.mask_value(name, value), "reason": reason} for name, value, reason in settings
+        {"name": name, "value": masker.mask_value(name, value), "reason": masker.mask(reason)}
+        for name, value, reason in settings
     ]

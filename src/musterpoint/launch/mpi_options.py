@@ -7,6 +7,7 @@ from musterpoint.fabric.mpi import OPEN_MPI
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi_command import Flag
+from musterpoint.masking import Masker
 
 REASON = "custom_mpi_options"
 
@@ -68,6 +69,10 @@ def read_options(distribution: Distribution, flavour: str) -> Options:
             exports.append(EnvSetting(*variable, REASON))
             continue
         name = word.lstrip("-")
+        hidden = words.secret_variable(name) if word.startswith("-") else None
+        if hidden is not None:
+            exports.append(EnvSetting(*hidden, f"{REASON}: {word} {hidden[0]}=…, not on a command line for all to see"))
+            continue
         if not word.startswith("-") or not name:
             raise words.wrong(f"has {word!r} where an option was expected, such as -x NAME=VALUE or --NAME=VALUE")
         if name.partition("=")[0] in WHERE_AND_HOW_MANY:
@@ -100,6 +105,20 @@ class _Words:
         while self.left and (not self.left[0].startswith("-") or self.left[0][1:2].isdecimal()):
             found.append(self.next())
         return found
+
+    def secret_variable(self, option: str) -> tuple[str, str] | None:
+        """The variable that ``option`` gives to every rank, if its value is a secret; it is taken then."""
+        if option == "x" and self.left:
+            name, _, value = self.left[0].partition("=")
+            count = 1
+        elif option in ("genv", "env") and len(self.left) > 1:
+            (name, value), count = self.left[:2], 2
+        else:
+            return None
+        if not value or Masker().mask_value(name, value) == value:
+            return None
+        del self.left[:count]
+        return name, value
 
     def wrong(self, what: str) -> UsageError:
         return UsageError(f"the hyperparameter {self._source} {what}")

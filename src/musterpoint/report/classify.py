@@ -41,6 +41,10 @@ _INFRASTRUCTURE = re.compile(
 )
 
 
+_CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|terminated abruptly|\bexit ?code:? -9\b")
+"""What DataLoader, subprocess, multiprocessing's and concurrent.futures' pools say of a child that was killed."""
+
+
 def is_peer_lost(text: str) -> bool:
     """Whether an error is the echo of a failure elsewhere: another rank or its host went away.
 
@@ -55,7 +59,7 @@ def kind_of(text: str, status: int | None, oom: bool = False) -> str:
     ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. A SIGKILL that nobody here sent
     and nothing explains is the infrastructure's.
     """
-    if (oom and (status == -9 or "killed by signal: Killed" in text)) or _OUT_OF_MEMORY.search(text):
+    if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"
     if is_peer_lost(text):
         return "peer"

@@ -46,16 +46,20 @@ class Explain:
         return culprit.abort_code(tail)
 
     def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure:
-        """``exec`` or ``chdir`` failed for a process of the plan."""
+        """``fork``, ``exec`` or ``chdir`` failed for a process of the plan."""
         program = process.words[0]
-        if step == "chdir":
+        if step == "fork":
+            text = (
+                f"no process can be started: {error.strerror}; give the container more memory or a higher limit on "
+                "processes (docker run --pids-limit, ulimit -u)"
+            )
+        elif step == "chdir":
             text = f"can't enter the working directory {process.cwd}: {error.strerror}"
         else:
             text = f"can't execute {program}: {error.strerror}{_advice(error)}"
         said = reason.fit([f"muster: {process.name} on {self._host}: {text}"])
-        return self._failure(exit_codes.USAGE, said, "user")._replace(
-            rank=process.rank, local_rank=process.local_rank
-        )  # fmt: skip
+        ours = (exit_codes.LAUNCHER, said, "infra") if step == "fork" else (exit_codes.USAGE, said, "user")
+        return self._failure(*ours)._replace(rank=process.rank, local_rank=process.local_rank)
 
     def wrong_world(self, rank: int, got: int, planned: int) -> Failure:
         """The launcher made another world than the one planned."""

@@ -15,6 +15,8 @@ LIMIT = 900
 """Bytes of UTF-8 in a reason. SageMaker shows 1,024 characters and adds words of its own."""
 ERROR_SHARE = 480
 """Bytes of them for the error itself where there is more to say."""
+KILLED = 137
+"""The code of what died by SIGKILL, and of a shell whose child did."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
@@ -67,6 +69,8 @@ def _explained(
     elif error is not None:
         frames = "\n".join(_frame(frame, code_root) for frame in reversed(error.frames))
         parts = [mask(error.text), who, hints.hint_for(error.text), mask(frames)]
+    if oom and code != KILLED:
+        parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
     return code, classify.kind_of(text, -signo if signo else status, oom), fit(parts), signo
 
@@ -121,7 +125,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:
-    if oom and signo == 9:
+    if oom and code == KILLED:
         return f"killed by the kernel's out-of-memory killer (OOM; exit code {code})"
     if signo is not None:
         return f"killed by {signal_name(signo)} (exit code {code})"

@@ -37,6 +37,30 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
+def source_for(address: str, own: tuple[str, ...]) -> str:
+    """Which of our ``own`` addresses to call ``address`` from; empty: the one the system chooses is among them, or none
+    fits.
+
+    A host with several networks has several; only one of them may lead there.
+    """
+    # a name that resolves to 127.0.1.1 on its own host (Debian) can't call another host from there
+    fitting = [
+        source for source in own if (":" in source) == (":" in address) and is_loopback(source) <= is_loopback(address)
+    ]
+    return "" if not fitting or systems_choice(address) in fitting else fitting[0]
+
+
+def systems_choice(address: str) -> str:
+    """The address of our own that the system calls ``address`` from; empty where there is no way."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing
+            return plain_address(probe.getsockname()[0])
+    except OSError:
+        return ""
+
+
 class Dialer:
     """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` for a round without one.
 
@@ -117,11 +141,8 @@ class Dialer:
             return
         own = self._sources()
         for address in answer.addresses:
-            for source in own:
-                # a name that resolves to 127.0.1.1 on its own host (Debian) can't call another host from there
-                if (":" in source) == (":" in address) and is_loopback(source) <= is_loopback(address):
-                    self._left.append((address, source))
-                    break
+            if source := source_for(address, own):
+                self._left.append((address, source))
             self._left.append((address, ""))
         self._kind, self._details = REFUSED, []
         self._try_next()
@@ -145,7 +166,7 @@ class Dialer:
             if code == 0 or code in _UNDER_WAY:
                 self._sock = sock
                 self._loop.watch(sock.fileno(), WRITE, lambda _ready, to=address: self._connected(to))  # type: ignore[misc]
-                self._wait(self._limits.connect, lambda to=address: self._timed_out(to))  # type: ignore[misc]
+                self._wait(self._limits.connect, lambda to=address, by=source: self._timed_out(to, by))  # type: ignore[misc]
                 return
             sock.close()
             self._missed(address, code, bound=bool(source))
@@ -170,10 +191,9 @@ class Dialer:
         self._left = [(to, source) for to, source in self._left if to != address]
         self._on_connect(sock, plain_address(address))
 
-    def _timed_out(self, address: str) -> None:
+    def _timed_out(self, address: str, source: str) -> None:
         self._drop()
-        self._left = [(to, source) for to, source in self._left if to != address]
-        self._missed(address, errno.ETIMEDOUT)
+        self._missed(address, errno.ETIMEDOUT, bound=bool(source))
         self._try_next()
 
     def _missed(self, address: str, code: int, bound: bool = False) -> None:

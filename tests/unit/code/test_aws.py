@@ -16,8 +16,8 @@ from .conftest import Bench
 
 ARN = "arn:aws:codeartifact:eu-west-1:111122223333:repository/domain/repo"
 READER = """
-import json, sys
-request = json.loads(sys.argv[1])
+import json, os, sys
+request = json.loads(os.environ["MUSTER_AWS_REQUEST"])
 def tell(**facts):
     print(json.dumps(facts), flush=True)
 """

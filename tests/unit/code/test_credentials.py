@@ -26,10 +26,10 @@ def test_the_password_stands_in_a_file_alone(tmp_path: Path) -> None:
 def test_the_home_directory_has_one_or_not(tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine home login me password mine\n")
     (tmp_path / "private").mkdir()
-    credentials = Credentials(str(tmp_path / "private"))
-    read = netrc.netrc(credentials.give(URL, "aws", "token", {"HOME": str(tmp_path)})["NETRC"])
+    folder = str(tmp_path / "private")
+    read = netrc.netrc(Credentials(folder).give(URL, "aws", "token", {"HOME": str(tmp_path)})["NETRC"])
     assert read.authenticators("home") is not None
-    read = netrc.netrc(credentials.give(URL, "aws", "token", {})["NETRC"])
+    read = netrc.netrc(Credentials(folder).give(URL, "aws", "token", {})["NETRC"])
     assert read.authenticators("home") is None
 
 
@@ -38,3 +38,25 @@ def test_it_is_hidden_in_every_spelling(tmp_path: Path) -> None:
     assert credentials.hide("a t0ken/+= b") == "a t0ken/+= b"
     credentials.give(URL, "aws", "t0ken/+=", {})
     assert credentials.hide("https://aws:t0ken%2F%2B%3D@host t0ken/+=") == "https://aws:***@host ***"
+
+
+def test_passwords_of_index_urls_move_to_the_file(tmp_path: Path) -> None:
+    credentials = Credentials(str(tmp_path))
+    environ = {
+        "PIP_INDEX_URL": "https://me:p%40ssword@index.example:8443/simple/", "HOME": str(tmp_path),
+        "PIP_EXTRA_INDEX_URL": "https://two:one-1@b.example/x https://two:other@b.example/y https://plain.example/",
+    }  # fmt: skip
+    taken = credentials.take_from(environ)
+    assert taken == {
+        "PIP_INDEX_URL": "https://index.example:8443/simple/", "PIP_EXTRA_INDEX_URL": environ["PIP_EXTRA_INDEX_URL"],
+        "NETRC": str(tmp_path / "netrc"),
+    }  # fmt: skip
+    assert (netrc.netrc(taken["NETRC"]).authenticators("index.example") or ())[::2] == ("me", "p@ssword")
+    assert credentials.hide("p@ssword p%40ssword") == "*** ***"
+    credentials.give(URL, "aws", "token", {**environ, **taken})
+    assert netrc.netrc(taken["NETRC"]).authenticators("index.example") is not None
+
+
+def test_what_netrc_can_not_say_stays(tmp_path: Path) -> None:
+    for url in ("https://t0ken@a.example/", "https://u:a%20b@a.example/", "https://a.example/", "/wheels@x:y"):
+        assert Credentials(str(tmp_path)).take_from({"PIP_INDEX_URL": url}) == {}

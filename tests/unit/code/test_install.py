@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import configparser
-from pathlib import Path
-
 import pytest
 
 from musterpoint.code import install as module
-from musterpoint.code.install import MINIMUM, Place, downgrades, install
+from musterpoint.code.install import Place, install
 from musterpoint.code.project import Project
 from musterpoint.errors import FetchError
 
@@ -140,30 +137,3 @@ def test_a_lock_that_is_not_used_is_told(bench: Bench, interpreter: str) -> None
     bench.pip("")
     run(bench, interpreter, Project(requirements="requirements.txt", lock="uv.lock"))
     assert bench.said[0] == "uv.lock isn't used: pip installs; MUSTER_INSTALLER=uv would use it"
-
-
-@pytest.mark.parametrize(
-    ("line", "warned"),
-    [
-        ("Successfully installed boto3-1.20.5 rich-13.9 docker_py-1.5 a-b-2.0", ["boto3 1.20.5"]),
-        ("Successfully installed nvidia_ml_py-11.5", ["nvidia_ml_py 11.5"]),
-        ("Successfully installed boto3-1.34.0 torch-2.13.0+cpu", []),
-        (" + rich==9.0", ["rich 9.0"]),
-        (" - rich==9.0", []),
-        ("Requirement already satisfied: rich==9.0", []),
-        ("Successfully installed", []),
-    ],
-)  # fmt: skip
-def test_older_packages_than_ours_need(line: str, warned: list[str]) -> None:
-    found = downgrades([line])
-    assert [text.partition(" was ")[0].removeprefix("warning: ") for text in found] == warned
-
-
-def test_the_oldest_versions_are_those_of_the_extras(root: Path) -> None:
-    extras = configparser.ConfigParser()
-    extras.read(root / "setup.cfg")
-    listed = {}
-    for name, text in extras["options.extras_require"].items():
-        if name not in ("all", "dev"):
-            listed.update(line.strip().split(">=") for line in text.splitlines() if ">=" in line)
-    assert listed == MINIMUM

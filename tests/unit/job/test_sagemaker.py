@@ -231,7 +231,7 @@ HYPERPARAMETERS = st.fixed_dictionaries(
 )
 
 
-@limits(max_examples=300, deadline=None)
+@limits(max_examples=3 * limits.default.max_examples)
 @given(
     resources=RESOURCES | objects("hosts", "current_host"),
     hyperparameters=HYPERPARAMETERS | ANY_JSON,
@@ -263,7 +263,7 @@ def test_whatever_the_files_hold_only_usage_errors_come_out(
     assert job.leader in job.hosts
 
 
-@limits(max_examples=200, deadline=None)
+@limits(max_examples=2 * limits.default.max_examples)
 @given(data=st.binary(), stem=st.sampled_from(["resourceconfig", "hyperparameters", "inputdataconfig", "other"]))
 def test_whatever_bytes_a_file_holds(data: bytes, stem: str) -> None:
     with tempfile.TemporaryDirectory() as base:

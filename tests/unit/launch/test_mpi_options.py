@@ -111,3 +111,12 @@ def test_the_other_hyperparameter_is_named_where_it_is_the_one() -> None:
 def test_old_spellings_are_about_the_same() -> None:
     keys = [flag.key for flag in read("-bynode --bind-to-core -mca btl self --prtemca x y -x A=1").flags]
     assert keys == ["map-by", "bind-to", "mca btl", "mca x", "x A"]
+
+
+@pytest.mark.parametrize("text", ["-x GIT_TOKEN=t-1 -x NCCL_DEBUG=INFO", "-x GIT_TOKEN=t-1 --NCCL_DEBUG=INFO"])
+@pytest.mark.parametrize("flavour", [OPEN_MPI, MPICH])
+def test_a_secret_is_on_no_command_line(text: str, flavour: str) -> None:
+    options = read(text, flavour)
+    assert ("GIT_TOKEN", "t-1") in [setting[:2] for setting in options.exports]
+    assert "t-1" not in " ".join(word for flag in options.flags for word in flag.words)
+    assert not read("-x GIT_TOKEN -x A=b", OPEN_MPI).exports

@@ -71,6 +71,7 @@ def test_texts(text: str) -> None:
     ("status", "oom", "kind"),
     [
         (-9, True, "oom"),
+        (137, True, "oom"),
         (-9, False, "infra"),
         (1, True, "user"),
         (-11, False, "user"),
@@ -82,5 +83,17 @@ def test_ends_without_words(status: int | None, oom: bool, kind: str) -> None:
     assert kind_of("", status, oom) == kind
 
 
-def test_a_worker_that_the_oom_killer_took() -> None:
-    assert kind_of("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", 1, oom=True) == "oom"
+CHILDREN = [
+    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.",
+    "subprocess.CalledProcessError: Command '['./tool']' died with <Signals.SIGKILL: 9>.",
+    "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
+    "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the "
+    "future was running or pending.",
+    "RuntimeError: worker ended with exit code -9",
+]
+
+
+@pytest.mark.parametrize("text", CHILDREN)
+def test_a_child_that_the_oom_killer_took(text: str) -> None:
+    assert kind_of(text, 1, oom=True) == "oom"
+    assert kind_of(text, 1) == "user"

@@ -37,6 +37,14 @@ def test_what_cannot_start(number: int, step: str, words: str) -> None:
     assert (failure.rank, failure.local_rank) == (3, 1)
 
 
+def test_no_room_for_a_process() -> None:
+    failure = EXPLAIN.cannot_start(PROCESS, os_error(errno.EAGAIN), "fork")
+    assert failure.reason.startswith("muster: rank 3 on algo-2: no process can be started: Resource temporarily")
+    assert "--pids-limit" in failure.reason
+    assert (failure.code, failure.cause, failure.kind) == (72, "muster", "infra")
+    assert (failure.rank, failure.local_rank) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("status", "registered", "words"),
     [

@@ -45,6 +45,7 @@ ENDS = [
     (256 - 1, False, "exit code 255", 255, None),
     (-9, False, "killed by SIGKILL (exit code 137)", 137, 9),
     (-9, True, "killed by the kernel's out-of-memory killer (OOM; exit code 137)", 137, 9),
+    (137, True, "killed by the kernel's out-of-memory killer (OOM; exit code 137)", 137, None),
     (-11, False, "killed by SIGSEGV (exit code 139)", 139, 11),
     (-6, False, "killed by SIGABRT (exit code 134)", 134, 6),
     (-64, False, "killed by SIGRTMAX (exit code 192)", 192, 64),
@@ -78,6 +79,14 @@ def test_real_ends(name: str, status: int, code: int, kind: str, lead: str) -> N
     failure = of(name, status, oom=name == "killedworker")
     assert failure.reason.startswith(lead)
     assert (failure.code, failure.kind) == (code, kind)
+
+
+def test_a_child_that_the_oom_killer_took_is_told_behind_who() -> None:
+    lines = of("killedworker", 1, oom=True).reason.split("\n")
+    assert lines[1:3] == [
+        "rank 5 (local rank 1) on algo-3, exit code 1",
+        "the kernel's out-of-memory killer (OOM) ended a process there meanwhile",
+    ]
 
 
 def test_a_hint_stands_between_who_and_where() -> None:

@@ -106,8 +106,13 @@ def test_a_stranger_is_left_for_the_next_address(callers: list[Caller], listener
 
 @pytest.mark.parametrize(
     ("sources", "expected"),
-    [(("127.0.0.5",), "127.0.0.5"), (("203.0.113.5",), "127.0.0.1"), (("::1",), "127.0.0.1")],
-    ids=["ours", "not ours", "another family"],
+    [
+        (("127.0.0.5",), "127.0.0.5"),
+        (("203.0.113.5",), "127.0.0.1"),
+        (("::1",), "127.0.0.1"),
+        (("127.0.0.5", "127.0.0.1"), "127.0.0.1"),
+    ],
+    ids=["ours", "not ours", "another family", "the one that leads there"],
 )
 def test_the_call_comes_from_our_own_address(
     callers: list[Caller], listener: socket.socket, sources: tuple[str, ...], expected: str
@@ -117,6 +122,22 @@ def test_the_call_comes_from_our_own_address(
     caller.dialer.start()
     caller.turn_until(caller.connected)
     assert caller.connected[0][0].getsockname()[0] == expected
+
+
+def test_an_address_of_ours_that_leads_nowhere_is_given_up(callers: list[Caller]) -> None:
+    with socket.socket() as crowded:
+        crowded.bind(("127.0.0.1", 0))
+        crowded.listen(0)
+        inside = [socket.create_connection(crowded.getsockname())]  # from now on a call isn't answered
+        caller = Caller(crowded.getsockname()[1], Answer(("127.0.0.1",)), ("127.0.0.5",))
+        callers.append(caller)
+        caller.dialer.start()
+        caller.loop.call_later(LIMITS.connect / 2, lambda: inside.append(crowded.accept()[0]))
+        caller.turn_until(caller.connected)
+        for sock in inside:
+            sock.close()
+    assert caller.connected[0][0].getsockname()[0] == "127.0.0.1"
+    assert caller.missed == []
 
 
 def test_after_a_stop_nothing_comes(callers: list[Caller], port: int) -> None:

@@ -1,0 +1,61 @@
+"""Files that a job leaves as root, given to whoever made its input: a person on whose machine the containers run.
+
+Without that, what the SDKs' local modes and ``docker run -v`` leave on a person's disk can't be deleted by them. On a
+platform that makes the input as root itself nothing is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Iterable
+
+from musterpoint.job.model import Paths
+
+ROOT = 0
+SHARED = "shared"
+"""SDK v2's local mode mounts ``/opt/ml/shared`` on all hosts."""
+
+
+def give_back(paths: Paths) -> int:
+    """Gives what root owns in the job's directories to the owner of its input; how many entries that were.
+
+    Only directories below the platform's own are looked into: a checkpoint path may be anywhere. Symbolic links are
+    changed themselves, never what they lead to. What can't be changed stays as it is.
+    """
+    owner = _owner(paths.input_config) if paths.base and os.geteuid() == ROOT else None
+    if owner is None or owner[0] == ROOT:
+        return 0
+    inside = os.path.join(paths.base, "")
+    folders = (paths.model, paths.output, paths.checkpoints, paths.code, inside + SHARED)
+    return sum(_give(folder, owner) for folder in dict.fromkeys(folders) if folder.startswith(inside))
+
+
+def _owner(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_uid, found.st_gid
+
+
+def _give(folder: str, owner: tuple[int, int]) -> int:
+    if not os.path.isdir(folder) or os.path.islink(folder):
+        return 0
+    given = 0
+    for _, folders, files, fd in os.fwalk(folder):
+        given += _give_entries((".", *folders, *files), fd, owner)
+    return given
+
+
+def _give_entries(names: Iterable[str], fd: int, owner: tuple[int, int]) -> int:
+    given = 0
+    for name in names:
+        try:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if found.st_uid == ROOT and not found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                os.chown(name, *owner, dir_fd=fd, follow_symlinks=False)
+                given += 1
+        except OSError:
+            continue  # gone meanwhile, or a read-only mount
+    return given

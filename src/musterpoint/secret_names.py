@@ -1,0 +1,94 @@
+"""Which names say that their value is a secret.
+
+Whole words count: ``token`` and ``api_key`` do, ``tokenizer``, ``max_tokens`` and ``pad_token`` don't.
+"""
+
+from __future__ import annotations
+
+HINTS = ("token", "secret", "pass", "pwd", "cred", "key", "auth", "jwt", "_pat", "-pat", "bpat")
+"""One of these is in every secret name: a quick look before the careful one."""
+
+_SECRET_WORDS = frozenset((
+    "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "credential",
+    "credentials", "creds", "apikey", "apitoken", "authtoken", "accesstoken", "accesskey", "secretkey", "privatekey",
+    "pgpassword", "authorization", "jwt",
+))  # fmt: skip
+_KEYS = frozenset((
+    "api", "access", "private", "secret", "signing", "encryption", "account", "auth", "ssh", "shared", "master",
+    "storage", "client", "deploy", "hmac", "subscription", "kaggle", "webhook", "ssl", "tls",
+))  # fmt: skip
+_SECRET_AFTER = {
+    "key": _KEYS, "keys": _KEYS,
+    "pass": frozenset((
+        "db", "database", "smtp", "mail", "ftp", "redis", "mysql", "postgres", "pg", "admin", "root", "user", "login",
+        "proxy", "registry",
+    )),
+    "pat": frozenset(("github", "gitlab", "azure", "ado", "devops", "ext", "databricks", "snowflake", "personal")),
+    "auth": frozenset(("rediscli", "redis", "config", "http", "proxy", "basic", "npm", "docker")),
+    "tokens": frozenset(("api", "access", "auth", "refresh", "bearer")),
+}  # fmt: skip
+"""Words that mean a secret only behind some others."""
+_NOT_VALUES = frozenset((
+    "file", "files", "path", "paths", "dir", "directory", "folder", "name", "names", "type", "types", "arn", "url",
+    "endpoint", "expiry", "expiration", "expires", "ttl", "env", "var", "variable", "header", "field", "column", "col",
+    "required", "enabled", "length", "len", "min", "max", "count", "policy", "format", "prefix", "suffix", "version",
+    "store", "provider", "source", "region", "username", "host", "port", "service", "scope", "scopes", "algorithm",
+    "alg", "size", "bits", "rotation", "days", "seconds", "timeout", "mode", "location", "bucket", "backend", "class",
+    "json", "yaml", "yml", "txt", "pem", "toml", "py", "sh", "md", "cfg", "ini", "csv", "parquet", "bin", "pt",
+))  # fmt: skip
+"""Last words that say the value is about a secret, not the secret."""
+_TOKEN_KINDS = frozenset((
+    "pad", "padding", "eos", "bos", "sos", "eot", "eod", "eom", "cls", "sep", "separator", "delimiter", "unk",
+    "unknown", "mask", "image", "audio", "video", "vision", "visual", "text", "word", "byte", "char", "special",
+    "additional", "extra", "new", "stop", "start", "end", "begin", "per", "next", "first", "last", "prompt", "prefix",
+    "suffix", "middle", "fim", "decoder", "encoder", "forced", "drop", "num", "number", "max", "min", "sample", "class",
+    "dist", "distillation", "register", "soft", "learnable", "query", "patch", "global", "summary", "memory", "source",
+    "target", "sentence", "placeholder", "initializer", "modifier", "trigger", "avg", "average", "mean", "each",
+    "single", "multi", "current", "generated", "input", "output", "response", "think", "sub", "tool", "go", "role",
+))  # fmt: skip
+"""Words before ``token`` in the language of text models."""
+_TOKEN_FACTS = frozenset((
+    "id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings",
+    "embedder", "dropout", "drop", "classification", "level", "merging", "merge", "mixing", "mixer", "mix", "pooling",
+    "size", "weight", "weights", "freq", "frequency", "rate", "ratio", "prob", "logits", "loss", "accuracy", "acc",
+    "penalty", "index", "position", "positions", "pos", "mask", "type", "types", "shift", "pruning", "reduction",
+    "labeling", "labels", "label", "per", "batch", "window", "overlap", "cls", "head", "norm", "order", "wise", "scale",
+    "temperature", "strategy", "selection", "selector", "keep",
+))  # fmt: skip
+"""Words after ``token`` in the language of text models."""
+
+
+def is_secret(name: str) -> bool:
+    """Whether ``name`` says, as whole words, that its value is a secret."""
+    lowered = name.lower()
+    if not any(part in lowered for part in HINTS):
+        return False
+    words = _words(name)
+    if not words or words[-1] in _NOT_VALUES or name == "PWD":
+        return False
+    for before, word, after in zip(["", *words[:-1]], words, [*words[1:], ""], strict=True):
+        if word == "token":
+            if before not in _TOKEN_KINDS and after not in _TOKEN_FACTS:
+                return True
+        elif word in _SECRET_WORDS or (before in _SECRET_AFTER.get(word, ()) and (not after or word.startswith("key"))):
+            return True
+    return False
+
+
+def is_plain(value: str) -> bool:
+    """Whether a value can't be a secret whatever its name: a switch, nothing, a reference, or the path of a file."""
+    return (
+        value.lower() in ("true", "false", "none", "null", "yes", "no", "on", "off")
+        or (value.startswith(("/", "./")) and value.endswith((".json", ".pem", ".txt", ".key", ".crt", ".yaml")))
+        or value.startswith(("/run/secrets/", "/var/run/secrets/", "arn:aws", "${", "$("))
+    )
+
+
+def _words(name: str) -> list[str]:
+    """``name`` in lower-case words, split at ``_ - .`` and in camelCase. Without ``re``: this runs at every start."""
+    parted = ""
+    for before, letter, after in zip(" " + name, name, name[1:] + " ", strict=False):
+        if letter.isupper() and (before.islower() or before.isdigit() or (before.isupper() and after.islower())):
+            parted += " "
+        parted += letter.lower() if letter.isalnum() else " "
+    return parted.split()

@@ -1,0 +1,135 @@
+"""Secrets in a text that nobody told us of: credentials known by their form, and values whose name stands before them.
+
+Every search takes time in proportion to the text, whatever is in it: lines of an installer may be a MiB long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+from musterpoint.secret_names import HINTS, is_plain, is_secret
+
+if TYPE_CHECKING:
+    import re
+
+Span = tuple[int, int]
+"""Where in a text a secret stands: its first character, and the one after its last."""
+
+_LONGEST_NAME = 128
+_SCHEMES = frozenset(("bearer", "basic", "token", "digest", "apikey", "negotiate"))
+"""What stands between ``Authorization:`` and the credential."""
+
+_SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("PRIVATE KEY",),
+        r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----.*?"
+        r"(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|\Z))",
+    ),
+    # a secret key beside its key id, then the key id itself
+    (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}[^\w/+]{1,20}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
+    (("AKIA", "ASIA"), r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
+    (("://",), r"://[^\s:/@'\"]*:(?!\d{1,5}(?:[/?#,;\s'\")\]]|$))(?P<secret>[^\s/'\"]+)@"),
+    (("://",), r"https?://(?P<secret>(?=[^\s/@:'\"]*\d)[\w.~%-]{16,})@"),
+    (
+        ("X-Amz-", "Signature=", "sig="),
+        r"[?&](?:X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|Signature|sig)=(?P<secret>[^\s&'\"]+)",
+    ),
+    (
+        ("earer", "EARER"),
+        r"\b(?:[Bb]earer|BEARER)(?:\s{1,8}|%20)(?P<secret>(?=[\w.~+/=-]*\d|[\w.~+/=-]{20})[\w.~+/=-]{8,})",
+    ),
+    (
+        ("asic",),
+        r"[Aa]uthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?[Bb]asic\s{1,8}(?P<secret>[\w+/=-]+)",
+    ),
+    (("eyJ",), r"(?<![\w-])(?P<secret>eyJ[\w-]{10,}\.[\w-]*\.[\w-]{10,}[\w.-]*)"),
+    (
+        (
+            "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "npm_", "pypi-AgE", "xox", "AIza",
+            "dckr_pat_", "_live_", "_test_", "SG.", "dapi", "ya29.", "nvapi-", "oGZXIvYXdz", "IQoJb3JpZ2lu",
+        ),
+        r"(?<![\w-])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
+        r"|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{35}|dckr_pat_[\w-]{20,}"
+        r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|dapi[0-9a-f]{32}|ya29\.[\w-]{20,}"
+        r"|nvapi-[\w-]{20,}|(?:FwoGZXIvYXdz|FQoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9/+=]{20,})",
+    ),
+    (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:[a-z]+[0-9]*-){0,4}(?=[\w]*\d)\w{16}[\w-]{4,})"),
+    (("hooks.slack.com",), r"hooks\.slack\.com/services/(?P<secret>[\w/]+)"),
+)  # fmt: skip
+"""What has to be in a text for it to be worth a look, and the form; the group ``secret`` is what is hidden."""
+
+
+def by_shape(text: str) -> Iterator[Span]:
+    """Credentials of known forms, form by form; they may overlap."""
+    for at, (needles, _) in enumerate(_SHAPES):
+        if any(needle in text for needle in needles):
+            for found in _pattern(at).finditer(text):
+                yield found.span("secret")
+
+
+def by_name(text: str) -> Iterator[Span]:
+    """Values of secret names: ``--name value``, ``name=value``, ``name: value``, ``"name": "value"``, also in lists."""
+    lowered = text.lower()
+    if not any(hint in lowered for hint in HINTS):
+        return
+    done = 0
+    for word in _pattern("word").finditer(text):
+        if word.start() < done:
+            continue
+        name = word[0][-_LONGEST_NAME:]
+        if is_secret(name.strip("-.")):
+            span = _value(text, word.end(), word[0].startswith("-"))
+            if span is not None and not is_plain(text[span[0] : span[1]]):
+                yield span
+                done = span[1]
+
+
+def _value(text: str, at: int, option: bool) -> Span | None:
+    """The value that belongs to the name that ends before ``at``; None where none follows."""
+    opened = _pattern("equals").match(text, at)
+    if opened is None and option:
+        opened = _pattern("next word").match(text, at) or _pattern("next item").match(text, at)
+    if opened is None:
+        opened = _pattern("is").match(text, at)
+    if opened is None:
+        return None
+    start, quote = opened.end(), opened["quote"]
+    if len(quote) == 1:
+        inside = _pattern(quote).match(text, start)
+        end = inside.end() if inside else start
+    elif quote:
+        end = text.find(quote, start)
+        line = text.find("\n", start)
+        end = end if end >= 0 else line if line >= 0 else len(text)
+    else:
+        bare = _pattern("bare").match(text, start)
+        end = bare.end() if bare else start
+        if text[start:end].lower() in _SCHEMES:
+            following = _pattern("following").match(text, end)
+            end = following.end() if following else end
+    return (start, end) if end > start else None
+
+
+_FORMS = {
+    "word": r"[\w.-]+",
+    "equals": r"""\\*["']?[ \t]{0,8}(?:=>|:=|[=:](?![=:]|//))[ \t]{0,8}(?P<quote>\\*["']|)""",
+    "next word": r"""[ \t]{1,8}(?!--)(?P<quote>["']|)""",
+    "next item": r"""\\*["'][ \t]{0,8},[ \t]{0,8}(?P<quote>\\*["'])(?!--)""",
+    "is": r"""["']?[ \t]{1,8}is[ \t]{1,8}(?P<quote>["'])""",
+    '"': r'(?:[^"\\\n]|\\.)*',
+    "'": r"(?:[^'\\\n]|\\.)*",
+    "bare": r"""[^\s"',;&}\])\\]+""",
+    "following": r"""[ \t]{1,8}[^\s"',;&}\])\\]+""",
+}
+
+_compiled: dict[Any, re.Pattern[str]] = {}
+
+
+def _pattern(which: int | str) -> re.Pattern[str]:
+    found = _compiled.get(which)
+    if found is None:
+        import re
+
+        text, flags = (_SHAPES[which][1], re.S) if isinstance(which, int) else (_FORMS[which], 0)
+        found = _compiled[which] = re.compile(text, flags)
+    return found

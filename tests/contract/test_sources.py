@@ -1,0 +1,236 @@
+"""Where code comes from, through the real sagemaker-training and through ours: S3, archives, packages, what is missing.
+
+What the program sees is the same; where the two end otherwise, docs/sagemaker.md says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Callable, Iterator, NamedTuple
+
+import pytest
+
+from ..hosts.packages import tar_gz
+from ..hosts.s3 import S3
+from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip, compare, of_interest, pairs
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Source(NamedTuple):
+    """``files`` are packed and put where ``place`` says: ``s3``, ``file`` (a path) or ``uri`` (``file://``)."""
+
+    files: dict[str, str | bytes]
+    place: str = "s3"
+    program: str = "dump.py"
+    modes: dict[str, int] = {}
+
+
+SAME: dict[str, Source] = {
+    "a script": Source({"dump.py": DUMP, "lib/__init__.py": ""}),
+    "a script in a folder": Source({"src/dump.py": DUMP}, program="src/dump.py"),
+    "a shell script that lost its bit": Source({"dump.py": DUMP, "run.sh": "#!/bin/bash\n" + SHELL}, program="run.sh"),
+    "another program": Source({"dump.py": DUMP, "start": "#!/bin/sh\n" + SHELL}, program="start"),
+    "a package": Source({"dump.py": DUMP, "setup.py": SETUP}),
+    "a package with requirements": Source(
+        {"dump.py": DUMP, "setup.py": SETUP, "requirements.txt": "x\n"}, program="dump"
+    ),
+    "requirements": Source({"dump.py": DUMP, "requirements.txt": "x\n"}),
+    "requirements beside a shell script": Source(
+        {"dump.py": DUMP, "requirements.txt": "x\n", "run.sh": "#!/bin/sh\n" + SHELL}, program="run.sh",
+        modes={"run.sh": 0o755},
+    ),
+    "an archive's path": Source({"dump.py": DUMP, "a/b/c.txt": "deep"}, place="file"),
+}  # fmt: skip
+
+
+class Ended(NamedTuple):
+    """How a run ended, and what the program saw (None: it didn't start)."""
+
+    code: int
+    failure: str
+    seen: dict[str, Any] | None
+
+
+class Both:
+    """One job tree, run by either side; each finds it as new."""
+
+    def __init__(self, folder: Path, environ: dict[str, str], server: subprocess.Popen[str], s3: S3, pip: str,
+                 python: Path) -> None:  # fmt: skip
+        self.folder, self.base, self.s3, self.server, self.pip = folder, folder / "ml", s3, server, pip
+        self.source_path = environ["PYTHONPATH"]
+        self.dump, self.calls = folder / "dump.json", folder / "calls"
+        self.environ = {key: value for key, value in environ.items() if not key.startswith(("AWS_", "PIP_"))}
+        self.environ.update(
+            SAGEMAKER_BASE_DIR=str(self.base), SM_STUDIO_LOCAL_MODE="true", DUMP_PYTHON=sys.executable, PYTHONPATH=pip,
+            AWS_CONFIG_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", AWS_DEFAULT_REGION="us-east-1",
+            AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="a-secret-of-the-test", S3_ENDPOINT_URL=s3.url,
+            DUMP=str(self.dump), PIP_CALLS=str(self.calls), MUSTER_PYTHON=str(python),
+        )  # fmt: skip
+
+    def write(self, source: str, program: str) -> None:
+        self.calls.unlink(missing_ok=True)
+        self.dump.unlink(missing_ok=True)
+        shutil.rmtree(self.base, ignore_errors=True)
+        for folder in ("input/config", "code", "model", "output/data"):
+            (self.base / folder).mkdir(parents=True)
+        words = {"sagemaker_program": program, "sagemaker_submit_directory": source, "lr": 0.1, "layers": [1, 2]}
+        config = {"hyperparameters": {name: json.dumps(word) for name, word in words.items()},
+                  "inputdataconfig": {}, "resourceconfig": ONE_HOST}  # fmt: skip
+        for name, content in config.items():
+            (self.base / f"input/config/{name}.json").write_text(json.dumps(content))
+
+    def theirs(self) -> Ended:
+        asked = {"environ": self.environ, "cwd": "/", "output": str(self.folder / "output")}
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        print(json.dumps(asked), file=self.server.stdin, flush=True)
+        return self._ended(int(self.server.stdout.readline()))
+
+    def ours(self) -> Ended:
+        environ = {**self.environ, "PYTHONPATH": os.pathsep.join((self.source_path, self.pip))}
+        command = [sys.executable, "-m", "musterpoint.cli.train"]
+        done = subprocess.run(command, env=environ, cwd="/", capture_output=True, timeout=60, check=False)
+        return self._ended(done.returncode)
+
+    def _ended(self, code: int) -> Ended:
+        failure = self.base / "output/failure"
+        seen = json.loads(self.dump.read_text()) if self.dump.exists() else None
+        return Ended(code, failure.read_text() if failure.exists() else "", seen)
+
+    def run(self, source: str, program: str = "dump.py") -> tuple[Ended, Ended]:
+        """Theirs and ours."""
+        self.write(source, program)
+        theirs = self.theirs()
+        self.write(source, program)
+        return theirs, self.ours()
+
+
+@pytest.fixture(scope="module")
+def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
+    server = S3(stack("s3"))
+    server.bucket("jobs")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def both(
+    tmp_path: Path,
+    environ: dict[str, str],
+    their_train: subprocess.Popen[str],
+    s3: S3,
+    no_pip: str,
+    peer: Path,
+) -> Both:
+    return Both(tmp_path, environ, their_train, s3, no_pip, peer / "python")
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_program_sees_the_same(name: str, both: Both) -> None:
+    source = SAME[name]
+    packed = tar_gz(source.files, source.modes)
+    path = both.folder / "sourcedir.tar.gz"
+    path.write_bytes(packed)
+    place = (
+        both.s3.put("jobs", f"{name.replace(' ', '-')}/source/sourcedir.tar.gz", packed)
+        if source.place == "s3"
+        else str(path)
+    )
+    both.write(place, source.program)
+    theirs, their_pip = both.theirs(), asked_of_pip(both.calls)
+    their_files = tree_of(both.base / "code")
+    both.write(place, source.program)
+    ours, our_pip = both.ours(), asked_of_pip(both.calls)
+    assert (theirs.code, ours.code, ours.failure) == (0, 0, "")
+    assert our_pip == their_pip
+    assert tree_of(both.base / "code") == their_files
+    assert theirs.seen is not None
+    assert ours.seen is not None
+    own = 1 if source.program.endswith((".py", "dump")) else 2
+    assert ours.seen["argv"][:own] == theirs.seen["argv"][:own]
+    assert pairs(ours.seen["argv"][own:]) == pairs(theirs.seen["argv"][own:])
+    assert ours.seen["cwd"] == theirs.seen["cwd"]
+    compare(of_interest(ours.seen["environ"]), of_interest(theirs.seen["environ"]))
+
+
+def tree_of(folder: Path) -> dict[str, bytes]:
+    """The files of the code directory, but for what running them leaves."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def hostile(*members: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        program = tarfile.TarInfo("dump.py")
+        program.size = len(DUMP)
+        made.addfile(program, io.BytesIO(DUMP.encode()))
+        for member in members:
+            made.addfile(member, io.BytesIO(b"x" * member.size))
+    return buffer.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+    return made
+
+
+HOSTILE = {
+    "a path that climbs": member("../../climbed"),
+    "an absolute path": member("/tmp/absolute"),
+    "a link that leads out": member("way", tarfile.SYMTYPE, "../../.."),
+    "a hard link that leads out": member("hard", tarfile.LNKTYPE, "../../outside"),
+    "a device": member("null", tarfile.CHRTYPE),
+    "a named pipe": member("pipe", tarfile.FIFOTYPE),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_archives(name: str, both: Both) -> None:
+    """Theirs renames or leaves out the member and goes on; ours refuses the archive by the member's name."""
+    path = both.folder / "sourcedir.tar.gz"
+    path.write_bytes(hostile(HOSTILE[name]))
+    theirs, ours = both.run(str(path))
+    assert theirs.code == 0
+    assert (ours.code, ours.seen) == (71, None)
+    assert f"is refused because of its member {HOSTILE[name].name!r}" in ours.failure
+    assert list((both.base / "code").iterdir()) == []
+    assert not (both.folder / "climbed").exists()
+
+
+def test_a_file_uri_is_ours_alone(both: Both) -> None:
+    path = both.folder / "sourcedir.tar.gz"
+    path.write_bytes(tar_gz({"dump.py": DUMP}))
+    theirs, ours = both.run(f"file://{path}")
+    assert (theirs.code, theirs.seen) == (2, None)
+    assert (ours.code, ours.failure) == (0, "")
+
+
+MISSING = {
+    "a program that isn't packed": ("sourcedir.tar.gz", "trian.py", 64, "which has dump.py"),
+    "an object that isn't there": ("s3://jobs/none.tar.gz", "dump.py", 71, "there is no object 'none.tar.gz'"),
+    "a file that isn't there": ("nowhere.tar.gz", "dump.py", 71, "isn't on this host"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_missing(name: str, both: Both) -> None:
+    """Both fail; ours says what was there instead, with a code of its own."""
+    source, program, code, says = MISSING[name]
+    (both.folder / "sourcedir.tar.gz").write_bytes(tar_gz({"dump.py": DUMP}))
+    theirs, ours = both.run(source if "://" in source else str(both.folder / source), program)
+    assert theirs.code != 0
+    assert (ours.code, ours.seen) == (code, None)
+    assert says in ours.failure

@@ -1,0 +1,50 @@
+"""Where in a text the secrets stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from musterpoint.secret_shapes import by_name, by_shape
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("https://u:p@ss@host:80/x", "p@ss"),
+        ("https://u:p#s?s@host/x", "p#s?s"),
+        ("http://host:7777?mail=a@b.c", ""),
+        ("https://git@github.com/x", ""),
+        ("https://0123456789abcdef0123456789abcdef@o1.example/4", "0123456789abcdef0123456789abcdef"),
+        ("Bearer authentication failed", ""),
+        ("AKIAIOSFODNN7EXAMPLEX", ""),
+        ("https://hooks.slack.com/services/T0/B0/abc", "T0/B0/abc"),
+        ("a " + "sk_live_" + "a1B2c3D4e5F6g7H8" + " b", "sk_live_" + "a1B2c3D4e5F6g7H8"),
+        ("sk-learn-contrib-imbalanced-learn-and-friends-2", ""),
+    ],
+)
+def test_forms(text: str, secret: str) -> None:
+    assert [text[start:end] for start, end in by_shape(text)] == [secret] * bool(secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('["--api-key", "two words", "--lr", "1"]', "two words"),
+        ("['python', '--password', 'a b']", "a b"),
+        ('{"password": "correct \\"horse", "lr": 1}', 'correct \\"horse'),
+        (r'"{\"password\": \"correct horse\", \"lr\": 1}"', "correct horse"),
+        ('file: api_key is "abc def", expected a number', "abc def"),
+        ("Authorization: token abcdef", "token abcdef"),
+        ("--token --verbose", ""),
+        ("-x API_TOKEN=abc -x NCCL_DEBUG=INFO", "abc"),
+        ("secrets.json: not found", ""),
+        ("https://a.example/?token=abc&x=1", "abc"),
+        ("password=", ""),
+        ("api_key == other", ""),
+        ("token://host", ""),
+        ('"api_key": "cut at the end', "cut at the end"),
+        ("password => 'x y'", "x y"),
+    ],
+)
+def test_named_values(text: str, secret: str) -> None:
+    assert [text[start:end] for start, end in by_name(text)] == [secret] * bool(secret)

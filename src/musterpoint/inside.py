@@ -13,6 +13,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.console import Console
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
+from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.ready import activated, get_ready, plan_here
@@ -43,8 +44,9 @@ def launch_inside(request: Request) -> int | None:
     planned = set(request.environ.get(PLANNED, "").split(","))
     environ = activated({name: value for name, value in request.environ.items() if name not in planned})
     plan = plan_inside(job, options, offered, environ)
+    console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:
-        Console().say(note)
+        console.say(note)
     code = outer.hand_over(plan, settings.without_own(environ))
     return exit_codes.INTERNAL if code is None else code
 

@@ -98,12 +98,17 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
         roster.master_port,
     )  # fmt: skip
-    network: tuple[EnvSetting, ...] = ()
+    fabric: tuple[EnvSetting, ...] = ()
+    note = ""
+    if devices.gpus and options.cuda_compat == "auto":
+        from musterpoint.fabric.cuda import cuda_settings
+
+        fabric, note = cuda_settings(environ)
     if len(roster.group) > 1:
         from musterpoint.fabric.network import network_settings
 
-        network = network_settings(devices, roster.master_address, len(roster.group), environ)
-    return build_plan(
+        fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
+    plan = build_plan(
         job,
         ready.workspace,
         roster,
@@ -112,10 +117,11 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         ready.choice,
         exports,
         environ,
-        network,
+        fabric,
         ready.modules,
         ready.mpi,
     )
+    return plan._replace(notes=(*plan.notes, note)) if note else plan
 
 
 def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:

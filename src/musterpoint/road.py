@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Callable
 
 from musterpoint import settings
 from musterpoint.errors import MusterError
+from musterpoint.farewell import take_leave
+from musterpoint.job.hyperparameters import text_of
 from musterpoint.job.model import Job, Paths
 from musterpoint.job.read import read_job
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.ports import TENSORFLOW
 from musterpoint.peers import Failure, Peers
@@ -29,23 +30,26 @@ from musterpoint.rollcall.roster import Roster
 from musterpoint.scene import Request, Scene
 from musterpoint.settings import Settings
 from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.pid1 import deaf_pid1, pid1_note
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import STOPPING
-from musterpoint.supervise.state import Rules, grace
+from musterpoint.supervise.state import Rules, grace, whole_grace
 from musterpoint.supervise.stream import ranks_of
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.report.explain import Explain
+    from musterpoint.supervise.pid1_watch import Pid1Watch
 
 
 def travel(request: Request) -> int:
     """The whole road. Returns the exit code of this process; every ending has left its report."""
     scene = Scene(request)
-    job, options = None, Settings()
+    job, options, watch = None, Settings(), None
     try:
         options = settings.from_environ(request.environ, request.given)
+        watch = _watch_pid1(scene, options)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         scene.learn(job)
         scene.request = request._replace(environ=activated(request.environ))
@@ -57,19 +61,28 @@ def travel(request: Request) -> int:
         failure = _failure_of(scene, error, job)
         outcome = Outcome(failure.code, failure, "", ())
         scene.console.say(failure.reason.removeprefix("muster: "))
-    _report(scene, outcome, job.paths if job else _paths_without_job(request))
+    paths = job.paths if job else _paths_without_job(request)
+    take_leave(scene, outcome, paths)
+    if watch is not None:
+        watch.close()
     scene.companions.close()
     scene.ears.close()
     return outcome.code
 
 
-def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
-    # imported when the user's program has long been running: its first line comes that much earlier
-    from musterpoint.report import files, timeline
+def _watch_pid1(scene: Scene, options: Settings) -> Pid1Watch | None:
+    """As early as possible: a stop may come while the code is being made ready."""
+    name = deaf_pid1()
+    if not name:
+        return None
+    if options.pid1_watch == "off":
+        scene.console.say(pid1_note(name, "off"))
+        return None
+    from musterpoint.supervise.pid1_watch import Pid1Watch
 
-    problems = files.write(outcome, paths, scene.started_at, scene.request.environ)
-    for problem in [*problems, *timeline.write(scene.timeline, paths)]:
-        scene.console.say(f"warning: {problem}")
+    return Pid1Watch(
+        scene.companions, scene.request.environ, name, scene.console.say, lambda: scene.ears.hear(signal.SIGTERM)
+    )
 
 
 def _reserve(paths: Paths) -> None:
@@ -81,20 +94,22 @@ def _reserve(paths: Paths) -> None:
 def _failure_of(scene: Scene, error: Exception, job: Job | None) -> Failure:
     from musterpoint.report.reason import of_error
 
+    if job is None:
+        scene.suspect()
     return of_error(error, job.current_host if job else "", scene.masker.mask, time.time())
 
 
 def _paths_without_job(request: Request) -> Paths:
-    """``train`` reports even what is wrong with the job's own files."""
+    """Even what is wrong with the job's own files is reported where a platform looks for it."""
     paths = paths_of(base_of(request.environ))
-    return paths if request.program is None and os.path.isdir(paths.base) else Paths()
+    here = paths.base if request.program is None else paths.input_config
+    return paths if os.path.isdir(here) else Paths()
 
 
 def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
     say, record = scene.console.say, scene.timeline.add
-    for text in [*(f"{note.level}: {note.text}" for note in job.notes), pid1_note()]:
-        if text:
-            say(text.removeprefix("info: "))
+    for said in job.notes:
+        say(f"{said.level}: {said.text}".removeprefix("info: "))
     ready, refusal = _ready_or_refused(scene, job, options)
     muster = Muster(
         scene.loop, job.hosts, job.group_hosts, job.current_host, offer_of(job, options, ready), options, say, record
@@ -111,12 +126,27 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
                 say(note)
         except MusterError as error:
             refusal = _failure_of(scene, error, job)
+    if ready is not None and plan is not None and text_of(job.hyperparameters, "sagemaker_s3_output"):
+        _sync_outputs(scene, job, options, ready.workspace.interpreter)
     scene.loop.call_later(0, lambda: _reserve(job.paths))
     scene.loop.call_later(0, lambda: _warn_of_locks(scene))
     outcome = _supervise(scene, job, options, roster, peers, plan, refusal)
     if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
         _look_for_a_model(say, job.paths)
     return outcome
+
+
+def _sync_outputs(scene: Scene, job: Job, options: Settings, interpreter: str) -> None:
+    """The ranks find the directory; what uploads starts after them."""
+    from musterpoint.outputs.begin import sync_of
+    from musterpoint.outputs.sync import Means
+
+    means = Means(scene.loop, scene.companions, scene.console.say, scene.timeline.add)
+    whole = whole_grace(job.grace, options.stop_grace)
+    environ = settings.without_own(scene.request.environ)
+    scene.sync = sync_of(job, environ, interpreter, whole, means, scene.request.program is not None)
+    if scene.sync is not None:
+        scene.loop.call_later(0, scene.sync.begin)
 
 
 def _look_for_a_model(say: Callable[[str], None], paths: Paths) -> None:
@@ -184,9 +214,13 @@ def _supervise(
 
         return Explain(job.current_host, scene.masker.mask_user, job.paths.code)
 
+    def say(text: str) -> None:
+        # failures quote the user's own words
+        scene.console.say(text, scene.masker.mask_user)
+
     supervisor = Supervisor(
         scene.loop, rules, peers, pump, explain,
-        stop_signal=getattr(signal, "SIG" + options.stop_signal), say=scene.console.say, record=scene.timeline.add,
+        stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=scene.timeline.add,
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, companions=scene.companions,
     )  # fmt: skip
     scene.ears.hear = supervisor.hear

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.console import Console
 from musterpoint.job.model import Job
+from musterpoint.job.secrets import masker_of
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.rollcall.abandoned import Abandoned
@@ -17,6 +18,7 @@ from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
+    from musterpoint.outputs.sync import Sync
 
 SHARE_OF_ROLLCALL = 0.9
 """Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
@@ -25,13 +27,14 @@ SHARE_OF_ROLLCALL = 0.9
 class Request(NamedTuple):
     """What was asked of this process. ``given`` are options of the command line, by field.
 
-    ``program`` is None for ``train``, where the platform names it. ``typed`` is true where a person did.
+    ``program`` is None for ``train``, where the platform names it. ``typed`` is true where a person did. ``arguments``
+    are the program's; None: those that the platform's hyperparameters make.
     """
 
     environ: Mapping[str, str]
     given: Mapping[str, Any] = {}
     program: str | None = None
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str, ...] | None = ()
     module: bool = False
     typed: bool = False
 
@@ -44,18 +47,24 @@ class Scene:
         self.request = request
         self.started_at = time.time()
         self.loop = Loop()
-        self.masker = Masker(request.environ)
+        self.masker = Masker(request.environ, request.given, request.arguments or ())
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("started", version=__version__)
         self.ears = Signals(self.loop, lambda signo: None)
         self.companions = Companions(self.loop)
+        self.sync: Sync | None = None
 
     def learn(self, job: Job) -> None:
         """What the job says may be secret, too; and whose timeline this is."""
-        values = {entry.name: entry.value for entry in job.hyperparameters}
-        self.masker = Masker(self.request.environ, values)
+        self.masker = masker_of({**self.request.environ, **_texts(self.request.given)}, job)
         self.timeline.host = job.current_host
+
+    def suspect(self) -> None:
+        """The job couldn't be read, and the error may quote it: whatever looks secret in its files counts."""
+        from musterpoint.job.secrets import masker_of_files
+
+        self.masker = masker_of_files({**self.request.environ, **_texts(self.request.given)})
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
@@ -66,9 +75,14 @@ class Scene:
             self.loop, self.console.say, self.console.show, self.timeline.add,
             options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
             lambda signo: Abandoned(job.current_host, signo, "while its code was being made ready"),
+            lambda text: self.masker.mask(text),
         )  # fmt: skip
         self.ears.hear = lambda signo: tools.hear(signo) if signo in STOPPING else None
         return tools
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
 def _open_standard_streams() -> None:

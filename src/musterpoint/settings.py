@@ -23,6 +23,7 @@ class Settings(NamedTuple):
     stop_grace: float | None = None
     stop_signal: str = "TERM"
     stop_exit_code: int = 143
+    pid1_watch: str = "auto"
     on_failure: str = "end"
     outside: str = "wait"
     log_ranks: str = "all"
@@ -37,6 +38,7 @@ class Settings(NamedTuple):
     tf_hosts: str = "addresses"
     tf_roles: str = ""
     deepspeed_local_rank: str = "argument"
+    cuda_compat: str = "auto"
     installer: str = "auto"
 
 
@@ -154,6 +156,8 @@ OPTIONS: tuple[Option, ...] = (
            default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),
     Option("stop_exit_code", "the exit code of a job that the platform stopped", _code, "N", default="143"),
+    Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
+           "so that a stop reaches the job", _text, "HOW", ("auto", "off"), default="auto"),
     Option("on_failure", "whether the first failure on any host ends all", _text, "HOW", ("end", "finish"),
            default="end"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", _text,
@@ -172,8 +176,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
            "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", _text, "HOW",
            ("argument", "variable"), default="argument"),
+    Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
+           "is older", _text, "HOW", ("auto", "off"), default="auto"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none"),
+           _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none, but in containers"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
            "HOW", ("sagemaker", "json"), default="sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",

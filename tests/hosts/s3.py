@@ -8,7 +8,9 @@ import socket
 import struct
 import subprocess
 import threading
+import urllib.parse
 import urllib.request
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +44,23 @@ class S3:
         self._put(f"{bucket}/{key}", data)
         return f"s3://{bucket}/{key}"
 
+    def objects(self, bucket: str) -> dict[str, bytes]:
+        """Everything in the bucket (at most 1,000 objects), by key."""
+        listed = ElementTree.fromstring(self._ask(urllib.request.Request(f"{self.url}/{bucket}?list-type=2")))
+        keys = [found.text or "" for found in listed.iter() if found.tag.endswith("}Key")]
+        ask = urllib.request.Request
+        return {key: self._ask(ask(f"{self.url}/{bucket}/{urllib.parse.quote(key)}")) for key in keys}
+
     def _put(self, path: str, data: bytes) -> None:
+        headers = {"Content-Type": "application/octet-stream"}
+        self._ask(urllib.request.Request(f"{self.url}/{path}", data, headers, method="PUT"))
+
+    def _ask(self, request: urllib.request.Request) -> bytes:
         signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-        headers = {"Authorization": signed, "Content-Type": "application/octet-stream"}
-        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method="PUT")
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30):
-            pass
+        request.add_header("Authorization", signed)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            data: bytes = answer.read()
+            return data
 
     def close(self) -> None:
         self._process.terminate()
@@ -58,10 +71,12 @@ class S3:
 
 
 class Faulty:
-    """A proxy in front of ``port``. Each GET of an object takes the next of :attr:`faults`; without one it passes.
+    """A proxy in front of ``port``. Each request of an object takes the next of :attr:`faults`; without one it passes.
 
     ``503``; ``403``; ``reset`` (in the middle of the body); ``cut`` (the body ends early, politely); ``slow`` (32 KiB,
     then a wait of a second); ``stall`` (half of the body, then nothing until :meth:`close`). ``always`` stands for all.
+    What is uploaded is read whole, but with ``reset`` and ``stall``, where half of it is; ``slow`` waits a second
+    before it is passed on.
     """
 
     def __init__(self, port: int) -> None:
@@ -77,6 +92,11 @@ class Faulty:
 
             def do_GET(self) -> None:
                 faulty.serve(self, port)
+
+            def do_PUT(self) -> None:
+                faulty.take(self, port)
+
+            do_POST = do_DELETE = do_PUT
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -105,6 +125,35 @@ class Faulty:
                 request.send_header(name, value)
         request.end_headers()
         self._body(request, body, fault)
+
+    def take(self, request: http.server.BaseHTTPRequestHandler, port: int) -> None:
+        """An upload, or the beginning or end of one in parts."""
+        fault = self.faults.pop(0) if self.faults else self.always
+        self.seen.append((fault, request.path))
+        size = int(request.headers.get("Content-Length") or 0)
+        data = request.rfile.read(size // 2 if fault in ("reset", "stall") else size)
+        if fault in ("503", "403"):
+            code = {"503": "SlowDown", "403": "AccessDenied"}[fault]
+            self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
+            return
+        if fault in ("reset", "stall"):
+            self._body(request, b"", fault)
+            return
+        if fault == "slow":
+            self.stalled.set()
+            self._over.wait(1.0)
+        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        behind.request(request.command, request.path, data, dict(request.headers.items()))
+        answer = behind.getresponse()
+        body = answer.read()
+        behind.close()
+        request.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "server", "date", "transfer-encoding", "content-length"):
+                request.send_header(name, value)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
 
     def _answer(self, request: http.server.BaseHTTPRequestHandler, status: int, body: bytes) -> None:
         request.send_response(status)

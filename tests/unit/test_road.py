@@ -99,6 +99,8 @@ def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, s
 def test_reports_of_a_job_that_cannot_be_read_lie_where_the_platform_looks(tmp_path: Path) -> None:
     base = {"SAGEMAKER_BASE_DIR": str(tmp_path)}
     assert road._paths_without_job(Request(base)).failure == os.path.join(tmp_path, "output", "failure")
-    assert road._paths_without_job(Request(base, program="train.py")) == Paths()
+    assert road._paths_without_job(Request(base, program="train.py")) == Paths(), "a folder of anybody's"
+    (tmp_path / "input" / "config").mkdir(parents=True)
+    assert road._paths_without_job(Request(base, program="train.py")) == road._paths_without_job(Request(base))
     nowhere = {"SAGEMAKER_BASE_DIR": str(tmp_path / "none")}
     assert road._paths_without_job(Request(nowhere)) == Paths()

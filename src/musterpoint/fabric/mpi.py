@@ -64,7 +64,8 @@ def find_mpi(environ: Mapping[str, str]) -> Mpi:
 
 
 _SAYS = (
-    (r"^\S+ \(Open MPI\) v?(\d[\d.]*)", OPEN_MPI),
+    # under another name than mpirun, as in AWS's images, where a script of that name starts mpirun.real, it is OpenRTE
+    (r"^\S+ \((?:Open MPI|OpenRTE)\) v?(\d[\d.]*)", OPEN_MPI),
     (r"^Intel\(R\) MPI Library.*?Version (\d[\d.]*)", INTEL_MPI),
     (r"^HYDRA build details:\s+Version:\s+(\d[\d.]*)", MPICH),
 )

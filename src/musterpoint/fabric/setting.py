@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
+SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
+"""What we set of these goes on with the user's own value, and so may take its place."""
+
 
 class EnvSetting(NamedTuple):
-    """Name, value, and why we set it. Variables the user set never become one."""
+    """Name, value, and why we set it. Variables the user set never become one, but for :data:`SEARCH_PATHS`."""
 
     name: str
     value: str

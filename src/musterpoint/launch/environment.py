@@ -1,11 +1,11 @@
-"""The environment every launcher adds. A variable that is already set is the user's, and stays as it is."""
+"""The environment every launcher adds. A variable that is already set is the user's: it stays, or is gone on with."""
 
 from __future__ import annotations
 
 from typing import Iterable, Mapping
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import SEARCH_PATHS, EnvSetting
 
 
 def common_environment(
@@ -29,10 +29,13 @@ def common_environment(
 
 
 def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tuple[EnvSetting, ...]:
-    """``settings`` without the variables of ``environ``; of several settings of one variable, the first."""
+    """``settings`` without the variables of ``environ``; of several settings of one variable, the first.
+
+    A search path stays: the user's own is its end.
+    """
     kept: dict[str, EnvSetting] = {}
     for setting in settings:
-        if setting.name not in environ:
+        if setting.name not in environ or setting.name in SEARCH_PATHS:
             kept.setdefault(setting.name, setting)
     return tuple(kept.values())
 

@@ -239,7 +239,7 @@ class Crew:
         came_up = self._members.came_up(number)
         mpi = self.sessions[number].is_mpi and process.role == "launcher"
         end = AttendantEnd(
-            process.name, process.role, status, came_up, tail, process.users, mpi, self._members.is_oom_kill(status)
+            process.name, process.role, status, came_up, tail, process.users, mpi, self._members.oom_struck(status)
         )
         self._record("attendant-ended", name=process.name, role=process.role, status=status)
         fine = process.users and status == 0

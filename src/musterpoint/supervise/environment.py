@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
+from musterpoint.fabric.setting import SEARCH_PATHS
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.supervise.handover import OUTER, PLANNED
 
@@ -16,7 +17,7 @@ def planned_environment(
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = filled_in(setting.value)
     environment[OUTER] = desk
-    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name != "PYTHONPATH")
+    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
     return environment
 
 

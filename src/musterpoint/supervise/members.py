@@ -47,9 +47,9 @@ class Members:
         self._held_back: RankEnded | None = None
         self.ends: list[RankEnd] = []
 
-    def is_oom_kill(self, status: int | None) -> bool:
-        """Whether a process that nobody told to end was killed by the kernel for its memory."""
-        return status in (-9, 137) and self._oom_kills() > self._oom_before
+    def oom_struck(self, status: int | None) -> bool:
+        """Whether the kernel killed a process for its memory before one that nobody told to end did so in error."""
+        return status != 0 and self._oom_kills() > self._oom_before
 
     # -- who is here --
 
@@ -128,7 +128,7 @@ class Members:
             status = aborted
         end = RankEnd(
             rank=member.rank, local_rank=member.local_rank, pid=member.pid, status=status, at=time.time(),
-            ended_by_us=told, oom=not told and self.is_oom_kill(status),
+            ended_by_us=told, oom=not told and self.oom_struck(status),
             tail=self._pump.tail(member.rank, member.name) if status else b"",
             stdout_tail=self._pump.stdout_tail(member.rank, member.name) if status else b"",
             mpi=member.mpi, given_up=member.mpi and member.visitor is None and aborted is None,

@@ -16,7 +16,7 @@ class Streams(NamedTuple):
 
 
 class CannotStart(Exception):
-    """``exec`` (or ``chdir``) failed; ``errno`` says why."""
+    """``exec`` (or ``fork``, or ``chdir``) failed; ``errno`` says why."""
 
     def __init__(self, error: OSError, step: str) -> None:
         super().__init__(str(error))
@@ -34,11 +34,14 @@ def spawn(
     reads (SIGTTIN). Must be called in the main thread: the parent-death signal follows the thread that forked.
 
     Raises:
-        CannotStart: the program couldn't be executed, or ``cwd`` couldn't be entered.
+        CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
     """
     report_read, report_write = os.pipe()  # closed by a successful exec
     try:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as refusal:
+            raise CannotStart(refusal, "fork") from None
         if pid == 0:
             _become(argv, environment, cwd, streams, report_write, with_parent, foreground)
         os.close(report_write)

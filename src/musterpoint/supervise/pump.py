@@ -8,6 +8,7 @@ for it. Start it after the first spawns.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import time
@@ -77,10 +78,15 @@ class Pump:
         return out, self._pipe(rank, name, "stderr", SIZE)
 
     def start(self) -> None:
+        """Starts the thread. An OSError: there is no room for one, and all is left to :meth:`drain`."""
         from threading import Thread  # the user's program is running by now, and need not wait for this
 
-        self._thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
-        self._thread.start()
+        thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        self._thread = thread
 
     def say(self, data: bytes) -> None:
         """Queues whole lines of our own for stderr, between whole lines of the ranks'. Returns at once."""

@@ -24,6 +24,13 @@ def grace(platform: float, told: float | None) -> float:
     return told if told is not None else platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
 
 
+def whole_grace(platform: float, told: float | None) -> float:
+    """Seconds between a stop and the platform's SIGKILL: the platform's grace, or that of which ``told`` is the ranks'
+    share.
+    """
+    return platform if told is None else told + min(LONGEST_RESERVE, told / (RESERVE_SHARE - 1))
+
+
 class Rules(NamedTuple):
     """The settings that matter here. ``grace`` is seconds between the stop signal and SIGKILL."""
 

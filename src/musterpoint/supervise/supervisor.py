@@ -77,7 +77,7 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
-            self._pump.start()
+            self._start_pump(plan)
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
             self._crew.reap()
@@ -96,6 +96,13 @@ class Supervisor:
         self._crew.start(plan, environ, owner)
         if self._mpi is not None:
             self._mpi.look_again()
+
+    def _start_pump(self, plan: LaunchPlan | None) -> None:
+        try:
+            self._pump.start()
+        except OSError as error:
+            if plan is not None:
+                self.on_event(ev.Broken(self._explain().cannot_start(plan.processes[0], error, "fork")))
 
     @property
     def _daemons(self) -> Daemons:

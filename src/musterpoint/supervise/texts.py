@@ -23,21 +23,24 @@ _OPENING, _CLOSING = "{muster:", "}"
 def source_of(name: str) -> str:
     """The text of ``supervise/NAME.py``, wherever the package lies (a directory, or the one-file launcher's archive).
 
+    A name with dots is a module's full name.
+
     Raises:
         FileNotFoundError: the package has no such module.
     """
     from importlib.util import find_spec
 
-    spec = find_spec(f"musterpoint.supervise.{name}")
+    module = name if "." in name else f"musterpoint.supervise.{name}"
+    spec = find_spec(module)
     loader = spec.loader if spec else None
     source = loader.get_source(spec.name) if spec and loader and hasattr(loader, "get_source") else None
     if source is None:
-        raise FileNotFoundError(f"supervise/{name}.py is missing from the package")
+        raise FileNotFoundError(f"{module.partition('.')[2].replace('.', '/')}.py is missing from the package")
     return str(source)
 
 
 class Texts:
-    """Written when they are first asked for; :meth:`close` removes them."""
+    """Written when they are first asked for; :meth:`close` removes them. Other processes of this user can open them."""
 
     def __init__(self) -> None:
         self._paths: dict[str, str] = {}
@@ -45,9 +48,16 @@ class Texts:
         self._folder = ""
 
     def path(self, name: str) -> str:
-        """Where ``supervise/NAME.py``'s text lies. That of :data:`SCRIPTS` can be executed."""
+        """Where the text of ``supervise/NAME.py``, or of the module of a full name, lies. That of :data:`SCRIPTS` can
+        be executed.
+        """
         if name not in self._paths:
             self._paths[name] = self._script(name) if name in SCRIPTS else self._write(name, source_of(name))
+        return self._paths[name]
+
+    def hold(self, name: str, text: str) -> str:
+        """Where a text that isn't ours to know lies under ``name``; a program may write to it."""
+        self._paths[name] = self._write(name, text)
         return self._paths[name]
 
     def filled_in(self, word: str) -> str:

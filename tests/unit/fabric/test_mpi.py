@@ -26,6 +26,7 @@ INTEL = (
 )
 SAID = [
     (OPEN_MPI_4, (OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")),
+    ("mpirun.real (OpenRTE) 4.1.4\n", (OPEN_MPI, (4, 1, 4), "mpirun.real (OpenRTE) 4.1.4")),
     (OPEN_MPI_5, (OPEN_MPI, (5, 0, 11), "mpirun (Open MPI) 5.0.11")),
     (OPEN_MPI_5.replace("mpirun (", "prterun ("), (OPEN_MPI, (5, 0, 11), "prterun (Open MPI) 5.0.11")),
     (OPEN_MPI_5.replace("5.0.11", "5.1.0rc2"), (OPEN_MPI, (5, 1, 0), "mpirun (Open MPI) 5.1.0")),
@@ -37,7 +38,6 @@ SAID = [
 NOT_OURS = [
     "mpirun (IBM Spectrum MPI) 10.03.01.03rtm5\n",
     "prterun (PRRTE) 3.0.12\n",
-    "mpirun (OpenRTE) 2.1\n",
     "srun 23.11\n",
     "error: see (Open MPI) 4.1.4 for help\n",
     "",

@@ -8,8 +8,10 @@ from musterpoint.supervise.environment import add_for_launcher, planned_environm
 
 PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (EnvSetting("AGENT", "{muster:agent}", "ours"),))
 PLAN = LaunchPlan(
-    "mpi", "algo-1", (PROCESS,), (EnvSetting("WORLD_SIZE", "4", ""), EnvSetting("PYTHONPATH", "/code", "")), 2, 4, 0,
-    "/code", "/code:/lib", ("RANK", "GONE"),
+    "mpi", "algo-1", (PROCESS,), (
+        EnvSetting("WORLD_SIZE", "4", ""), EnvSetting("PYTHONPATH", "/code", ""),
+        EnvSetting("LD_LIBRARY_PATH", "/compat:/lib", ""),
+    ), 2, 4, 0, "/code", "/code:/lib", ("RANK", "GONE"),
 )  # fmt: skip
 ENVIRON = {"PATH": "/bin", "RANK": "7", "WORLD_SIZE": "1", "TMPDIR": "/scratch"}
 
@@ -21,6 +23,7 @@ def filled_in(text: str) -> str:
 def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
     assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", filled_in) == {
         "PATH": "/bin", "WORLD_SIZE": "4", "TMPDIR": "/scratch", "PYTHONPATH": "/code", "AGENT": "/proc/1/fd/5",
+        "LD_LIBRARY_PATH": "/compat:/lib",
         "MUSTER_OUTER": "@desk", "MUSTER_PLANNED": "WORLD_SIZE",
     }  # fmt: skip
 

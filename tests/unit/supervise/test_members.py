@@ -133,14 +133,22 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
 
 
 def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
-    assert not slot.members.is_oom_kill(-9)
+    assert not slot.members.oom_struck(-9)
     slot.oom = 1
-    assert slot.members.is_oom_kill(-9)
-    assert slot.members.is_oom_kill(137)
-    assert not slot.members.is_oom_kill(1)
+    assert slot.members.oom_struck(-9)
+    assert slot.members.oom_struck(1), "its child may have been the one"
+    assert not slot.members.oom_struck(0)
     slot.members.ended(slot.member, -9)
     assert slot.end is not None
     assert slot.end[:2] == (137, "oom")
+
+
+def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
+    slot.oom = 1
+    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
+    slot.members.ended(slot.member, 1)
+    assert slot.end is not None
+    assert slot.end[:2] == (1, "oom")
 
 
 def test_who_is_missing(slot: Slot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -56,6 +57,18 @@ def test_what_cannot_start_says_why(argv: list[str], cwd: str, step: str, error:
         run(argv, dict(os.environ), cwd)
     assert caught.value.step == step
     assert isinstance(caught.value.error, error)
+
+
+def test_no_room_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(CannotStart) as caught:
+        spawn([sys.executable], {}, "/", Streams(0, 1, 2))
+    assert (caught.value.step, caught.value.error.errno) == ("fork", errno.EAGAIN)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_no_descriptor_leaks_into_the_process(tmp_path: Path) -> None:

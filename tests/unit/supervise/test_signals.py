@@ -19,6 +19,7 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("signo", [*STOPPING, *PASSED_ON, signal.SIGCHLD])
 def test_each_is_heard_once_in_the_loop(loop: Loop, signo: int) -> None:
     heard: list[int] = []

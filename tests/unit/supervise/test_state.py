@@ -6,7 +6,7 @@ import pytest
 
 from musterpoint import peers
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, grace, session_of
+from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, grace, session_of, whole_grace
 
 from .history import BOOM, HERE, OPEN1, OUTSIDE, R0, THEIRS, ended, play
 
@@ -39,6 +39,11 @@ def test_a_stop_has_the_platforms_time_less_what_a_report_takes(
     platform: float, told: float | None, seconds: float
 ) -> None:
     assert grace(platform, told) == seconds
+
+
+@pytest.mark.parametrize(("told", "whole"), [(None, 30.0), (25.0, 30.0), (105.0, 120.0), (300.0, 315.0), (0.0, 0.0)])
+def test_a_told_grace_is_the_ranks_share_of_the_platforms(told: float | None, whole: float) -> None:
+    assert whole_grace(30.0, told) == whole
 
 
 def test_a_session_is_known_by_the_point_of_its_end() -> None:

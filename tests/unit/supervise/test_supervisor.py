@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -125,6 +126,18 @@ def test_what_cannot_start(stage: Stage, plan: LaunchPlan | None, code: int) -> 
     assert outcome.code == code
     assert outcome.failure is not None
     assert outcome.failure.reason.startswith("muster: ")
+
+
+def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    outcome = stage.run(shell("echo said; exec sleep 30"))
+    assert outcome.code == 72
+    assert outcome.failure is not None
+    assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
+    assert stage.output == "said\n"
 
 
 def test_a_daemon_of_the_programs_does_not_survive(stage: Stage) -> None:

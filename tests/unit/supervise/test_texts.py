@@ -22,6 +22,18 @@ def test_the_text_is_the_modules(root: Path, name: str) -> None:
     assert source_of(name) == (root / f"src/musterpoint/supervise/{name}.py").read_text()
 
 
+def test_a_module_of_another_room_and_a_text_of_somebody_elses() -> None:
+    held = Texts()
+    with open(held.path("musterpoint.code.aws_reader")) as file:
+        assert file.read() == source_of("musterpoint.code.aws_reader")
+    path = held.hold("notes", "one")
+    with open(path, "a") as file:
+        file.write(", two")
+    with open(path) as file:
+        assert file.read() == "one, two"
+    held.close()
+
+
 def test_a_program_that_is_missing_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"supervise/no_such\.py is missing from the package"):
         source_of("no_such")

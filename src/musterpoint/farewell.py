@@ -1,0 +1,55 @@
+"""What is done when the job is over on this host: the last uploads, the report, and files given back to their owner.
+
+Imported at the start, it takes the rooms it needs when it is called: the user's first line comes that much earlier.
+"""
+
+from __future__ import annotations
+
+import time
+
+from musterpoint.job.model import Paths
+from musterpoint.scene import Scene
+from musterpoint.supervise.outcome import Outcome
+
+
+def take_leave(scene: Scene, outcome: Outcome, paths: Paths) -> None:
+    """A failure is reported before the last uploads, so that no reason is lost whatever becomes of them; a success
+    after them, since the platform may end the container when it sees it.
+    """
+    if outcome.code:
+        _report(scene, outcome, paths)
+    if scene.sync is not None:
+        scene.ears.hear = scene.sync.hear
+        scene.sync.finish(_left_of_grace(scene, scene.sync.grace))
+    if not outcome.code:
+        _report(scene, outcome, paths)
+    _write_timeline(scene, paths)
+    _give_back(paths)
+
+
+def _left_of_grace(scene: Scene, grace: float) -> float | None:
+    """Seconds until the platform kills us; None where nobody has asked for a stop."""
+    for moment in scene.timeline.moments:
+        if moment.name in ("StopAsked", "StopAll"):
+            return moment.at + grace - time.time()
+    return None
+
+
+def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
+    from musterpoint.report import files
+
+    for problem in files.write(outcome, paths, scene.started_at, scene.request.environ):
+        scene.console.say(f"warning: {problem}")
+
+
+def _write_timeline(scene: Scene, paths: Paths) -> None:
+    from musterpoint.report import timeline
+
+    for problem in timeline.write(scene.timeline, paths, scene.masker.mask_facts):
+        scene.console.say(f"warning: {problem}")
+
+
+def _give_back(paths: Paths) -> None:
+    from musterpoint.report.ownership import give_back
+
+    give_back(paths)

@@ -1,0 +1,99 @@
+"""Whether a stop of the container can reach us at all: PID 1 gets it, and some programs there keep it to themselves."""
+
+from __future__ import annotations
+
+import os
+
+from musterpoint.supervise import tree
+
+_TERM = 1 << (15 - 1)
+_MACHINES_OWN = "pid:[4026531836]"
+"""The machine's first PID namespace (``PROC_PID_INIT_INO`` in Linux's ``proc_ns.h``): its PID 1 is no container's."""
+
+ADVICE = "let its script end with exec (exec train), or pass SIGTERM on by a trap"
+
+
+def deaf_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
+    """The name of PID 1 where it starts us, directly or not, and SIGTERM to it is lost; empty otherwise.
+
+    The kernel drops a signal to PID 1 that it neither catches nor blocks (pid_namespaces(7)): a shell that waits for
+    its last command, a script without a handler. Never the machine's own PID 1, nor one that didn't start us.
+    """
+    own = os.getpid() if own_pid is None else own_pid
+    if own == 1:
+        return ""
+    fields = _status(proc)
+    try:
+        if not fields or os.readlink(f"{proc}/self") != str(own) or _mask(fields, "SigCgt", "SigBlk") & _TERM:
+            return ""
+        if os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN or not _above(own, proc):
+            return ""
+    except OSError:
+        return ""
+    return fields.get("Name", "").strip() or "without a name"
+
+
+def tracer_of_pid1(proc: str = "/proc") -> int:
+    """The process that traces PID 1, 0 where none does (or none that can be seen)."""
+    text = _status(proc).get("TracerPid", "0").strip()
+    return int(text) if text.isdecimal() else 0
+
+
+def refusal(errno: int, proc: str = "/proc") -> str:
+    """Why ptrace refused PID 1, from its error number."""
+    tracer = tracer_of_pid1(proc)
+    if tracer:
+        return f"process {tracer} traces it already"
+    try:
+        with open(f"{proc}/sys/kernel/yama/ptrace_scope", encoding="utf-8") as file:
+            scope = file.read().strip()
+    except OSError:
+        scope = "0"
+    return f"ptrace: {os.strerror(errno)}" + (f", kernel.yama.ptrace_scope is {scope}" if scope != "0" else "")
+
+
+def pid1_note(name: str, watch: str) -> str:
+    """What the plan says of a PID 1 called ``name`` that :func:`deaf_pid1` found; ``watch`` is ``--pid1-watch``."""
+    if watch == "off":
+        return f"{_keeps(name)}: a stop will kill the job without a checkpoint; {ADVICE}"
+    return f"{_keeps(name)}: it is watched, so that a stop reaches the job (--pid1-watch)"
+
+
+def refused_note(name: str, why: str) -> str:
+    """What is said where PID 1 can't be watched."""
+    return (
+        f"warning: {_keeps(name)}, and it can't be watched ({why}): a stop will kill the job without a checkpoint; "
+        f"{ADVICE}, or allow ptrace (--cap-add SYS_PTRACE)"
+    )
+
+
+def _keeps(name: str) -> str:
+    return f"PID 1 of this container is {name}, which keeps SIGTERM to itself"
+
+
+def _above(pid: int, proc: str) -> bool:
+    """Whether PID 1 is an ancestor of ``pid``."""
+    while pid > 1:
+        stat = tree.read_stat(pid, proc)
+        pid = stat.parent if stat else 0
+    return pid == 1
+
+
+def _status(proc: str) -> dict[str, str]:
+    try:
+        with open(f"{proc}/1/status", encoding="utf-8", errors="replace") as file:
+            return dict(line.split(":", 1) for line in file.read().splitlines() if ":" in line)
+    except OSError:
+        return {}
+
+
+def _mask(fields: dict[str, str], *names: str) -> int:
+    """Signals in any of these masks; all of them where a mask can't be read."""
+    try:
+        masks = [int(fields[name], 16) for name in names]
+    except (KeyError, ValueError):
+        return _TERM
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found

@@ -1,0 +1,324 @@
+"""The sync of /opt/ml/output/intermediate to S3: while the program runs, and at every ending."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Callable, Iterator
+
+import pytest
+
+from .conftest import Local, Train, eventually
+from .s3 import S3, Faulty
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
+JOB = "the-job"
+PREFIX = f"runs/{JOB}/output/intermediate/"
+
+
+@pytest.fixture(scope="module")
+def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
+    server = S3(stack("s3"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
+    s3.bucket(name)
+    return name
+
+
+@pytest.fixture
+def faulty(s3: S3) -> Iterator[Faulty]:
+    proxy = Faulty(s3.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def syncing(train: Train, stack: Callable[[str], Path], s3: S3, bucket: str) -> Train:
+    """A host whose job names an S3 output; the user's Python has boto3 and watchdog, ours has neither."""
+    train.environ.update(CREDENTIALS, MUSTER_PYTHON=str(stack("s3") / "python"), TRAINING_JOB_NAME=JOB)
+    train.environ["AWS_ENDPOINT_URL_S3"] = s3.url
+    return train
+
+
+BEFORE = """
+import os, pathlib, sys, time
+out = pathlib.Path(os.environ['SM_OUTPUT_INTERMEDIATE_DIR'])
+model = pathlib.Path(os.environ['SM_MODEL_DIR'])
+def wait(name):
+    while not (model / name).exists():
+        time.sleep(0.02)
+"""
+
+
+def program(train: Train, text: str, output: str) -> None:
+    train.program(BEFORE + text)
+    words = {"sagemaker_program": '"program.py"', "sagemaker_s3_output": json.dumps(output)}
+    (train.base / "input/config/hyperparameters.json").write_text(json.dumps(words))
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    try:
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, stderr.decode()
+
+
+WRITES = """
+(out / 'first.txt').write_text('first')
+os.mkdir(out / 'run')
+(out / 'run' / 'step-1.txt').write_text('1')
+(out / 'x.tmp').write_text('whole')
+os.rename(out / 'x.tmp', out / 'x')
+half = open(out / 'half.txt', 'w'); half.write('half'); half.flush()
+work = model / 'work'; os.makedirs(work / 'deep')
+(work / 'deep' / 'moved.txt').write_text('moved in')
+os.rename(work, out / 'work')
+for number in range(50):
+    (out / 'often.txt').write_text(str(number))
+(out / 'gone.txt').write_text('gone'); os.unlink(out / 'gone.txt')
+os.symlink('first.txt', out / 'link.txt')
+os.symlink('.', out / 'circle')
+os.mkdir(out / '.tmp.mine'); (out / '.tmp.mine' / 'private.txt').write_text('no')
+(model / 'written').touch()
+wait('go on')
+half.write(' and whole'); half.close()
+(out / 'last.txt').write_text('last')
+(out / 'unclosed.txt').write_text('unclosed'); still = open(out / 'unclosed.txt', 'a'); still.write(' but whole')
+"""
+
+
+@pytest.mark.timeout(90)
+def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, syncing: Train, bucket: str) -> None:
+    program(syncing, WRITES, f"s3://{bucket}/runs")
+    process = syncing.start()
+    syncing.ready(process, "written")
+    early = {"first.txt": b"first", "run/step-1.txt": b"1", "x": b"whole", "work/deep/moved.txt": b"moved in",
+             "often.txt": b"49", "link.txt": b"first"}  # fmt: skip
+    expected = {PREFIX + name: data for name, data in early.items()}
+    eventually(lambda: len(s3.objects(bucket)) >= len(expected))
+    assert s3.objects(bucket) == expected, "a half-written, renamed or deleted file went up, or a private one"
+    (syncing.base / "model" / "go on").touch()
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    late = {"half.txt": b"half and whole", "last.txt": b"last", "unclosed.txt": b"unclosed but whole"}
+    assert s3.objects(bucket) == {**expected, **{PREFIX + name: data for name, data in late.items()}}
+    assert "9 files, 0.0 MiB, went up" in stderr
+    assert "warning: nothing" not in stderr
+    assert (syncing.base / "output" / "success").exists()
+    events = json.loads((syncing.base / "output" / "timeline.json").read_text())
+    assert [(event["files"], event["left"]) for event in events if event["event"] == "outputs-synced"] == [(9, 0)]
+
+
+@pytest.mark.timeout(60)
+def test_a_failure_is_reported_before_the_uploads(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
+    faulty.always = "slow"
+    program(syncing, "(out / 'dump.txt').write_text('why')\nsys.exit(7)\n", f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    assert faulty.stalled.wait(30)
+    assert "exit code 7" in syncing.reason
+    code, stderr = finish(process)
+    assert code == 7
+    assert s3.objects(bucket) == {f"{JOB}/output/intermediate/dump.txt": b"why"}, stderr
+    assert json.loads((syncing.base / "output" / "outcome.json").read_text())["code"] == 7
+    assert "outputs-synced" in (syncing.base / "output" / "timeline.json").read_text()
+
+
+WRITES_ITS_NAME = """
+host = os.environ['SM_CURRENT_HOST']
+(out / host).write_text(host)
+if host == 'algo-2':
+    wait('there')
+    sys.exit(5)
+open(there, 'w').close()
+"""
+
+
+@pytest.mark.timeout(90)
+def test_hosts_share_one_place_and_the_one_file_launcher_syncs_too(
+    s3: S3, bucket: str, local: Local, stack: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Two hosts with a failure on the second; the launcher is a file in front of the program, as ``train``."""
+    local.environ.update(CREDENTIALS, AWS_ENDPOINT_URL_S3=s3.url, MUSTER_PYTHON=str(stack("s3") / "python"))
+    there = tmp_path / "there"
+    program = local.program(
+        BEFORE + f"there, model = {str(there)!r}, pathlib.Path({str(tmp_path)!r})\n" + WRITES_ITS_NAME
+    )
+    hyperparameters = json.dumps({"sagemaker_s3_output": f"s3://{bucket}/runs"})
+    asked = ("--hosts", "2", "--backend", "process", "--launcher", "script", "--hyperparameters", hyperparameters)
+    ran = local.run(*asked, program)
+    assert ran.code == 5
+    name = ran.job["TrainingJobName"]
+    at = f"runs/{name}/output/intermediate/"
+    assert s3.objects(bucket) == {at + "algo-1": b"algo-1", at + "algo-2": b"algo-2"}, ran.log("algo-1")
+
+    launcher = tmp_path / "train"
+    subprocess.run([local.python, "-m", "musterpoint", "bundle", "-o", launcher], env=local.environ, check=True)
+    base = local.output / "hosts/algo-1/opt/ml"
+    shutil.rmtree(base / "output/intermediate")
+    one = {"current_host": "algo-1", "hosts": ["algo-1"]}
+    (base / "input/config/resourceconfig.json").write_text(json.dumps(one))
+    environ = {key: value for key, value in local.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [local.python, launcher], env={**environ, "SAGEMAKER_BASE_DIR": str(base), "TRAINING_JOB_NAME": "alone",
+                                       "MUSTER_MASTER_PORT": "0"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert s3.objects(bucket)["runs/alone/output/intermediate/algo-1"] == b"algo-1", done.stderr
+
+
+TWO_FILES = """
+(out / 'one.txt').write_text('one')
+(model / 'written').touch()
+wait('go on')
+(out / 'large.bin').write_bytes(b'0123456789abcdef' * (20 * 65536))
+(out / 'two.txt').write_text('two')
+"""
+LARGE = b"0123456789abcdef" * (20 * 65536)
+
+
+@pytest.mark.timeout(90)
+def test_an_s3_that_fails_is_reported_once_and_tried_again(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
+    """Denied while the program runs, then failing in all the ways of networks; every byte gets there."""
+    faulty.always = "403"
+    program(syncing, TWO_FILES, f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    syncing.ready(process, "written")
+    eventually(lambda: len(faulty.seen) >= 2)
+    faulty.always, faulty.faults = "", ["503", "reset", "slow", "503", "reset"]
+    (syncing.base / "model" / "go on").touch()
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    found = {key.rpartition("/")[2]: data for key, data in s3.objects(bucket).items()}
+    assert found == {"one.txt": b"one", "two.txt": b"two", "large.bin": LARGE}, stderr
+    assert faulty.faults == []
+    assert stderr.count("access denied (AccessDenied!): the job's role needs s3:PutObject") == 1
+    assert f"failures on the way to s3://{bucket}/{JOB}/output/intermediate/: AccessDenied " in stderr
+    assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in stderr
+
+
+@pytest.mark.timeout(60)
+def test_a_file_that_shrinks_on_its_way_goes_up_as_it_is_then(
+    s3: S3, faulty: Faulty, syncing: Train, bucket: str
+) -> None:
+    """S3 would wait for the bytes that are missing."""
+    faulty.always = "slow"
+    text = "(out / 'large.bin').write_bytes(b'0123456789abcdef' * (20 * 65536))\nwait('go on')\n"
+    program(syncing, text, f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    assert faulty.stalled.wait(30)
+    os.truncate(syncing.base / "output/intermediate/large.bin", 4096)
+    eventually(lambda: list(s3.objects(bucket).values()) == [LARGE[:4096]], 20)
+    (syncing.base / "model" / "go on").touch()
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    assert "warning" not in stderr
+
+
+@pytest.mark.timeout(60)
+def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, bucket: str) -> None:
+    program(
+        syncing, "for n in range(7):\n    (out / f'{n}.txt').write_text('lost')\nsys.exit(3)\n", "s3://no-such-one/x"
+    )
+    code, stderr = finish(syncing.start())
+    assert code == 3
+    assert stderr.count("there is no bucket 'no-such-one'; ") == 1, stderr
+    there = f"s3://no-such-one/x/{JOB}/output/intermediate/"
+    assert f"7 files didn't get to {there}: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt, … (failures: NoSuchBucket " in stderr
+    assert "exit code 3" in syncing.reason
+
+
+SAVES = """
+import signal
+def save(*_):
+    (out / 'checkpoint.txt').write_text('saved')
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+(model / 'written').touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_stop_leaves_the_time_to_upload_what_was_saved(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
+    faulty.always = "slow"
+    program(syncing, SAVES, f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    syncing.ready(process, "written")
+    process.send_signal(signal.SIGTERM)
+    code, stderr = finish(process)
+    assert code == 143, stderr
+    assert s3.objects(bucket) == {f"{JOB}/output/intermediate/checkpoint.txt": b"saved"}, stderr
+    assert {"failure", "success"}.isdisjoint(os.listdir(syncing.base / "output"))
+
+
+@pytest.mark.timeout(60)
+def test_a_stop_ends_uploads_that_get_nowhere(faulty: Faulty, syncing: Train, bucket: str) -> None:
+    """The signal comes when the program has ended well: its end stands."""
+    faulty.always = "stall"
+    program(syncing, "(out / 'stuck.txt').write_text('stuck')\n", f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url, MUSTER_STOP_GRACE="4")
+    assert faulty.stalled.wait(30)
+    assert not (syncing.base / "output" / "success").exists()
+    process.send_signal(signal.SIGTERM)
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    assert "1 file didn't get to" in stderr, stderr
+    assert "stuck.txt (no more time after " in stderr
+    assert (syncing.base / "output" / "success").exists()
+
+
+def uploader_of(process: subprocess.Popen[bytes]) -> int:
+    """The companion among the children of ``train``."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    found = [int(pid) for pid in children if b"module.main(request)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(found) == 1, children
+    return found[0]
+
+
+@pytest.mark.timeout(60)
+def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
+    program(syncing, TWO_FILES.replace("(20 * 65536)", "10"), f"s3://{bucket}")
+    process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
+    syncing.ready(process, "written")
+    eventually(lambda: len(s3.objects(bucket)) == 1)
+    uploader = uploader_of(process)
+    assert b"a-secret" not in Path(f"/proc/{uploader}/cmdline").read_bytes()
+    os.kill(uploader, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{uploader}").exists())
+    (syncing.base / "model" / "go on").touch()
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    assert stderr.count("was killed by signal 9; the rest goes up at the job's end") == 1
+    assert len(s3.objects(bucket)) == 3, stderr
+    puts = [path.rpartition("/")[2] for _, path in faulty.seen]
+    assert sorted(puts) == ["large.bin", "one.txt", "two.txt"], "what had gone up went up again"
+
+
+@pytest.mark.timeout(60)
+def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
+    program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
+    code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python))
+    assert code == 0
+    assert f"takes boto3, which no Python here has ({syncing.python})" in stderr
+    assert s3.objects(bucket) == {}
+
+    (syncing.base / "output/intermediate/one.txt").unlink()
+    (syncing.base / "output/intermediate").rmdir()
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['watchdog'] = None\n")
+    path = f"{tmp_path}:{syncing.environ['PYTHONPATH']}"
+    code, stderr = finish(syncing.start(PYTHONPATH=path))
+    assert code == 0, stderr
+    assert list(s3.objects(bucket)) == [f"{JOB}/output/intermediate/one.txt"], stderr
+    code, stderr = finish(syncing.start(PYTHONPATH=path))
+    assert "was there before the job: its sync to" in stderr

@@ -1,0 +1,78 @@
+"""What the uploader remembers of its predecessor, and which files it leaves alone for now."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from musterpoint.outputs import uploader
+from musterpoint.outputs.listing import version_of
+from musterpoint.outputs.uploader import QUIET, REWRITTEN, Uploader, main, read_record, write_record
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Uploader:
+    (tmp_path / "record").touch()
+    (tmp_path / "files").mkdir()
+    return Uploader({"directory": str(tmp_path / "files"), "record": str(tmp_path / "record")})
+
+
+def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.touch()
+    write_record(str(record), "a", (1, 2, 3))
+    write_record(str(record), "ä\n", (4, 5, 6))
+    with record.open("a") as file:
+        file.write('\n["b", 7')
+    write_record(str(record), "c", (8, 9, 10))
+    write_record(str(record), "a", (1, 3, 3))
+    assert read_record(str(record)) == {"a": (1, 3, 3), "ä\n": (4, 5, 6), "c": (8, 9, 10)}
+
+
+@pytest.mark.parametrize(
+    ("unsure", "written", "age", "half"),
+    [
+        (False, False, 0.0, False),
+        (False, None, 0.0, False),
+        (False, True, 0.0, True),
+        (True, False, 0.0, False),
+        (True, True, 0.0, True),
+        (True, None, 0.0, True),
+        (True, None, QUIET + 5, False),
+    ],
+)  # fmt: skip
+def test_half_written_files(
+    made: Uploader, tmp_path: Path, unsure: bool, written: bool | None, age: float, half: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """``unsure``: nobody was heard to close it, it was moved, linked or found."""
+    monkeypatch.setattr(uploader, "is_written", lambda path: written)
+    path = tmp_path / "files" / "a"
+    path.touch()
+    os.utime(path, times=(time.time() - age, time.time() - age))
+    version = version_of(str(path))
+    assert version is not None
+    made._changed(str(path), closed=not unsure)
+    assert made._is_half_written("a", str(path), version, 100.0) is half
+    if written and not unsure:
+        assert not made._is_half_written("a", str(path), version, 100.0 + REWRITTEN), "it would never go up"
+
+
+def test_what_is_private_or_outside_is_nothing(made: Uploader, tmp_path: Path) -> None:
+    for path in (".tmp.x/a", "../a"):
+        made._changed(str(tmp_path / "files" / path), closed=True)
+    assert made._ledger.is_idle
+
+
+@pytest.mark.parametrize(
+    ("missing", "watch", "status"), [("boto3", True, 3), ("watchdog", True, 4), ("boto3", False, 3)]
+)
+def test_it_ends_at_once_where_it_lacks_something(
+    missing: str, watch: bool, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
+    assert main({"watch": watch}) == status

@@ -26,8 +26,12 @@ NEWEST_TRIED = 19
 """The newest minor version an old Python looks for on PATH."""
 
 TEMPLATE = "launcher.txt"
-LEFT_OUT = ("local", os.path.join("cli", "local.py"), os.path.join("cli", "plan_local.py"), "__main__.py")
-"""What only ``muster local`` needs; it plays the platform, and a launcher runs where there is one."""
+LEFT_OUT = (
+    "local", os.path.join("cli", "local.py"), os.path.join("cli", "plan_local.py"), "__main__.py", "integrations",
+    "sagemaker.py",
+)  # fmt: skip
+"""What only ``muster local`` needs; it plays the platform, and a launcher runs where there is one. And what only the
+installed package can be asked for."""
 
 _UNCHECKED = 1
 _LINE = 120

@@ -14,7 +14,7 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
-from musterpoint.local import backend, job
+from musterpoint.local import backend, container, job
 from musterpoint.local.run import Ground, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
@@ -25,6 +25,7 @@ EXAMPLES = """
 examples:
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
+  muster local --hosts 2 --image my-image train.py
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
@@ -39,9 +40,13 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command = split(flags, argv)
     asked = flags.parse_args(command.head)
     local_job = job_from(command, asked, os.getcwd(), environ)
-    layout = Layout(_output(asked.output, local_job.name))
-    made = backend.choose(asked.backend or "", layout, local_job.hosts, asked.one_address)
-    description = run(local_job, Ground(layout, made, Console(), environ, out=2 if asked.json else 1))
+    layout = Layout(os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name)))
+    made = backend.choose(asked.backend or "", layout, local_job, asked.one_address)
+    _make_output(layout.output, not asked.output)
+    description = run(
+        local_job,
+        Ground(layout, made, Console(job.masker_of(local_job, environ).mask), environ, out=2 if asked.json else 1),
+    )
     if asked.json:
         print(json.dumps(description, indent=1), flush=True)
     code: int = description["ExitCode"]
@@ -53,8 +58,12 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
     add = parser.add_argument
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
+    add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
+        help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
     add("--backend", **one_of("--backend", backend.BACKENDS),
-        help="how hosts are made [netns where a namespace can really be made, else process]")  # fmt: skip
+        help="how hosts are made [docker if there is an --image, else netns where a namespace can really be made, "
+        "else process]")  # fmt: skip
+    _add_containers(parser)
     add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
     add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
     add("--hyperparameters", default="{}", metavar="JSON|FILE",
@@ -62,7 +71,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--distribution", default="{}", metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
-    add("--env", action="append", default=[], metavar="K=V", help="a variable of the job; may be repeated")
+    add("--env", action="append", default=[], metavar="K=V|K",
+        help="a variable of the job, or one to take over from here; may be repeated")  # fmt: skip
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
     add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
@@ -84,13 +94,14 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         )
     if not command.program:
         raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
+    made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     source_dir, program = job.find_program(command.program, asked.source_dir, cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     return job.check(
         job.LocalJob(
             name=asked.job_name or job.name_for(program, time.time()),
-            hosts=job.host_names(asked.hosts),
+            hosts=job.host_names(asked.hosts, asked.host_names),
             program=program,
             source_dir=source_dir,
             arguments=command.arguments,
@@ -99,12 +110,64 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             channels=job.read_channels(asked.channel, cwd),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
-            environment=job.read_pairs(asked.env, "--env", "K=V with a variable's name before the =", job.VARIABLE),
+            environment=job.read_pairs(
+                [_taken(text, environ) for text in asked.env],
+                "--env",
+                "K=V with a variable's name before the =, or the name of one that is set here",
+                job.VARIABLE,
+            ),
             region=environ.get("AWS_REGION", ""),
             cpu_fallback=asked.cpu_fallback,
             stop_after=asked.stop_after,
+            container=made,
         )
     )
+
+
+def _add_containers(parser: Parser) -> None:
+    group = parser.add_argument_group("containers", "with --image, every host is one, in a network of their own")
+    add = group.add_argument
+    add("--image", default="", metavar="IMAGE", help="run `train` of this image, which is on this machine")
+    add("--shm-size", metavar="SIZE", help="/dev/shm of each host, such as 512m [2g]")
+    add("--memory", metavar="SIZE", help="memory each host may use [no limit]")
+    add("--cpus", metavar="N", help="processors each host may use, such as 1.5 [all]")
+    add("--gpus", metavar="auto|all|none|N",
+        help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]")  # fmt: skip
+    add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
+    add("--requirements", default="", metavar="FILE", help="stands as requirements.txt beside the code")
+
+
+def _container(asked: argparse.Namespace, cwd: str) -> container.Container | None:
+    """The containers that are asked for; a UsageError where the words around them don't fit together."""
+    only = {
+        "--shm-size": asked.shm_size, "--memory": asked.memory, "--cpus": asked.cpus, "--gpus": asked.gpus,
+        "--network-isolation": asked.network_isolation, "--requirements": asked.requirements,
+    }  # fmt: skip
+    if not asked.image:
+        if asked.backend == "docker":
+            raise UsageError("--backend docker: which image? Add --image IMAGE")
+        for flag, value in only.items():
+            if value:
+                raise UsageError(f"{flag} is for hosts that are containers: add --image IMAGE, or leave it out")
+        return None
+    if asked.backend not in (None, "docker"):
+        raise UsageError(f"--backend {asked.backend}: --image is for --backend docker; leave one of them out")
+    if asked.one_address:
+        raise UsageError("--one-address is for --backend process; containers have addresses of their own")
+    return container.Container(
+        image=asked.image,
+        shm_size=container.read_size(asked.shm_size, "--shm-size") if asked.shm_size else container.SHM_SIZE,
+        memory=container.read_size(asked.memory, "--memory", container.SMALLEST_MEMORY) if asked.memory else 0,
+        cpus=container.read_cpus(asked.cpus) if asked.cpus else 0.0,
+        gpus=container.read_gpus(asked.gpus or "auto"),
+        isolated=asked.network_isolation,
+        requirements=job.find_file(asked.requirements, "--requirements", cwd) if asked.requirements else "",
+    )
+
+
+def _taken(text: str, environ: Mapping[str, str]) -> str:
+    """``K`` as ``K=V`` where there is such a variable here: a secret needn't stand on a command line."""
+    return f"{text}={environ[text]}" if text in environ else text
 
 
 def _count(text: str) -> int:
@@ -118,20 +181,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _output(directory: str, name: str) -> str:
-    """The job's directory, made and absolute; ``muster-jobs`` is kept out of git."""
-    path = os.path.abspath(directory or os.path.join("muster-jobs", name))
+def _make_output(path: str, ours: bool) -> None:
+    """Makes the job's directory; if it is in a folder of ``ours``, that is kept out of git."""
     try:
         os.makedirs(path, exist_ok=True)
-        if not directory:
-            with open(os.path.join("muster-jobs", ".gitignore"), "w", encoding="utf-8") as file:
+        if ours:
+            with open(os.path.join(os.path.dirname(path), ".gitignore"), "w", encoding="utf-8") as file:
                 file.write("*\n")
         used = os.listdir(path)
     except OSError as error:
         raise UsageError(f"--output={path}: the directory can't be used: {error.strerror}") from None
     if used:
         raise UsageError(f"--output={path}: there is something in it already; give a new directory")
-    return path
 
 
 if __name__ == "__main__":

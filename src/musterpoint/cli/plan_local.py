@@ -11,6 +11,7 @@ from musterpoint import settings
 from musterpoint.cli.local import job_from, parser
 from musterpoint.cli.options import Command, split
 from musterpoint.cli.planning import ABOUT, USAGE, Planned, View, add_host_option, plan_views
+from musterpoint.errors import UsageError
 from musterpoint.job.read import read_job
 from musterpoint.local.environment import host_environment
 from musterpoint.local.job import LocalJob
@@ -37,6 +38,12 @@ def read(argv: Sequence[str]) -> Asked | None:
 def planned(asked: Asked, environ: Mapping[str, str]) -> Planned:
     """The plans of the local job; the trees lie in a folder that is gone at once, and are shown where they would be."""
     job = job_from(asked.command, asked.options, os.getcwd(), environ)
+    if job.container:
+        raise UsageError(
+            "muster plan --image: a plan follows from what the image has (its Python, torch, mpirun), and that is seen "
+            f"only in it: docker run --rm {job.container.image} muster plan ...; or leave --image out to plan for the "
+            "Python of this machine"
+        )
     output = os.path.abspath(asked.options.output or os.path.join("muster-jobs", job.name))
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
         plan = plan_views([_view(job, host, Layout(folder), environ) for host in job.hosts], typed=False)

@@ -7,15 +7,16 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.job.model import InstanceGroup, Job
+from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.imagine import imagine_roster
-from musterpoint.launch.pid1 import pid1_note
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
 from musterpoint.ready import activated, get_ready, plan_here
 from musterpoint.rollcall.names import read_hosts
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
+from musterpoint.supervise.pid1 import deaf_pid1, pid1_note
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
@@ -32,13 +33,14 @@ class View(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """``job`` is as this host sees it; ``plans`` and ``rosters`` are in host order."""
+    """``job`` is as this host sees it; ``plans`` and ``rosters`` are in host order. ``environ`` is its environment."""
 
     job: Job
     choice: Choice
     rosters: tuple[Roster, ...]
     plans: tuple[LaunchPlan, ...]
     notes: tuple[str, ...]
+    environ: Mapping[str, str] = {}
 
     @property
     def headline(self) -> str:
@@ -47,7 +49,7 @@ class Planned(NamedTuple):
 
     def masker(self, environ: Mapping[str, str]) -> Masker:
         """Hides the secrets of this job."""
-        return Masker(environ, {parameter.name: parameter.value for parameter in self.job.hyperparameters})
+        return masker_of({**environ, **self.environ}, self.job)
 
     def of(self, host: str) -> tuple[Roster, LaunchPlan]:
         at = self.job.hosts.index(host)
@@ -98,7 +100,8 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
         plans.append(plan_here(view.job, view.options, ready, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
-    return Planned(job, readies[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]))
+    return Planned(job, readies[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),
+                   views[0].environ)  # fmt: skip
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:
@@ -125,5 +128,5 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "
             "is chosen then, by the route to the leader"
         )
-    stop = pid1_note()
-    return (*notes, *([stop] if stop else ()))
+    deaf = deaf_pid1()
+    return (*notes, *([pid1_note(deaf, options.pid1_watch)] if deaf else ()))

@@ -19,10 +19,14 @@ REASON_LENGTH = 1024
 
 
 class HostEnd(NamedTuple):
-    """How a host ended: its entry point's exit code and when (seconds since the epoch)."""
+    """How a host ended: its entry point's exit code and when (seconds since the epoch).
+
+    ``out_of_memory``: it was killed as a whole for using more memory than it may.
+    """
 
     code: int
     at: float
+    out_of_memory: bool = False
 
 
 class Phase(NamedTuple):
@@ -57,6 +61,9 @@ def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) 
         return Verdict("Stopped", code)
     texts = [left[host].failure for host in (str(outcome.get("host")), *failed) if host in left]
     text = next((text.strip() for text in texts if text.strip()), "")
+    for host in failed:
+        if ends[host].out_of_memory and not (host in left and left[host].outcome):
+            text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
     suffix = f", exit code: {code}"
     head = "AlgorithmError: "
     return Verdict("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
@@ -92,11 +99,13 @@ def describe(
             }
             for phase, following in zip(phases, [*phases[1:], phases[-1]], strict=True)
         ],
-        Hosts=[
-            {"Host": host, "ExitCode": ends[host].code if host in ends else None, "Log": layout.log(host)}
-            for host in job.hosts
-        ],
+        Hosts=[_host(host, ends.get(host), layout) for host in job.hosts],
     )
+    if job.container:
+        description.update(
+            AlgorithmSpecification={"TrainingImage": job.container.image},
+            EnableNetworkIsolation=job.container.isolated,
+        )
     if training:
         description.update(
             TrainingStartTime=_iso(training[0]),
@@ -104,6 +113,11 @@ def describe(
             TrainingTimeInSeconds=round(over - training[0], 3),
         )
     return description
+
+
+def _host(host: str, end: HostEnd | None, layout: Layout) -> dict[str, Any]:
+    found: dict[str, Any] = {"Host": host, "ExitCode": end.code if end else None, "Log": layout.log(host)}
+    return {**found, "OOMKilled": True} if end and end.out_of_memory else found
 
 
 def _iso(at: float) -> str:

@@ -7,6 +7,7 @@ import os
 from typing import Mapping
 
 from musterpoint.fabric.devices import Devices
+from musterpoint.local import container
 from musterpoint.local.job import LocalJob
 from musterpoint.settings import LOCAL, PROGRAM_ARGS
 
@@ -23,7 +24,8 @@ PATCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patches")
 def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Every variable of ``host``: the caller's, less :data:`SURROUNDING`, then the platform's, then the user's.
 
-    ``own`` are what the run and its backend set; an option that was given wins over them.
+    ``own`` are what the run and its backend set; an option that was given wins over them. Paths are those that the host
+    sees.
     """
     environment = {name: value for name, value in inherited.items() if not _surrounding(name)}
     environment["TRAINING_JOB_NAME"] = job.name
@@ -36,10 +38,12 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
     if job.host_slots:
         environment["MUSTER_SLOTS"] = str(job.host_slots[job.hosts.index(host)])
     environment.update(job.environment)
-    paths = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if job.container is None:
+        paths = [os.path.abspath(path) for path in paths]
     if job.cpu_fallback:
         environment["MUSTER_CPU_FALLBACK"] = "1"
-        paths.insert(0, PATCHES)
+        paths.insert(0, container.PATCHES if job.container else PATCHES)
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
@@ -56,7 +60,10 @@ def threads(job: LocalJob, devices: Devices) -> int:
     """Threads per rank when all hosts share this machine's processors; on the platform each has its own."""
     slots = int(job.options.get("MUSTER_SLOTS", devices.slots))
     ranks = sum(job.host_slots) or len(job.hosts) * slots
-    return max(1, devices.cpus // ranks)
+    cpus = devices.cpus
+    if job.container and job.container.cpus:
+        cpus = min(cpus, int(job.container.cpus * len(job.hosts)))
+    return max(1, cpus // ranks)
 
 
 def _surrounding(name: str) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import time
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
+from musterpoint.local.container import Container
+from musterpoint.masking import Masker
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -21,7 +24,8 @@ class LocalJob(NamedTuple):
     ``program`` is relative to ``source_dir`` (absolute). ``arguments`` reach the program untouched, after the
     hyperparameters. ``hyperparameters`` are decoded values; ``distribution`` are the hyperparameters, already encoded,
     that a distribution becomes. ``options`` are ``MUSTER_*`` variables, ``host_slots`` slots per host (empty: not
-    given). ``environment`` is the user's. ``channels`` maps names to absolute paths.
+    given). ``environment`` is the user's. ``channels`` maps names to absolute paths. ``container`` is None where hosts
+    aren't containers.
     """
 
     name: str
@@ -40,11 +44,33 @@ class LocalJob(NamedTuple):
     cpu_fallback: bool = False
     stop_after: float | None = None
     grace: float = 120.0
+    container: Container | None = None
+
+    @property
+    def intermediate(self) -> str:
+        """The directory that is every host's ``output/intermediate``, as SDK v2's local mode mounts it where
+        ``sagemaker_s3_output`` is ``file://DIR``: ``DIR/output/intermediate``. Empty: each host has its own.
+        """
+        place = self.hyperparameters.get("sagemaker_s3_output")
+        if not isinstance(place, str) or not place.startswith("file://"):
+            return ""
+        return os.path.join(os.path.abspath(place.removeprefix("file://")), "output", "intermediate")
 
 
-def host_names(count: int) -> tuple[str, ...]:
-    """``algo-1`` … as SageMaker names them."""
-    return tuple(f"algo-{number}" for number in range(1, count + 1))
+def masker_of(job: LocalJob, inherited: Mapping[str, str]) -> Masker:
+    """Hides the secrets of ``job`` and of the caller's environment."""
+    environ = {**inherited, **job.options, **job.environment}
+    return Masker(environ, {**job.distribution, **job.hyperparameters}, job.arguments)
+
+
+NAMINGS = ("algo", "sdk")
+
+
+def host_names(count: int, naming: str = "algo") -> tuple[str, ...]:
+    """``algo-1`` … as SageMaker names them, or ``algo-1-x7k2p`` … as the local mode of SDK v2 does (``sdk``)."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+    suffix = "-" + "".join(secrets.choice(alphabet) for _ in range(5)) if naming == "sdk" else ""
+    return tuple(f"algo-{number}{suffix}" for number in range(1, count + 1))
 
 
 def name_for(program: str, now: float) -> str:
@@ -86,6 +112,14 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
 def _can_run(path: str) -> bool:
     """A file, or a package's directory."""
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
+
+
+def find_file(path: str, option: str, cwd: str) -> str:
+    """``path`` (absolute) of a file that is there; a UsageError names ``option``."""
+    found = os.path.abspath(os.path.join(cwd, path))
+    if not os.path.isfile(found):
+        raise UsageError(f"{option}={path!r}: there is no file {found}")
+    return found
 
 
 def read_json(text: str, option: str, cwd: str) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
+from musterpoint.local.backend import nobody
 from musterpoint.local.tree import Layout, write_text
+from musterpoint.supervise.tree import catches
 
 SUBNET = "10.77"
 BASE = "/opt/ml"
@@ -45,11 +47,13 @@ class Netns:
 
     name = "netns"
     about = "a network namespace each, with no way out of this machine"
+    shares_python = True
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...]) -> None:
         self.layout = layout
         self.hosts = hosts
         self.addresses: dict[str, str] = {}
+        self.on_end: Callable[[], None] = nobody
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         self._switch: subprocess.Popen[bytes] | None = None
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -102,8 +106,11 @@ class Netns:
             f"addr add {self.addresses[host]}/16 dev eth0", "link set lo up", "link set eth0 up", *neighbours,
         ])  # fmt: skip
 
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        return dict(environ)
+
     def environment(self, host: str) -> dict[str, str]:
-        return {"SAGEMAKER_BASE_DIR": BASE, "HOSTNAME": host}
+        return {"SAGEMAKER_BASE_DIR": BASE, "MUSTER_LOG_DIR": self.layout.ranks(host), "HOSTNAME": host}
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
@@ -132,7 +139,7 @@ class Netns:
     def signal(self, host: str, signo: int) -> None:
         """A PID 1 gets no signal it has no handler for: one that isn't ready for it yet has nothing to save."""
         first = self._first_pid(host)
-        if not first or not _catches(first, signo):
+        if not first or not catches(first, signo):
             self.kill(host)
             return
         try:
@@ -149,6 +156,9 @@ class Netns:
                 self._started[host].kill()
         except ProcessLookupError:
             pass  # it has just ended
+
+    def out_of_memory(self, host: str) -> bool:
+        return False
 
     def cut(self, host: str) -> None:
         """Pulls the host's cable at the switch: packets both ways are lost without a word."""
@@ -199,13 +209,3 @@ def _address(index: int) -> str:
 
 def _hardware(index: int) -> str:
     return f"02:4d:75:73:{index >> 8:02x}:{index & 255:02x}"
-
-
-def _catches(pid: int, signo: int) -> bool:
-    """Whether the process has a handler for the signal (``SigCgt`` of proc(5))."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
-    except (OSError, StopIteration):
-        return False
-    return bool(int(caught, 16) >> (signo - 1) & 1)

@@ -11,9 +11,10 @@ import os
 import socket
 import subprocess
 import sys
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from musterpoint.local import keeper
+from musterpoint.local.backend import nobody
 from musterpoint.local.tree import Layout, write_text
 from musterpoint.rollcall.ports import any_free
 
@@ -25,6 +26,7 @@ class Process:
     """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
 
     name = "process"
+    shares_python = True
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
         self.layout = layout
@@ -34,6 +36,7 @@ class Process:
             f"all on {ONE_ADDRESS}" if self.one_address else "a loopback address each"
         )
         self.addresses: dict[str, str] = {}
+        self.on_end: Callable[[], None] = nobody
         self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
         self._port = 0
 
@@ -49,8 +52,12 @@ class Process:
     def _hosts_file(self) -> str:
         return os.path.join(self.layout.hosts, "hosts")
 
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        return dict(environ)
+
     def environment(self, host: str) -> dict[str, str]:
-        own = {"MUSTER_HOSTS_FILE": self._hosts_file, "MUSTER_ROLLCALL_PORT": str(self._port)}
+        own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
+        own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=str(self._port))
         own["MUSTER_MASTER_PORT"] = "0"  # other jobs share these ports: any free one
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
 
@@ -80,6 +87,9 @@ class Process:
 
     def kill(self, host: str) -> None:
         self.signal(host, 9)
+
+    def out_of_memory(self, host: str) -> bool:
+        return False
 
     def close(self) -> None:
         started, self._started = self._started, {}

@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.fabric.survey import survey
 from musterpoint.local import collect, tree
-from musterpoint.local.backend import Backend
+from musterpoint.local.backend import Backend, Running
 from musterpoint.local.description import HostEnd, Phase, describe, judge
 from musterpoint.local.environment import host_environment, threads
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.stream import Pump, prefixes
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
@@ -72,7 +72,9 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
         ground.console.say(f"warning: {warning}")
     left = {host: collect.read(ground.layout, host) for host in job.hosts}
     verdict = judge(hosts.ends, left, hosts.stopped)
-    phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}")
+    mask = masker_of(job, ground.inherited).mask_user  # the reason may be the user's own words
+    verdict = verdict._replace(reason=mask(verdict.reason))
+    phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}", mask)
     ground.console.say(f"model: {ground.layout.artifact('model.tar.gz')}; everything: {ground.layout.output}")
     description = describe(job, ground.layout, ground.backend.name, phases.passed, hosts.ends, verdict)
     collect.timeline(ground.layout, job.hosts, phases.timeline.to_json())
@@ -92,11 +94,11 @@ class Phases:
         self.passed: list[Phase] = []
         self.timeline = Timeline(CONTROL_PLANE)
 
-    def enter(self, status: str, message: str) -> None:
+    def enter(self, status: str, message: str, mask: Callable[[str], str] | None = None) -> None:
         self.passed.append(Phase(status, time.time(), message))
         self.timeline.add("phase", status=status)
         took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
-        self.console.say(f"{status}{took}: {message}")
+        self.console.say(f"{status}{took}: {message}", mask)
 
 
 class Hosts:
@@ -109,35 +111,33 @@ class Hosts:
         self.ends: dict[str, HostEnd] = {}
         self.stopped = False
         self._ending = False
-        self._handles: dict[str, subprocess.Popen[bytes]] = {}
+        self._handles: dict[str, Running] = {}
         self._silent: set[str] = set()
         self._loop = Loop()
         self._loop.prepare_posts()
+        ground.backend.on_end = lambda: self._loop.post(self._look_for_ends)
         self._pump = Pump(ground.out, lambda host: self._loop.post(lambda: self._fell_silent(host)))
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []
 
     def start(self) -> None:
         """Starts every host with the platform's entry point."""
+        backend = self.ground.backend
+        inherited = backend.inherited(self.ground.inherited)
         own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
-        if "MUSTER_INSTALLER" not in self.ground.inherited:
+        if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts' Python is this one, and its packages are its owner's business
-        if "OMP_NUM_THREADS" not in self.ground.inherited:
+        if "OMP_NUM_THREADS" not in inherited:
             own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.ground.inherited)))
         marks = prefixes(self.job.hosts, colour=self.ground.out >= 0 and os.isatty(self.ground.out))
         stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
-            layout = self.ground.layout
-            own_here = {
-                **own, "SAGEMAKER_BASE_DIR": layout.tree(host), "MUSTER_LOG_DIR": layout.ranks(host),
-                **self.ground.backend.environment(host),
-            }  # fmt: skip
-            environment = host_environment(self.job, host, self.ground.inherited, own_here)
+            environment = host_environment(self.job, host, inherited, {**own, **backend.environment(host)})
             read, write = os.pipe()
-            self._pump.add(host, read, layout.log(host), marks[host])
+            self._pump.add(host, read, self.ground.layout.log(host), marks[host])
             try:
-                self._handles[host] = self.ground.backend.start(host, self.ground.entry, environment, stdin, write)
+                self._handles[host] = backend.start(host, self.ground.entry, environment, stdin, write)
             finally:
                 os.close(write)
         self._pump.start()
@@ -159,8 +159,10 @@ class Hosts:
 
     def _look_for_ends(self) -> None:
         for host, handle in self._handles.items():
-            if host not in self.ends and handle.poll() is not None:
-                self.ends[host] = HostEnd(exit_codes.of_status(handle.returncode), time.time())
+            code = None if host in self.ends else handle.poll()
+            if code is not None:
+                starved = self.ground.backend.out_of_memory(host)
+                self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), starved)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
                 if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
                     self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))

@@ -12,6 +12,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from musterpoint.local import container
 from musterpoint.local.job import LocalJob
 
 DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/metrics/sagemaker", "checkpoints")
@@ -51,14 +52,16 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
     hyperparameters.update(job.distribution)
     platform = {
         "sagemaker_program": job.program,
-        "sagemaker_submit_directory": job.source_dir,
+        "sagemaker_submit_directory": container.CODE if job.container else job.source_dir,
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": job.name,
     }
     if job.region:
         platform["sagemaker_region"] = job.region
     hyperparameters.update({name: json.dumps(value) for name, value in platform.items()})
+    isolated = job.container is not None and job.container.isolated
     return {
+        **({"trainingjobconfig.json": {"EnableNetworkIsolation": True}} if isolated else {}),
         "hyperparameters.json": hyperparameters,
         "resourceconfig.json": {
             "current_host": host,
@@ -79,15 +82,21 @@ def write(job: LocalJob, host: str, layout: Layout) -> None:
     """Makes the whole tree of ``host``.
 
     Channels and ``code`` are links to the user's own directories, which are never copied: the SDK's local mode mounts
-    them there.
+    them there. So it is with containers.
     """
     tree = layout.tree(host)
     for directory in DIRECTORIES:
         os.makedirs(os.path.join(tree, directory), exist_ok=True)
     os.makedirs(layout.ranks(host), exist_ok=True)
-    os.symlink(job.source_dir, os.path.join(tree, "code"))
     for name, content in config(job, host).items():
         write_text(os.path.join(tree, "input", "config", name), json.dumps(content, indent=1) + "\n")
+    if job.intermediate:
+        os.makedirs(job.intermediate, exist_ok=True)
+    if job.container:
+        return
+    if job.intermediate:
+        os.symlink(job.intermediate, os.path.join(tree, "output", "intermediate"))
+    os.symlink(job.source_dir, os.path.join(tree, "code"))
     for channel, path in job.channels.items():
         link = os.path.join(tree, "input", "data", channel)
         if os.path.isfile(path):

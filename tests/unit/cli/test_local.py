@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from musterpoint.cli import local
 from musterpoint.cli.options import split
 from musterpoint.errors import UsageError
+from musterpoint.local.container import Container
 from musterpoint.local.job import LocalJob
 
 
@@ -55,7 +57,13 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
         (("--stop-after", "-1", "train.py"), "--stop-after='-1': expected a number of seconds"),
         (("--host-slots", "1,2", "train.py"), "expected one number for each of the 1 hosts"),
         (("--launcher", "nothing", "train.py"), "--launcher='nothing': expected one of"),
-        (("--backend", "vm", "train.py"), "--backend='vm': expected one of process, netns"),
+        (("--backend", "vm", "train.py"), "--backend='vm': expected one of process, netns, docker"),
+        (("--backend", "docker", "train.py"), "--backend docker: which image"),
+        (("--backend", "netns", "--image", "i", "train.py"), "--backend netns: --image is for --backend docker"),
+        (("--memory", "1g", "train.py"), "--memory is for hosts that are containers: add --image"),
+        (("--image", "i", "--one-address", "train.py"), "--one-address is for --backend process"),
+        (("--image", "i", "--cpus", "many", "train.py"), "--cpus='many': expected a number"),
+        (("--image", "i", "--requirements", "absent.txt", "train.py"), "--requirements='absent.txt': there is no file"),
         (("--unknown", "train.py"), "unknown option --unknown"),
         (("absent.py",), "there is no file"),
     ],
@@ -63,6 +71,30 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
 def test_what_is_wrong_is_said(project: Path, words: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         job(project, *words)
+
+
+def test_a_variable_may_be_taken_from_here(project: Path) -> None:
+    made = job(project, "--env", "AWS_REGION", "--env", "A=b=c", "train.py")
+    assert made.environment == {"AWS_REGION": "eu-west-1", "A": "b=c"}
+    with pytest.raises(UsageError, match=r"--env='ABSENT': expected K=V .*or the name of one that is set here"):
+        job(project, "--env", "ABSENT", "train.py")
+
+
+def test_containers(project: Path) -> None:
+    made = job(project, "--image", "an-image", "train.py")
+    assert made.container == Container("an-image", shm_size=2 << 30)
+    (project / "needs.txt").touch()
+    words = ["--memory=1g", "--shm-size=64m", "--cpus=1.5", "--gpus=2", "--network-isolation"]
+    words += ["--image", "i", "--backend", "docker", "--requirements", "needs.txt"]
+    assert job(project, *words, "train.py").container == Container(
+        "i", shm_size=64 << 20, memory=1 << 30, cpus=1.5, gpus="2", isolated=True,
+        requirements=str(project / "needs.txt"),
+    )  # fmt: skip
+
+
+def test_host_names_of_the_sdk(project: Path) -> None:
+    names = job(project, "--hosts", "2", "--host-names", "sdk", "train.py").hosts
+    assert re.fullmatch(r"algo-1-([a-z0-9]{5}) algo-2-\1", " ".join(names))
 
 
 def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -75,5 +107,5 @@ def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.Capt
 
 def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    assert local._output("", "a-job") == str(project / "muster-jobs" / "a-job")
+    local._make_output(str(project / "muster-jobs" / "a-job"), True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"

@@ -51,8 +51,9 @@ def variables(host: dict[str, Any], process: int = 0) -> dict[str, str]:
     return {row["name"]: row["value"] for row in rows}
 
 
+@pytest.mark.torch
 def test_a_containers_job_on_every_host(
-    tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], torch_needed: None
+    tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = planned(capsys, ["--slots", "4"], {**environ, "SAGEMAKER_BASE_DIR": str(tree)})
     assert [host["host"] for host in value["hosts"]] == ["algo-1", "algo-2"]
@@ -65,11 +66,6 @@ def test_a_containers_job_on_every_host(
     assert first[-4:] == ["--epochs", "3", "--api_token", "***"]
     assert [variables(host)["SM_CURRENT_HOST"] for host in value["hosts"]] == ["algo-1", "algo-2"]
     assert json.loads(variables(value["hosts"][1])["SM_RESOURCE_CONFIG"])["current_host"] == "algo-2"
-
-
-@pytest.fixture
-def torch_needed() -> None:
-    pytest.importorskip("torch")
 
 
 def test_a_typed_program(here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,3 +75,10 @@ def test_the_plan_of_every_host(project: Path, environ: dict[str, str]) -> None:
     assert planned.plans[0].processes[0].words[-2:] == ["--lr", "1"]
     assert os.listdir(project) == ["train.py"], "planning leaves nothing behind"
     assert "muster-plan-" not in repr(planned.plans)
+
+
+def test_an_image_is_not_guessed_at(project: Path) -> None:
+    asked = plan_local.read(["--hosts", "2", "--image", "an-image", "train.py"])
+    assert asked is not None
+    with pytest.raises(UsageError, match="docker run --rm an-image muster plan"):
+        plan_local.planned(asked, {})

@@ -15,7 +15,8 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.local import backend
-from musterpoint.local.backend import Backend
+from musterpoint.local.backend import Backend, Running
+from musterpoint.local.job import LocalJob
 from musterpoint.local.netns import Netns
 from musterpoint.local.process import Process
 from musterpoint.local.tree import Layout
@@ -43,7 +44,7 @@ class Machine:
         self.layout = layout
         self.mark = f"mark-{uuid.uuid4().hex}"
 
-    def start(self, host: str, code: str) -> tuple[subprocess.Popen[bytes], int]:
+    def start(self, host: str, code: str) -> tuple[Running, int]:
         """Runs the Python ``code`` as the host's entry point; its handle, and the read end of its output."""
         read, write = os.pipe()
         env = {**os.environ, **self.hosts.environment(host)}
@@ -307,14 +308,14 @@ def test_two_jobs_at_once_have_networks_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_choice(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path))
-    assert backend.choose("", layout, HOSTS).name == ("process" if NO_NETNS else "netns")
-    assert backend.choose("process", layout, HOSTS).name == "process"
-    assert backend.choose("", layout, HOSTS, one_address=True).name == "process"
+    layout, job = Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code")
+    assert backend.choose("", layout, job).name == ("process" if NO_NETNS else "netns")
+    assert backend.choose("process", layout, job).name == "process"
+    assert backend.choose("", layout, job, one_address=True).name == "process"
 
 
 def test_netns_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(UsageError, match=r"--backend netns can't be had .* 'ip' is missing .*--backend process"):
-        backend.choose("netns", Layout(str(tmp_path)), HOSTS)
+        backend.choose("netns", Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from musterpoint.local.collect import Left
+from musterpoint.local.container import Container
 from musterpoint.local.description import REASON_LENGTH, HostEnd, Phase, Verdict, describe, judge
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
@@ -65,3 +66,18 @@ def test_description() -> None:
     assert description["SecondaryStatusTransitions"][0]["EndTime"] == description["TrainingStartTime"]
     assert description["ModelArtifacts"] == {"S3ModelArtifacts": "file:///out/model.tar.gz"}
     assert "hidden" not in str(description)
+
+
+def test_a_container_that_was_killed_for_its_memory() -> None:
+    ends = {"b": HostEnd(137, 1.0, out_of_memory=True), "a": HostEnd(76, 2.0)}
+    verdict = judge(ends, {"a": Left(outcome(76, "b"), "muster: host b was lost"), "b": Left()}, False)
+    assert verdict.reason == (
+        "AlgorithmError: b ran out of memory: the kernel killed its container (OOMKilled)\n"
+        "muster: host b was lost, exit code: 76"
+    )
+    told = judge({"b": ends["b"]}, {"b": Left(outcome(137, "b"), "rank 0: out of memory")}, False)
+    assert told.reason == "AlgorithmError: rank 0: out of memory, exit code: 137"
+    job = LocalJob("digits", ("a", "b"), "train.py", "/code", container=Container("an-image"))
+    description = describe(job, Layout("/out"), "docker", [Phase("Failed", 3.0, "")], ends, verdict)
+    assert [host.get("OOMKilled") for host in description["Hosts"]] == [None, True]
+    assert description["AlgorithmSpecification"] == {"TrainingImage": "an-image"}

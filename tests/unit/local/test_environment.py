@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from musterpoint.fabric.devices import Devices
+from musterpoint.local import container
+from musterpoint.local.container import Container
 from musterpoint.local.environment import PATCHES, host_environment, threads
 from musterpoint.local.job import LocalJob
 
@@ -43,6 +45,9 @@ def test_slots_of_uneven_hosts() -> None:
         ({"host_slots": (1, 3)}, Devices(cpus=8), 2),
         ({}, Devices(cpus=16, gpus=4), 2),
         ({}, Devices(cpus=1), 1),
+        ({"container": Container("i")}, Devices(cpus=8), 4),
+        ({"container": Container("i", cpus=2.5)}, Devices(cpus=8), 2),
+        ({"container": Container("i", cpus=0.5)}, Devices(cpus=8), 1),
     ],
 )
 def test_hosts_share_the_processors(changes: dict[str, Any], devices: Devices, expected: int) -> None:
@@ -54,6 +59,12 @@ def test_the_cpu_fallback_comes_first_on_the_path() -> None:
     environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {})
     assert environment["PYTHONPATH"].split(os.pathsep) == [PATCHES, os.path.abspath("lib")]
     assert os.path.isfile(os.path.join(PATCHES, "sitecustomize.py"))
+
+
+def test_paths_in_a_container_are_the_containers() -> None:
+    job = JOB._replace(cpu_fallback=True, container=Container("i"), environment={"PYTHONPATH": "lib:/opt/ml/code/lib"})
+    environment = host_environment(job, "algo-1", {}, {})
+    assert environment["PYTHONPATH"].split(":") == [container.PATCHES, "lib", "/opt/ml/code/lib"]
 
 
 @pytest.mark.parametrize(

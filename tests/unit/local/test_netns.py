@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -26,15 +24,6 @@ def test_thousands_of_hosts_have_addresses_of_their_own() -> None:
     assert all(int(address[:2], 16) & 3 == 2 for address in hardware), "locally administered, one card"
 
 
-def test_a_process_without_a_handler_is_told_apart() -> None:
-    old = signal.signal(signal.SIGUSR2, lambda signo, frame: None)
-    assert netns._catches(os.getpid(), signal.SIGUSR2)
-    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
-    assert not netns._catches(os.getpid(), signal.SIGUSR2)
-    signal.signal(signal.SIGUSR2, old)
-    assert not netns._catches(2**22 + 1, signal.SIGTERM), "a process that is gone"
-
-
 @pytest.mark.netns
 @pytest.mark.skipif(bool(backend.missing()), reason=backend.missing() or "made")
 def test_what_a_host_knows(tmp_path: Path) -> None:
@@ -42,7 +31,8 @@ def test_what_a_host_knows(tmp_path: Path) -> None:
     made = Netns(layout, ("algo-1", "algo-2"))
     made.open()
     try:
-        assert made.environment("algo-2") == {"SAGEMAKER_BASE_DIR": "/opt/ml", "HOSTNAME": "algo-2"}
+        own = {"SAGEMAKER_BASE_DIR": "/opt/ml", "HOSTNAME": "algo-2"}
+        assert made.environment("algo-2") == {**own, "MUSTER_LOG_DIR": made.layout.ranks("algo-2")}
         known = read_hosts(str(tmp_path / "hosts" / "algo-2" / "etc" / "hosts"))
         assert known["algo-1"] == (made.addresses["algo-1"],)
         assert known["localhost"] == ("127.0.0.1", "::1")[:1] + known["localhost"][1:]

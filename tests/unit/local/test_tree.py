@@ -8,6 +8,7 @@ from pathlib import Path
 
 from musterpoint.job.read import read_job
 from musterpoint.local import tree
+from musterpoint.local.container import Container
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 from musterpoint.settings import Settings
@@ -62,6 +63,18 @@ def test_channels_are_links_to_the_users_data(tmp_path: Path) -> None:
     assert os.readlink(base / "code") == "/code"
 
 
+def test_in_a_container_everything_of_the_users_is_mounted(tmp_path: Path) -> None:
+    job = JOB._replace(channels={"train": "/data"}, container=Container("an-image", isolated=True))
+    layout = Layout(str(tmp_path))
+    tree.write(job, "algo-1", layout)
+    base = Path(layout.tree("algo-1"))
+    assert [each for each in base.rglob("*") if each.is_symlink()] == []
+    files = {path.name: json.loads(path.read_text()) for path in (base / "input/config").iterdir()}
+    assert files["hyperparameters.json"]["sagemaker_submit_directory"] == '"/opt/ml/code"'
+    assert files["trainingjobconfig.json"] == {"EnableNetworkIsolation": True}
+    assert set(files["inputdataconfig.json"]) == {"train"}
+
+
 def test_the_job_reader_reads_it(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
     tree.write(JOB, "algo-2", layout)
@@ -70,3 +83,14 @@ def test_the_job_reader_reads_it(tmp_path: Path) -> None:
     assert job.entry_point.program == "train.py"
     assert job.entry_point.source == "/code"
     assert [parameter.value for parameter in job.hyperparameters[:5]] == [0.1, "x", True, [1, 2], None]
+
+
+def test_a_file_output_is_one_directory_for_all_hosts(tmp_path: Path) -> None:
+    """As SDK v2's local mode mounts it."""
+    job = JOB._replace(hyperparameters={"sagemaker_s3_output": f"file://{tmp_path}/results"})
+    layout = Layout(str(tmp_path / "out"))
+    for host in job.hosts:
+        tree.write(job, host, layout)
+        (Path(layout.tree(host)) / "output/intermediate" / host).touch()
+    assert sorted(os.listdir(tmp_path / "results/output/intermediate")) == ["algo-1", "algo-2"]
+    assert JOB.intermediate == JOB._replace(hyperparameters={"sagemaker_s3_output": "s3://b/p"}).intermediate == ""

@@ -1,0 +1,203 @@
+"""The Docker daemon, through the Docker SDK for Python: the few calls that local jobs need, and errors for people."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, Iterator
+
+from musterpoint.errors import UsageError
+
+TIMEOUT = 120
+"""Seconds for one answer of the daemon; a busy machine may take long to start a container."""
+
+
+class Engine:
+    """One connection to the daemon; each thread takes one of its own (:meth:`another`).
+
+    Raises from every method:
+        EngineError: the daemon refused, or didn't answer.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    @property
+    def place(self) -> str:
+        """Where the daemon is, for people."""
+        return str(self._api.base_url).replace("http+docker://localhost", _socket())
+
+    def another(self) -> Engine:
+        return Engine(_client(self._api.api_version))
+
+    def info(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("info")
+        return found
+
+    def image(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("inspect_image", name)
+        return found
+
+    def create(self, body: dict[str, Any], name: str | None = None) -> str:
+        """Makes a container that doesn't run yet; its id."""
+        return str(self._call("create_container_from_config", body, name)["Id"])
+
+    def attach(self, container: str) -> Iterator[bytes]:
+        """What the container will write, stdout and stderr as they come; ends when it has ended."""
+        return _read(self._call("attach", container, stream=True))
+
+    def start(self, container: str) -> None:
+        self._call("start", container)
+
+    def wait(self, container: str) -> int:
+        """The container's exit code, once it has ended."""
+        return int(self._call("wait", container, timeout=None)["StatusCode"])
+
+    def state(self, container: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("inspect_container", container)["State"]
+        return found
+
+    def address(self, container: str, network: str) -> str:
+        networks = self._call("inspect_container", container)["NetworkSettings"]["Networks"]
+        return str(networks[network]["IPAddress"])
+
+    def has(self, container: str, path: str) -> bool:
+        """Whether there is something at ``path`` in the container's file system."""
+        try:
+            stream, _ = self._call("get_archive", container, path)
+        except EngineError as error:
+            if error.status == 404:
+                return False
+            raise
+        stream.close()
+        return True
+
+    def kill(self, container: str, signo: int) -> None:
+        self._call("kill", container, signo)
+
+    def remove(self, container: str) -> None:
+        """Kills the container if it runs, and removes it with what it wrote outside its mounts."""
+        self._call("remove_container", container, v=True, force=True)
+
+    def containers(self, *labels: str) -> list[dict[str, Any]]:
+        """Every container, running or not, that has all these labels (``NAME`` or ``NAME=VALUE``)."""
+        found: list[dict[str, Any]] = self._call("containers", all=True, filters={"label": list(labels)})
+        return found
+
+    def named(self, name: str) -> bool:
+        """Whether a container has this name."""
+        try:
+            self._call("inspect_container", name)
+        except EngineError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def create_network(self, name: str, labels: dict[str, str], internal: bool) -> str:
+        made = self._call("create_network", name, driver="bridge", labels=labels, internal=internal)
+        return str(made["Id"])
+
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call("networks", filters={"label": list(labels)})
+        return found
+
+    def remove_network(self, network: str) -> None:
+        self._call("remove_network", network)
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _call(self, name: str, *words: Any, **more: Any) -> Any:
+        try:
+            return getattr(self._api, name)(*words, **more)
+        except _errors() as error:
+            raise EngineError(error) from None
+
+
+def _read(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from chunks
+    except _errors() as error:
+        raise EngineError(error) from None
+
+
+class EngineError(Exception):
+    """The daemon's own words. ``status`` is the HTTP status of its answer; 0: there was none."""
+
+    def __init__(self, error: BaseException) -> None:
+        words = getattr(error, "explanation", None) or str(error)
+        super().__init__(" ".join(str(words).split()))
+        response = getattr(error, "response", None)
+        self.status: int = getattr(response, "status_code", 0) or 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is no such container, or it doesn't run, or somebody else is removing it."""
+        return self.status in (404, 409)
+
+
+def load() -> Any:
+    """The SDK. A UsageError says what to install."""
+    try:
+        return import_module("docker")
+    except ImportError as error:
+        raise UsageError(
+            f"--backend docker needs the Docker SDK for Python, and it can't be imported here ({error}): "
+            "pip install 'musterpoint[docker]'"
+        ) from None
+
+
+def connect() -> Engine:
+    """The daemon that the ``docker`` command would use.
+
+    Raises:
+        UsageError: the SDK is missing, no daemon answers, or this user may not talk to it; the message says what to do.
+    """
+    load()
+    try:
+        return Engine(_client("auto"))
+    except _errors() as error:
+        raise UsageError("--backend docker: " + _why_not(error)) from None
+
+
+def _client(version: str) -> Any:
+    docker = load()
+    settings = docker.utils.kwargs_from_env()
+    settings.setdefault("base_url", _socket())
+    return docker.APIClient(version=version, timeout=TIMEOUT, **settings)
+
+
+def _socket() -> str:
+    """The daemon's address: ``DOCKER_HOST``, else the current ``docker context``, else the usual socket."""
+    if os.environ.get("DOCKER_HOST"):
+        return os.environ["DOCKER_HOST"]
+    try:
+        context = import_module("docker.context").ContextAPI.get_current_context()
+        return str(context.Host) if context and context.Host else "unix:///var/run/docker.sock"
+    except Exception:  # a broken configuration file of the docker command is that command's business
+        return "unix:///var/run/docker.sock"
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    return load().errors.DockerException, import_module("requests").exceptions.RequestException, OSError
+
+
+def _why_not(error: BaseException) -> str:
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    where = _socket()
+    if any(isinstance(link, PermissionError) for link in chain):
+        return (
+            f"no permission to talk to the Docker daemon at {where}: add this user to the group docker "
+            "(sudo usermod -aG docker $USER, then log in again), or run this as root"
+        )
+    if any(isinstance(link, (FileNotFoundError, ConnectionRefusedError)) for link in chain):
+        return (
+            f"there is no Docker daemon at {where}: install Docker or start it (sudo systemctl start docker), or set "
+            "DOCKER_HOST where it is elsewhere"
+        )
+    return f"the Docker daemon at {where} doesn't answer: {EngineError(error)}"

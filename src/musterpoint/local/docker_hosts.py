@@ -1,0 +1,252 @@
+"""Hosts as containers of one image, started as the platform starts them: ``docker run IMAGE train``.
+
+A keeper process removes everything of the run when it is over, or when this process dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from typing import Any, Callable, Mapping, Sequence
+
+from musterpoint.console import Console
+from musterpoint.errors import UsageError
+from musterpoint.fabric.survey import survey
+from musterpoint.local import container, docker_engine, docker_keeper
+from musterpoint.local.backend import nobody
+from musterpoint.local.container import Surroundings
+from musterpoint.local.docker_engine import EngineError
+from musterpoint.local.docker_running import Running
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
+from musterpoint.settings import OPTIONS
+
+HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
+"""Options that are paths of this machine."""
+IMAGES_OWN = ("PYTHONPATH=", "OMP_NUM_THREADS=")
+
+
+class Docker:
+    """Implements :class:`musterpoint.local.backend.Backend`. Made, it has looked at everything and made nothing.
+
+    Raises:
+        UsageError: the SDK, the daemon, the image, or ``train`` in it is missing, or a name is taken.
+    """
+
+    name = "docker"
+    shares_python = False
+
+    def __init__(self, job: LocalJob, layout: Layout) -> None:
+        assert job.container is not None
+        self.job = job
+        self.layout = layout
+        self.about = f"containers of {job.container.image}"
+        self.addresses: dict[str, str] = {}
+        self.on_end: Callable[[], None] = nobody
+        self._started: dict[str, Running] = {}
+        for option in HERE_ONLY:
+            if option in job.options:
+                flag = "--" + option.removeprefix("MUSTER_").lower().replace("_", "-")
+                raise UsageError(f"{flag}: a path of this machine means nothing in a container; leave it out")
+        self._engine = docker_engine.connect()
+        self._network = f"muster-{job.name}"
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._run = secrets.token_hex(8)
+        try:
+            self._image = self._look()
+            self._around = self._begin()
+            self._try_image()
+        except EngineError as error:
+            self.close()
+            raise UsageError(f"--backend docker: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _look(self) -> dict[str, Any]:
+        """The image's configuration; a UsageError where the image is missing or a name is taken."""
+        assert self.job.container is not None
+        image = self.job.container.image
+        try:
+            for name in docker_keeper.sweep(self._engine):
+                Console().say(f"removed {name}, which a run had left that died")
+        except EngineError as error:
+            Console().say(f"warning: what a run had left that died can't be removed: {error}")
+        try:
+            config = self._engine.image(image).get("Config") or {}
+        except EngineError as error:
+            if error.status != 404:
+                raise UsageError(f"--image={image!r}: {error}") from None
+            raise UsageError(
+                f"--image={image!r}: there is no such image on this machine: docker pull {image}, or build it first "
+                "(docker images lists what is here)"
+            ) from None
+        taken = [self._name(host) for host in self.job.hosts if self._engine.named(self._name(host))]
+        if any(network["Name"] == self._network for network in self._engine.networks()):
+            taken.append(f"network {self._network}")
+        if taken:
+            raise UsageError(
+                f"--job-name={self.job.name!r}: Docker has {', '.join(taken)} already: give another name, or end the "
+                "job of that name"
+            )
+        return dict(config)
+
+    def _begin(self) -> Surroundings:
+        """Starts the keeper, whose life is the run's."""
+        assert self.job.container is not None
+        info = self._engine.info()
+        security = tuple(info.get("SecurityOptions") or ())
+        words = {"run": self._run, "image": self.job.container.image, "hosts": self.layout.hosts, "security": security}
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", docker_keeper.__name__, json.dumps(words)], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        owner = docker_keeper.owner_of(self._keeper.pid)
+        gpus = survey(os.environ).gpus
+        return Surroundings(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
+
+    def _try_image(self) -> None:
+        """Whether the daemon sees this machine's files, and the image has the entry point."""
+        assert self.job.container is not None
+        image = self.job.container.image
+        body = {
+            "Image": image, "Cmd": list(container.ENTRY), "Labels": self._around.labels,
+            "HostConfig": {"Mounts": [container.mounted(mount) for mount in container.shared(self.job)]},
+        }  # fmt: skip
+        probe = self._create(body, None)
+        try:
+            if not self._image.get("Entrypoint") and not any(
+                self._engine.has(probe, f"{folder}/{container.ENTRY[0]}") for folder in self._path()
+            ):
+                raise UsageError(
+                    f"--image={image!r}: there is no program `train` on its PATH, and no ENTRYPOINT: install "
+                    "musterpoint in it, or put the one-file launcher there (muster bundle -o train)"
+                )
+        finally:
+            self._engine.remove(probe)
+
+    def _path(self) -> list[str]:
+        variables = dict(str(each).partition("=")[::2] for each in self._env())
+        path = variables.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        return [folder for folder in path.split(":") if folder.startswith("/")]
+
+    def _env(self) -> list[str]:
+        env = self._image.get("Env")
+        return [str(each) for each in env] if isinstance(env, list) else []
+
+    def _name(self, host: str) -> str:
+        return f"muster-{self.job.name}-{host}"
+
+    def open(self) -> None:
+        assert self.job.container is not None
+        try:
+            self._engine.create_network(self._network, self._around.labels, self.job.container.isolated)
+        except EngineError as error:
+            advice = "; docker network ls shows which ones could go" if "address pool" in str(error) else ""
+            raise UsageError(f"--backend docker: the network of the job couldn't be made: {error}{advice}") from None
+
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The caller's options, and nothing else of its environment; what the image has of variables that we set."""
+        options = {option.variable for option in OPTIONS} - set(HERE_ONLY)
+        found = {name: value for name, value in environ.items() if name in options}
+        found.update(each.partition("=")[::2] for each in self._env() if each.startswith(IMAGES_OWN))
+        if self.job.region:
+            found["AWS_REGION"] = self.job.region
+        return found
+
+    def environment(self, host: str) -> dict[str, str]:
+        return {"MUSTER_LOG_DIR": container.RANKS}
+
+    def start(self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int) -> Running:
+        container.prepare(self.job, host, self.layout)
+        if self._is_another_user():
+            _open_up(self.layout.host(host))
+        identity = self._create(container.create_body(self.job, host, self.layout, env, self._around), self._name(host))
+        running = Running(self._engine.another(), identity, os.dup(output), self._tell)
+        try:
+            running.start()
+            self.addresses[host] = self._engine.address(identity, self._network)
+        except EngineError as error:
+            raise UsageError(self._words(error)) from None
+        finally:
+            self._started[host] = running
+        return running
+
+    def _tell(self) -> None:
+        self.on_end()
+
+    def _is_another_user(self) -> bool:
+        """Whether the container's user may not write where this user may."""
+        user = str(self._image.get("User") or "").partition(":")[0]
+        if user in ("", "0", "root"):
+            return any("name=userns" in option for option in self._around.security)
+        return user != str(os.geteuid())
+
+    def _create(self, body: dict[str, Any], name: str | None) -> str:
+        try:
+            return self._engine.create(body, name)
+        except EngineError as error:
+            raise UsageError(self._words(error)) from None
+
+    def _words(self, error: EngineError) -> str:
+        assert self.job.container is not None
+        text = str(error)
+        if "source path does not exist" in text:
+            return (
+                f"--backend docker: the Docker daemon at {self._engine.place} doesn't see this machine's files "
+                f"({text}): it has to run on this machine, or share these directories"
+            )
+        if "already in use" in text:
+            return f"--job-name={self.job.name!r}: {text}"
+        if "could not select device driver" in text:
+            return (
+                f"--gpus={self.job.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
+                "Container Toolkit, or leave --gpus out"
+            )
+        return f"--image={self.job.container.image!r}: the container couldn't be started: {text}"
+
+    def signal(self, host: str, signo: int) -> None:
+        """A PID 1 gets no signal it has no handler for: one that has started nothing yet has nothing to save."""
+        try:
+            if signo == signal.SIGTERM and self._started[host].is_idle(self._engine):
+                signo = signal.SIGKILL
+            self._engine.kill(self._started[host].identity, signo)
+        except EngineError as error:
+            if not error.is_gone:
+                Console().say(f"warning: {host} couldn't be signalled: {error}")
+
+    def kill(self, host: str) -> None:
+        self.signal(host, signal.SIGKILL)
+
+    def out_of_memory(self, host: str) -> bool:
+        return self._started[host].out_of_memory
+
+    def close(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.communicate(b".")
+            if keeper.returncode < 0:  # somebody killed it
+                self._clean()
+        for running in self._started.values():
+            running.join()
+        self._engine.close()
+
+    def _clean(self) -> None:
+        try:
+            docker_keeper.clean(self._engine, self._run)
+        except EngineError as error:
+            label = f"{container.RUN}={self._run}"
+            Console().say(f"warning: what the job left in Docker (label {label}) can't be removed: {error}")
+
+
+def _open_up(directory: str) -> None:
+    """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
+    for parent, _, files in os.walk(directory):
+        os.chmod(parent, 0o777)
+        for name in files:
+            path = os.path.join(parent, name)
+            os.chmod(path, os.lstat(path).st_mode | 0o444)

@@ -1,0 +1,89 @@
+"""The driver of an SDK v3 job, as its script calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.cli.bundle import bundle
+from musterpoint.cli.driver import NAME, variables
+from musterpoint.errors import UsageError
+
+PROGRAM = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("WORLD_SIZE"), os.environ.get("MUSTER_SLOTS")]))
+sys.exit(5 if "--fail" in sys.argv else 0)
+"""
+
+
+def drive(tmp_path: Path, environ: dict[str, str], config: str, **hyperparameters: str) -> list[list[object]]:
+    """Runs the driver over a tree of one host and ``config``; what each rank saw."""
+    base, code = tmp_path / "ml", tmp_path / "code"
+    for folder in (base / "input" / "config", base / "model", code):
+        folder.mkdir(parents=True)
+    written = {
+        "resourceconfig.json": {"current_host": "algo-1", "hosts": ["algo-1"]},
+        "inputdataconfig.json": {},
+        "hyperparameters.json": hyperparameters,
+    }
+    for name, value in written.items():
+        (base / "input" / "config" / name).write_text(json.dumps(value))
+    (code / "train.py").write_text(PROGRAM)
+    (tmp_path / f"{NAME}.py").write_text(bundle())
+    theirs = {"SM_ENTRY_SCRIPT": "train.py", "SM_DISTRIBUTED_CONFIG": config, "SAGEMAKER_BASE_DIR": str(base)}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / f"{NAME}.py")], cwd=code, capture_output=True, text=True, check=False,
+        env={**environ, **theirs}, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+    (tmp_path / "code.txt").write_text(str(done.returncode))
+    (tmp_path / "log").write_text(done.stdout + done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+def test_the_entry_script_gets_hyperparameters_and_the_fields_count(tmp_path: Path, environ: dict[str, str]) -> None:
+    config = json.dumps({"process_count_per_node": 2, "launcher": "ranks", "rollcall_timeout": 30})
+    rows = drive(tmp_path, environ, config, epochs="3", name="1.5 or more", sagemaker_job_name="digits")
+    assert rows == [[["--epochs", "3", "--name", "1.5 or more"], str(tmp_path / "code"), "2", None]] * 2
+    assert (tmp_path / "code.txt").read_text() == "0"
+
+
+def test_a_failure_of_the_script_is_its_own(tmp_path: Path, environ: dict[str, str]) -> None:
+    drive(tmp_path, environ, "{}", fail="")
+    assert (tmp_path / "code.txt").read_text() == "5"
+    assert (tmp_path / "ml" / "output" / "failure").read_text().splitlines()[0].endswith("exit code 5")
+
+
+def test_a_wrong_field_is_reported_where_the_platform_looks(tmp_path: Path, environ: dict[str, str]) -> None:
+    drive(tmp_path, environ, json.dumps({"process_count_per_node": "many"}))
+    assert (tmp_path / "code.txt").read_text() == "64"
+    assert "MUSTER_SLOTS='many'" in (tmp_path / "ml" / "output" / "failure").read_text()
+
+
+def test_elsewhere_it_says_what_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / f"{NAME}.py").write_text(bundle())
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / f"{NAME}.py"), "train.py"], capture_output=True, text=True, check=False,
+        env=environ, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 64
+    assert "rename it launcher.py" in done.stderr
+
+
+def test_fields_that_nobody_set_are_no_options() -> None:
+    assert variables('{"process_count_per_node": null, "launcher": "mpi"}') == {"MUSTER_LAUNCHER": "mpi"}
+    assert variables("") == {}
+
+
+@pytest.mark.parametrize("config", ["[]", "{", "3"])
+def test_what_is_no_object_is_refused(config: str) -> None:
+    with pytest.raises(UsageError, match="expected a JSON object"):
+        variables(config)
+
+
+def test_an_unknown_field_is_named() -> None:
+    with pytest.raises(UsageError, match="'smp' is no option of this musterpoint, expected one of"):
+        variables('{"smp": {}}')

@@ -1,0 +1,188 @@
+"""What people are told when containers can't be had, and what of the caller's environment reaches one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterpoint.errors import UsageError
+from musterpoint.local import docker_engine, docker_hosts, docker_keeper
+from musterpoint.local.container import Container
+from musterpoint.local.docker_engine import EngineError
+from musterpoint.local.docker_hosts import Docker
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
+
+JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", os.path.dirname(__file__), container=Container("an-image"))
+
+
+class Answer(Exception):
+    """What the SDK raises for an answer of the daemon that isn't good."""
+
+    def __init__(self, status: int, explanation: str) -> None:
+        super().__init__(explanation)
+        self.explanation = explanation
+        self.response = self
+        self.status_code = status
+
+
+def refused(status: int, words: str) -> EngineError:
+    return EngineError(Answer(status, words))
+
+
+class FakeEngine:
+    """A daemon with one image, which is ``image``; ``problems`` are what it answers to a method's name."""
+
+    place = "unix:///docker.sock"
+
+    def __init__(self, config: dict[str, Any], programs: tuple[str, ...] = (), **problems: EngineError) -> None:
+        self.config, self.programs, self.problems = config, programs, problems
+        self.called: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def method(*words: Any) -> Any:
+            self.called.append((name, words))
+            if name in self.problems:
+                raise self.problems[name]
+            answers: dict[str, Any] = {
+                "image": {"Config": self.config}, "info": {"SecurityOptions": [], "Runtimes": {}}, "create": "id",
+                "containers": [], "networks": [], "named": False, "another": self,
+            }  # fmt: skip
+            return words[1] in self.programs if name == "has" else answers.get(name)
+
+        return method
+
+
+@pytest.fixture
+def keepers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """No keeper is started; what would have been said to them."""
+    said: list[Any] = []
+
+    class Keeper:
+        pid, returncode = os.getpid(), 0
+
+        def __init__(self, command: list[str], **options: Any) -> None:
+            said.append(command[2])
+
+        def communicate(self, data: bytes) -> None:
+            said.append(data)
+
+    monkeypatch.setattr(docker_hosts.subprocess, "Popen", Keeper)
+    return said
+
+
+def made(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, job: LocalJob = JOB) -> Docker:
+    monkeypatch.setattr(docker_engine, "connect", lambda: engine)
+    return Docker(job, Layout("/out"))
+
+
+PATH = {"Env": ["PATH=/opt/venv/bin:/bin", "PYTHONPATH=/image", "X=y"]}
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (
+            FakeEngine({}, image=refused(404, "No such image")),
+            "--image='an-image': there is no such image .*docker pull",
+        ),
+        (FakeEngine({}, image=refused(500, "out of inodes")), "--image='an-image': out of inodes"),
+        (FakeEngine(PATH), "no program `train` on its PATH, and no ENTRYPOINT"),
+        (FakeEngine(PATH, create=refused(400, "bind source path does not exist: /code")), "doesn't see this machine's"),
+        (FakeEngine(PATH, create=refused(409, 'The name "/x" is already in use')), "--job-name='digits': The name"),
+        (FakeEngine(PATH, create=refused(500, "no space left")), "couldn't be started: no space left"),
+    ],
+)
+def test_what_is_missing_is_said(
+    monkeypatch: pytest.MonkeyPatch, keepers: list[Any], engine: FakeEngine, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        made(monkeypatch, engine)
+    assert keepers in ([], [docker_keeper.__name__, b"."])
+
+
+def test_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+    engine = FakeEngine(PATH)
+    engine.named = lambda name: name.endswith("2")  # type: ignore[method-assign]
+    engine.networks = lambda *labels: [] if labels else [{"Name": "muster-digits", "Labels": {}}]  # type: ignore[method-assign]
+    taken = "--job-name='digits': Docker has muster-digits-algo-2, network muster-digits already"
+    with pytest.raises(UsageError, match=taken):
+        made(monkeypatch, engine)
+    assert keepers == []
+
+
+@pytest.mark.parametrize(
+    ("image", "programs"),
+    [(PATH, ("/bin/train",)), ({}, ("/usr/local/bin/train",)), ({**PATH, "Entrypoint": ["/entry"]}, ())],
+)
+def test_an_entry_point_is_enough(
+    monkeypatch: pytest.MonkeyPatch, keepers: list[Any], image: dict[str, Any], programs: tuple[str, ...]
+) -> None:
+    engine = FakeEngine(image, programs)
+    made(monkeypatch, engine).close()
+    assert ("remove", ("id",)) in engine.called
+
+
+def test_the_callers_environment_stays_here(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+    docker = made(monkeypatch, FakeEngine({**PATH, "Entrypoint": ["/entry"]}), JOB._replace(region="eu-west-1"))
+    outer = {"MUSTER_SLOTS": "2", "MUSTER_LOG_DIR": "/logs", "HOME": "/home/me", "PYTHONPATH": "/mine"}
+    assert docker.inherited(outer) == {"MUSTER_SLOTS": "2", "PYTHONPATH": "/image", "AWS_REGION": "eu-west-1"}
+    docker.close()
+    assert keepers == [docker_keeper.__name__, b"."]
+
+
+def test_a_keeper_that_was_killed_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+    engine = FakeEngine({**PATH, "Entrypoint": ["/entry"]})
+    docker = made(monkeypatch, engine)
+    monkeypatch.setattr(docker._keeper, "returncode", -9)
+    before = len(engine.called)
+    docker.close()
+    assert [name for name, _ in engine.called[before:]] == ["containers", "networks", "close"]
+
+
+def test_a_path_of_this_machine_as_an_option(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+    with pytest.raises(UsageError, match="--hosts-file: a path of this machine means nothing in a container"):
+        made(monkeypatch, FakeEngine(PATH), JOB._replace(options={"MUSTER_HOSTS_FILE": "/etc/hosts"}))
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "no permission to talk to the Docker daemon at tcp://somewhere:1"),
+        (FileNotFoundError(2, "No such file"), "there is no Docker daemon at tcp://somewhere:1"),
+        (ConnectionRefusedError(111, "refused"), "there is no Docker daemon at tcp://somewhere:1"),
+        (TimeoutError("timed out"), "the Docker daemon at tcp://somewhere:1 doesn't answer: timed out"),
+    ],
+)
+def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, problem: OSError, words: str) -> None:
+    def raise_it(version: str) -> None:
+        try:
+            raise problem
+        except OSError as error:
+            raise OSError(str(error)) from error
+
+    monkeypatch.setenv("DOCKER_HOST", "tcp://somewhere:1")
+    monkeypatch.setattr(docker_engine, "_errors", lambda: (OSError,))
+    monkeypatch.setattr(docker_engine, "load", lambda: None)
+    monkeypatch.setattr(docker_engine, "_client", raise_it)
+    with pytest.raises(UsageError, match="--backend docker: " + words):
+        docker_engine.connect()
+
+
+def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(UsageError, match=r"needs the Docker SDK for Python.*pip install 'musterpoint\[docker\]'"):
+        docker_engine.connect()
+
+
+def test_another_users_container_may_write(tmp_path: Path) -> None:
+    (tmp_path / "opt" / "ml").mkdir(parents=True, mode=0o700)
+    file = tmp_path / "opt" / "config.json"
+    file.touch(mode=0o600)
+    docker_hosts._open_up(str(tmp_path))
+    assert (tmp_path / "opt/ml").stat().st_mode & 0o777 == 0o777
+    assert file.stat().st_mode & 0o777 == 0o644

@@ -29,7 +29,7 @@ class Missing(Exception):
 
 
 def say(text: str) -> None:
-    print(f"setup: {text}", file=sys.stderr, flush=True)
+    print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
 
 
 def run(*command: str | Path, **options: Any) -> None:

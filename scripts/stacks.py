@@ -18,6 +18,9 @@ STACKS = {
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
     "s3": ("s3",),
+    "sdk-v2": ("sdk-v2",),
+    "sdk-v3": ("sdk-v3",),
+    "kubernetes": ("kubernetes",),
 }
 
 MPI4PY = "mpi4py==4.1.*"
@@ -120,4 +123,21 @@ def tensorflow() -> list[Path]:
 
 def s3() -> list[Path]:
     """moto's S3 server, and what a user's Python has who keeps code on S3."""
-    return [cached("s3", ("moto[server]==5.2.5", "boto3", "uv"))]
+    return [cached("s3", ("moto[server]==5.2.5", "boto3", "watchdog", "uv"))]
+
+
+def sdk_v2() -> list[Path]:
+    """The SageMaker Python SDK's last major version with estimators, whose local mode runs jobs on our images."""
+    return [cached("sdk-v2", ("sagemaker==2.257.7",), steps=[("{env}/bin/python", "-c", "import sagemaker.local")])]
+
+
+def sdk_v3() -> list[Path]:
+    """The SageMaker Python SDK's ModelTrainer, without MLflow and all that hangs on it: 1.2 GB, for metrics."""
+    train = (*PIP, "--no-deps", "sagemaker-train==1.27.0")
+    loads = ("{env}/bin/python", "-c", "from sagemaker.train import ModelTrainer")
+    return [cached("sdk-v3", ("sagemaker-core==2.27.0", "graphene==3.*", "six"), steps=[train, loads])]
+
+
+def kubernetes() -> list[Path]:
+    """A validator of Kubernetes manifests, with the schemas of every version of its API."""
+    return [cached("kubernetes", ("kubernetes-validate==1.37.*",))]

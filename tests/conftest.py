@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,6 +43,18 @@ RANK_NAMES = (
     "WORLD_SIZE",
 )
 
+# How long an example takes says how busy the machine is. The option --hypothesis-profile=fewer is for interpreters
+# other than the one that has run all examples.
+settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fewer", settings.get_profile("all"), max_examples=25)
+settings.load_profile("all")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The marker ``torch`` skips where there is none. Importing it to find out would cost every worker seconds."""
+    if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
+        pytest.skip("needs torch")
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:
@@ -64,6 +79,14 @@ def stack() -> Callable[[str], Path]:
         return Path(os.environ[variable])
 
     return find
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as processes find it that nobody started with nohup, where this run was."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -90,6 +91,16 @@ class Local:
 
     def run(self, *words: str | Path, timeout: float = 150.0) -> Ran:
         return self.finish(self.start(*words), timeout)
+
+    def stop(self, *words: str | Path, when: str, lines: int, timeout: float = 150.0) -> Ran:
+        """Runs a job, and stops it as StopTrainingJob does once ``when`` has stood in so many lines of its output."""
+        process = self.start(*words)
+        assert process.stdout is not None
+        for _ in range(lines):
+            while when not in (line := process.stdout.readline()):
+                assert line, process.communicate()
+        process.send_signal(signal.SIGTERM)
+        return self.finish(process, timeout)
 
 
 def survivors(token: str) -> list[str]:

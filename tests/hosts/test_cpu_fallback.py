@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +12,13 @@ import pytest
 
 from musterpoint.local import backend
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.torch
 
 NO_NETNS = backend.missing()
 
 
 def run(root: Path, environ: dict[str, str], left: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "musterpoint", "local", "--hosts", "2", "--cpu-fallback", "--output", str(left)]
+    command = [sys.executable, "-m", "musterpoint", "local", "--output", str(left)]
     return subprocess.run(
         [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=170, check=False
     )
@@ -31,15 +30,9 @@ def accuracy(log: str) -> float:
 
 @pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
 def test_the_books_launcher_on_two_hosts(root: Path, environ: dict[str, str], tmp_path: Path) -> None:
-    hyperparameters = json.dumps({"train-script": "train_ddp.py", "epochs": 4})
-    done = run(
-        root,
-        environ,
-        tmp_path,
-        "--hyperparameters",
-        hyperparameters,
-        "examples/book/launcher.py",
-    )
+    """As docs/local.md shows it."""
+    (line,) = re.findall(r"^muster local (--hosts 2 --cpu-fallback .*)$", (root / "docs/local.md").read_text(), re.M)
+    done = run(root, environ, tmp_path, *shlex.split(line))
     assert done.returncode == 0, done.stdout + done.stderr
     assert accuracy(done.stdout) > 0.9
     assert done.stderr.count("--cpu-fallback") == 1
@@ -54,6 +47,9 @@ def test_a_cuda_only_script_under_our_launchers(
         root,
         environ,
         tmp_path,
+        "--hosts",
+        "2",
+        "--cpu-fallback",
         "--backend",
         "process",
         "--launcher",

@@ -124,6 +124,6 @@ def test_uneven_hosts_make_one_world(local, launcher: str) -> None:  # type: ign
 
 def test_c10d_rendezvous(local) -> None:  # type: ignore[no-untyped-def]
     ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "torchrun", "--rendezvous", "c10d",
-                    local.program(UNEVEN))  # fmt: skip
+                    "--host-slots", "1,2", local.program(UNEVEN))  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert ran.stdout.count("of 2") == 2
+    assert ran.stdout.count("of 3") == 3

@@ -133,7 +133,6 @@ def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
     ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]
 )
 def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> None:
-    pytest.importorskip("torch")
     if addresses is SIX and not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
     hosts.program(MEET)
@@ -217,8 +216,8 @@ def test_torch_is_asked_of_the_programs_python(hosts: Hosts) -> None:
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
 
 
+@pytest.mark.torch
 def test_a_host_that_lacks_torch_is_named_on_both(hosts: Hosts) -> None:
-    pytest.importorskip("torch")
     without = hosts.folder / "python-without-torch"
     without.write_text(f'#!/bin/sh\nexec {hosts.python} -S "$@"\n')
     without.chmod(0o755)

@@ -247,7 +247,8 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
         (("--channel", "train"), "--channel='train': expected NAME=PATH"),
         (("--distribution", '{"modelparallel": {}}'), "smdistributed"),
         (("--source-dir", "nowhere"), "there is no directory"),
-        (("--backend", "docker"), "expected one of process, netns"),
+        (("--backend", "vm"), "expected one of process, netns, docker"),
+        (("--backend", "docker"), "--backend docker: which image? Add --image IMAGE"),
     ],
 )
 def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:

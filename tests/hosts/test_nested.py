@@ -9,17 +9,20 @@ import pytest
 
 DDP = """
 import os, sys, time
-import torch
-import torch.distributed as dist
 
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-print("rank", dist.get_rank(), "of", int(total.item()), sys.argv[1:], flush=True)
-# torch may abort (SIGABRT) at the exit of a process whose gloo group is still there, whatever its code was to be
-dist.barrier()
-dist.destroy_process_group()
-rank = int(os.environ["RANK"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if "--meet" in sys.argv:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    # torch may abort (SIGABRT) at the exit of a process whose gloo group is still there, whatever its code was to be
+    dist.barrier()
+    dist.destroy_process_group()
+    size = int(total.item())
+print("rank", rank, "of", size, sys.argv[1:], flush=True)
 if "--fail" in sys.argv and rank == 1:
     raise ArithmeticError("loss is NaN")
 if "--exit" in sys.argv:
@@ -27,6 +30,7 @@ if "--exit" in sys.argv:
 if "--wait" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), print("saved", flush=True), os._exit(0)))
+    print("waits", flush=True)
     time.sleep(60)
 """
 
@@ -40,34 +44,38 @@ def one_file(local) -> Path:  # type: ignore[no-untyped-def]
     return path
 
 
-def run(local, launcher: Path, *words: str, more: tuple[str, ...] = ()):  # type: ignore[no-untyped-def]
-    return local.run("--hosts", "2", "--backend", "process", "--launcher", "script", *more, "--hyperparameters",
-                     '{"train-script": "train_ddp.py", "epochs": 3}', launcher, *words)  # fmt: skip
+def words(launcher: Path, *more: str) -> tuple[str | Path, ...]:
+    return ("--hosts", "2", "--backend", "process", "--launcher", "script", "--hyperparameters",
+            '{"train-script": "train_ddp.py", "epochs": 3}', launcher, *more)  # fmt: skip
+
+
+def run(local, launcher: Path, *more: str):  # type: ignore[no-untyped-def]
+    return local.run(*words(launcher, *more))
 
 
 def test_our_launcher_as_entry_point(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = run(local, one_file)
+    ran = run(local, one_file, "--meet")
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert "rank 0 of 2 ['--epochs', '3']" in ran.log("algo-1")
-    assert "rank 1 of 2 ['--epochs', '3']" in ran.log("algo-2")
+    assert "rank 0 of 2 ['--epochs', '3', '--meet']" in ran.log("algo-1")
+    assert "rank 1 of 2 ['--epochs', '3', '--meet']" in ran.log("algo-2")
     names = [event["event"] for event in ran.events("algo-2")]
     assert names.count("rollcall-started") == 1, "there is one roll call"
     assert names.count("handed-over") == 1
 
 
 @pytest.mark.parametrize(
-    ("flag", "code", "words"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
+    ("flag", "code", "said"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
 )
-def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code: int, words: str) -> None:  # type: ignore[no-untyped-def]
+def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code: int, said: str) -> None:  # type: ignore[no-untyped-def]
     ran = run(local, one_file, flag)
     assert ran.code == code, ran.stderr
-    assert words in ran.reason
+    assert said in ran.reason
     assert "rank 1 (local rank 0) on algo-2" in ran.reason
     assert ran.left("algo-1", "failure") == ran.left("algo-2", "failure")
 
 
 def test_its_ranks_have_the_whole_stop_budget(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = run(local, one_file, "--wait", more=("--stop-after", "9"))
+    ran = local.stop(*words(one_file, "--wait"), when="waits", lines=2)
     assert ran.code == 143, ran.stderr
     assert "saved" in ran.log("algo-1")
     assert "saved" in ran.log("algo-2")
@@ -75,8 +83,8 @@ def test_its_ranks_have_the_whole_stop_budget(local, one_file: Path) -> None:  #
 
 def test_a_shell_script_around_it_goes_on_afterwards(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
     shell = local.program(
-        f"{local.python} launcher.py --train-script train_ddp.py --first || exit\n"
-        f"{local.python} launcher.py --train-script train_ddp.py --second || exit\n"
+        f"{local.python} launcher.py --train-script train_ddp.py --first --meet || exit\n"
+        f"{local.python} launcher.py --train-script train_ddp.py --second --meet || exit\n"
         "echo after them\n",
         "run.sh",
     )
@@ -84,4 +92,4 @@ def test_a_shell_script_around_it_goes_on_afterwards(local, one_file: Path) -> N
     assert ran.code == 0, ran.stderr + ran.stdout
     for host in ("algo-1", "algo-2"):
         log = ran.log(host)
-        assert log.index("['--first']") < log.index("['--second']") < log.index("after them")
+        assert log.index("['--first', '--meet']") < log.index("['--second', '--meet']") < log.index("after them")

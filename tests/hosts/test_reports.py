@@ -180,7 +180,6 @@ time.sleep(60)
     ids=["exception", "code"],
 )
 def test_a_launcher_of_the_users_own_hides_nothing(local, words: list[str], code: int, said: list[str]) -> None:  # type: ignore[no-untyped-def]
-    pytest.importorskip("torch")
     local.program(THEIR_TRAINING, "train.py")
     ran = local.run(*TWO, "--launcher", "script", local.program(THEIR_LAUNCHER, "launcher.py"), *words)
     assert ran.code == code, ran.stderr + ran.stdout

@@ -38,8 +38,8 @@ def checkpoints(ran) -> list[str]:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_rank_saves_its_checkpoint(local, launcher: str) -> None:  # type: ignore[no-untyped-def]
-    ran = local.run("--hosts", "2", "--backend", "process", "--launcher", launcher, "--stop-after", "8",
-                    local.program(CHECKPOINT), "2")  # fmt: skip
+    ran = local.stop("--hosts", "2", "--backend", "process", "--launcher", launcher, local.program(CHECKPOINT), "2",
+                     when="trains", lines=2)  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert ran.job["TrainingJobStatus"] == "Stopped"
     assert checkpoints(ran) == ["checkpoint-0", "checkpoint-1"]
@@ -64,18 +64,18 @@ def test_a_stop_on_one_host_stops_all(local) -> None:  # type: ignore[no-untyped
 @pytest.mark.timeout(240)
 def test_a_long_checkpoint_survives_a_stop_under_torchrun(local) -> None:  # type: ignore[no-untyped-def]
     """torchrun alone would kill the rank after 30 s."""
-    ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "torchrun", "--stop-after", "8",
-                    local.program(CHECKPOINT), "40", timeout=200)  # fmt: skip
+    ran = local.stop("--hosts", "2", "--backend", "process", "--launcher", "torchrun", local.program(CHECKPOINT), "40",
+                     when="trains", lines=2)  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert checkpoints(ran) == ["checkpoint-0", "checkpoint-1"]
 
 
 def test_the_grace_is_kept(local) -> None:  # type: ignore[no-untyped-def]
-    ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "ranks", "--stop-after", "2",
-                    "--stop-grace", "2", local.program(CHECKPOINT), "60")  # fmt: skip
+    ran = local.stop("--hosts", "2", "--backend", "process", "--launcher", "ranks", "--stop-grace", "2",
+                     local.program(CHECKPOINT), "60", when="trains", lines=2)  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert checkpoints(ran) == []
-    assert ran.seconds < 15
+    assert ran.seconds < 15, "from the stop on"
     assert re.search("had not ended by the end of their grace", ran.stdout + ran.stderr)
 
 

@@ -36,6 +36,7 @@ def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type
     return process.returncode
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("signo", "code", "options"),
     [

@@ -51,8 +51,9 @@ IMPORT_ALL = """
 import pkgutil
 import musterpoint
 PROGRAMS = ("rank_stub", "agent", "rendezvous", "tensorflow_server", "__main__")  # never imported
+NEEDS_AN_EXTRA = ("musterpoint.sagemaker",)
 for found in pkgutil.walk_packages(musterpoint.__path__, "musterpoint."):
-    if not found.name.endswith(PROGRAMS) and "patches" not in found.name:
+    if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in NEEDS_AN_EXTRA:
         importlib.import_module(found.name)
 """
 COMMAND = """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -117,14 +116,8 @@ time.sleep(200)
 
 def test_a_stop_leaves_time_for_checkpoints(deep) -> None:  # type: ignore[no-untyped-def]
     """All three ranks are up, with their handlers, before the stop arrives at one host."""
-    process = deep.start("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
-                         deep.program(CHECKPOINT))  # fmt: skip
-    assert process.stdout is not None
-    for _ in range(3):
-        while "trains" not in (line := process.stdout.readline()):
-            assert line, process.communicate()
-    process.send_signal(signal.SIGTERM)
-    ran = deep.finish(process)
+    ran = deep.stop("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
+                    deep.program(CHECKPOINT), when="trains", lines=3)  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert ran.job["TrainingJobStatus"] == "Stopped"
     saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*")

@@ -1,0 +1,281 @@
+"""musterpoint's images: which there are, what each is made of, and how they are built with what this machine has.
+
+An image is named after all that goes into it, so one that is already here is never built again, and an image that a
+test uses isn't replaced under it by another checkout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
+
+TARGETS = ("base", "torch", "mpi", "tensorflow")
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+DEFAULT_BASE = "debian:bookworm-slim"
+CUDA_BASE = "nvidia/cuda:13.0.2-base-ubuntu24.04"
+# With CUDA torch comes from PyPI, whose wheels are CUDA's. Horovod's last release can't be compiled for CUDA 13, and
+# DeepSpeed compiles its operations on the GPU it finds.
+CUDA = {"TORCH_INDEX": "", "TENSORFLOW": "tensorflow[and-cuda]==2.21.*", "HOROVOD": "", "DEEPSPEED_BUILD": ""}
+# What goes into each image beside docker/Dockerfile; certificates and wheels come from this machine.
+SOURCES = ("LICENSE", "README.md", "docker/certs", "docker/cxx", "docker/wheels", "pyproject.toml", "setup.cfg", "src")
+PULL_SECONDS = 600
+
+# A base image where there is no registry: Debian with apt and no more, without manuals and translations.
+SUITE = "bookworm"
+SLIM = (
+    "--variant=apt",
+    # In place of usrmerge, which would bring all of perl.
+    "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+    "--include=usr-is-merged",
+    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")),
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+    '--aptopt=Acquire::Languages "none"',
+)
+
+
+def docker(*words: str, timeout: float = 60) -> str:
+    """What a docker command prints. Raises Missing with its own words when it fails."""
+    if not shutil.which("docker"):
+        raise Missing(
+            "there is no docker command here: `scripts/setup docker` installs Debian's, or install Docker's own"
+        )
+    try:
+        done = subprocess.run(
+            ["docker", *words], capture_output=True, text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"docker {words[0]} did not end in {timeout:.0f} s") from None
+    if done.returncode:
+        raise Missing(f"docker {' '.join(words[:2])}: {done.stderr.strip() or f'code {done.returncode}'}")
+    return done.stdout.strip()
+
+
+def there(image: str) -> bool:
+    """Whether the engine has this image. Raises Missing where there is no engine."""
+    try:
+        docker("image", "inspect", "--format", "{{.Id}}", image)
+    except Missing as error:
+        if "No such image" in str(error):
+            return False
+        raise
+    return True
+
+
+def builder() -> tuple[list[str], dict[str, str]]:
+    """The build command of this machine and its environment: BuildKit wherever it can be had.
+
+    The client has it built in up to version 22, and needs its plugin buildx from 23 on. The old builder works too, but
+    makes every stage before a target.
+    """
+    with contextlib.suppress(Missing):
+        docker("buildx", "version")
+        return ["docker", "buildx", "build", "--load"], {}
+    for folder in os.environ["PATH"].split(os.pathsep):
+        client = Path(folder) / "docker"
+        if os.access(client, os.X_OK):
+            version = subprocess.run([client, "--version"], capture_output=True, text=True, check=False).stdout
+            found = re.search(r"version (\d+)\.", version)
+            if found and 18 < int(found[1]) < 23:
+                return [str(client), "build"], {"DOCKER_BUILDKIT": "1"}
+    return ["docker", "build"], {"DOCKER_BUILDKIT": "0"}
+
+
+def mirror() -> list[str]:
+    """Debian's sources, in the words of mmdebstrap: this machine's mirrors, if it is a Debian of the same suite."""
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    text = sources.read_text() if sources.is_file() else ""
+    lines = []
+    for block in text.split("\n\n"):
+        field = dict(re.findall(r"^(URIs|Suites): *(\S.*)$", block, re.MULTILINE))
+        lines += [
+            f"deb {field['URIs'].split()[0]} {suite} main"
+            for suite in field.get("Suites", "").split()
+            if suite.startswith(SUITE) and "URIs" in field
+        ]
+    return lines
+
+
+def own_base() -> str:
+    """The tag of the base image that this machine makes for itself: its recipe's."""
+    return f"musterpoint-base:{SUITE}-{digest(*SLIM, *mirror())[:8]}"
+
+
+def make_base() -> str:
+    """A slim Debian made with mmdebstrap; its tag."""
+    tag = own_base()
+    if not shutil.which("mmdebstrap"):
+        raise Missing("there is no mmdebstrap here to make a base image with: `scripts/setup docker` installs it")
+    say(f"{tag}: making it with mmdebstrap")
+    with tempfile.TemporaryDirectory(prefix="muster-base-") as folder:
+        tar = Path(folder) / "base.tar"
+        run("mmdebstrap", *SLIM, SUITE, tar, *mirror())
+        run("docker", "import", "--change", 'CMD ["bash"]', "--change", "LABEL musterpoint.base=1", tar, tag)
+    return tag
+
+
+def base_image(wanted: str) -> str:
+    """The image to build on: ``wanted``, pulled if need be; if it is the default and can't be pulled, one made here."""
+    for image in (wanted, own_base()) if wanted == DEFAULT_BASE else (wanted,):
+        if there(image):
+            return image
+    try:
+        say(f"{wanted}: pulling it")
+        docker("pull", "--quiet", wanted, timeout=PULL_SECONDS)
+    except Missing as error:
+        if wanted != DEFAULT_BASE:
+            raise Missing(f"the base image {wanted} is not here and can't be pulled: {error}") from None
+        say(f"it can't be pulled ({str(error).splitlines()[-1]})")
+        return make_base()
+    return wanted
+
+
+def pip_settings() -> dict[str, str]:
+    """What pip is told on this machine, from variables and files, by option name (``index-url``)."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    found: dict[str, str] = {}
+    for line in listed.splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            # Variables come first in the list, and win.
+            found.setdefault(name.rpartition(".")[2], value.strip().strip("'\""))
+    return found
+
+
+def build_arguments() -> dict[str, str]:
+    """Where packages come from, as pip's and proxies' settings here say; folders of this machine are no use inside."""
+    settings = pip_settings()
+    found = {}
+    for name in ("index-url", "extra-index-url", "trusted-host"):
+        words = [word for word in settings.get(name, "").split() if not word.startswith(("file:", "/"))]
+        if words:
+            found["PIP_" + name.upper().replace("-", "_")] = " ".join(words)
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        if os.environ.get(name):
+            found[name] = os.environ[name]
+    return found
+
+
+def fill(folder: Path, files: Sequence[Path]) -> None:
+    """Makes ``folder`` hold these files and no others (hidden ones apart): links, or copies across file systems."""
+    for old in folder.glob("[!.]*"):
+        if not any(old.name == file.name and filecmp.cmp(old, file) for file in files):
+            old.unlink()
+    for file in files:
+        new = folder / file.name
+        if not new.exists():
+            try:
+                os.link(file, new)
+            except OSError:
+                shutil.copy2(file, new)
+
+
+def local_wheels() -> list[Path]:
+    """torch's wheels in folders that pip is told to look in: of the size where it matters, and often for CPUs."""
+    folders = [Path(word.removeprefix("file://")) for word in pip_settings().get("find-links", "").split()]
+    return sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("torch-*.whl"))
+
+
+def local_certificates() -> list[Path]:
+    """The authorities that were added to this machine's, as Debian and Ubuntu keep them."""
+    return sorted(Path("/usr/local/share/ca-certificates").rglob("*.crt"))
+
+
+def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
+    """A digest of all that an image is made of."""
+    parts = [*words, *(f"{name}={value}" for name, value in sorted(arguments.items()))]
+    files = [DOCKERFILE]
+    for name in SOURCES:
+        path = ROOT / name
+        files += sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
+            big = file.suffix == ".whl"
+            parts += [str(file.relative_to(ROOT)), str(file.stat().st_size) if big else file.read_text()]
+    return digest(*parts)
+
+
+@contextlib.contextmanager
+def context() -> Iterator[None]:
+    """The build context with this machine's certificates and wheels in it; one build at a time per checkout."""
+    with lock(ROOT / ".cache" / "images.lock"):
+        fill(ROOT / "docker" / "certs", local_certificates())
+        fill(ROOT / "docker" / "wheels", local_wheels())
+        yield
+
+
+def build_file(file: Path, target: str, tag: str, arguments: Mapping[str, str], words: Sequence[str] = ()) -> None:
+    """Builds one target of one file."""
+    command, variables = builder()
+    settings = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    where = [*(["--target", target] if target else []), "--tag", tag, "--file", str(file), str(ROOT)]
+    say(f"{tag}: building it, which takes minutes the first time")
+    began = time.monotonic()
+    run(*command, *settings, *words, *where, env={**os.environ, **variables})
+    say(f"{tag}: built in {time.monotonic() - began:.0f} s")
+
+
+def cuda_base(base: str, efa: str) -> str:
+    """The image that docker/Dockerfile stands on for GPUs; its tag."""
+    file = DOCKERFILE.with_name("Dockerfile.cuda")
+    tag = "musterpoint-cuda:" + digest(file.read_text(), base, efa)[:12]
+    if not there(tag):
+        build_file(file, "", tag, {"BASE_IMAGE": base, "EFA": efa, **build_arguments()})
+    return tag
+
+
+def aws_image() -> str:
+    """An image of the shape of AWS's newest ones, for tests; its tag, that names the content."""
+    folder = ROOT / "tests" / "images" / "aws"
+    with context():
+        peer = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("sagemaker-training=="))
+        stand = base_image(DEFAULT_BASE)
+        arguments = {"BASE_IMAGE": stand, "SAGEMAKER_TRAINING": peer, **build_arguments()}
+        identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
+        files = [file.read_text() for file in sorted(folder.iterdir()) if file.is_file()]
+        named = [f"{name}={value}" for name, value in sorted(arguments.items())]
+        tag = "musterpoint-test-aws:" + digest(*files, *named, identity)[:12]
+        if not there(tag):
+            build_file(folder / "Dockerfile", "", tag, arguments)
+        return tag
+
+
+def version() -> str:
+    text = (ROOT / "src" / "musterpoint" / "__init__.py").read_text()
+    found = re.search(r'__version__ = "([^"]+)"', text)
+    return found[1] if found else "unknown"
+
+
+def images(
+    targets: Sequence[str], base: str = "", cuda: bool = False, efa: str = "", words: Sequence[str] = ()
+) -> list[str]:
+    """Builds these targets where they aren't here yet; a tag for each, that names the content.
+
+    ``base`` is the image to build on, ``words`` go to ``docker build``. Raises Missing when it can't be done.
+    """
+    found = []
+    with context():
+        stand = base_image(base or (CUDA_BASE if cuda else DEFAULT_BASE))
+        if cuda:
+            stand = cuda_base(stand, efa)
+        identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
+        arguments = {"BASE_IMAGE": stand, "VERSION": version(), **build_arguments(), **(CUDA if cuda else {})}
+        stamp = content(arguments, [identity, *words])[:12]
+        for target in targets:
+            tag = f"musterpoint:{target}{'-cuda' if cuda else ''}-{stamp}"
+            if not there(tag):
+                build_file(DOCKERFILE, target, tag, arguments, words)
+            found.append(tag)
+    return found

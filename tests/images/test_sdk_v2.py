@@ -1,0 +1,97 @@
+"""SDK v2's local mode, unmodified: estimators whose jobs run on our images, two hosts each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .sdk import Client, snippet
+
+pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(400)]
+
+Image = Callable[[str], str]
+
+JOBS = """
+import importlib, json, sys
+from sagemaker.local import LocalSession
+
+for name, settings in json.loads(sys.argv[1]).items():
+    module, _, kind = settings.pop("estimator").rpartition(".")
+    session = LocalSession()
+    session.config = {"local": {"local_code": True, **settings.pop("local", {})}}
+    estimator = getattr(importlib.import_module(module), kind)(
+        entry_point="train.py", source_dir="src", role="arn:aws:iam::111122223333:role/SageMaker", instance_count=2,
+        instance_type="local", output_path="file://" + name, sagemaker_session=session, **settings,
+    )
+    print("BEGIN", name, flush=True)
+    try:
+        estimator.fit({"training": "file://data"})
+        print("END", name, "model", estimator.model_data, flush=True)
+    except RuntimeError as error:
+        print("END", name, "error", error, flush=True)
+"""
+
+
+@pytest.fixture
+def client(stack: Callable[[str], Path], environ: dict[str, str], tmp_path: Path) -> Iterator[Client]:
+    made = Client(stack("sdk-v2") / "python", environ, tmp_path)
+    yield made
+    running = made.containers()
+    made.remove()
+    assert running == [], "containers of the job were still running"
+
+
+def test_a_pytorch_estimator_as_in_the_documentation(client: Client, image: Image) -> None:
+    done = client.run(snippet("sagemaker.md", "v2", image("torch")))
+    assert done.returncode == 0, done.stdout
+    result = client.model("results/model.tar.gz")["result"]
+    one, two = result["hosts"]
+    assert one.startswith("algo-1-") and two.startswith("algo-2-")
+    assert result["ranks"] == [[one, 0], [two, 0]]
+    assert result["epochs"] == 3
+    assert client.text("results/output.tar.gz", "success") == ""
+
+
+def test_estimators(client: Client, image: Image) -> None:
+    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": 'two words, "quoted"'}}
+    mirrored = {"multi_worker_mirrored_strategy": {"enabled": True}}
+    jobs = {
+        "plain": {"estimator": "sagemaker.estimator.Estimator", "image_uri": image("base"), **given},
+        "failing": {
+            "estimator": "sagemaker.estimator.Estimator", "image_uri": image("base"),
+            "hyperparameters": {"fail": "loss is nan"},
+        },
+        "mpi": {
+            "estimator": "sagemaker.pytorch.PyTorch", "image_uri": image("mpi"), "hyperparameters": {"by": "mpi"},
+            "distribution": {"mpi": {"enabled": True, "processes_per_host": 2}},
+        },
+        "mirrored": {
+            "estimator": "sagemaker.tensorflow.TensorFlow", "image_uri": image("tensorflow"),
+            "hyperparameters": {"by": "tensorflow"}, "distribution": mirrored, "framework_version": "2.18",
+        },
+    }  # fmt: skip
+    done = client.run(JOBS, json.dumps(jobs))
+    assert done.returncode == 0, done.stdout
+
+    plain = client.model("plain/model.tar.gz")
+    assert len(plain) == 2, done.stdout
+    for host, result in plain.items():
+        assert result["hosts"] == sorted(plain) and host in plain
+        assert (result["epochs"], result["text"]) == (3, 'two words, "quoted"')
+        assert (result["numbers"], result["rank"]) == ("1 2 3", None)
+
+    log, end = client.part(done.stdout, "failing")
+    assert end.startswith("error Failed to run") and end.endswith("exited with code: 7"), "the program's own code"
+    assert "ArithmeticError: loss is nan" in log
+    assert client.text("failing/output.tar.gz", "failure").startswith("ArithmeticError: loss is nan\nrank")
+
+    ranks = client.model("mpi/model.tar.gz")["result"]
+    one, two = ranks["hosts"]
+    assert ranks["ranks"] == [[one, 0], [one, 1], [two, 0], [two, 1]]
+
+    workers = client.model("mirrored/model.tar.gz")["result"]
+    assert (workers["total"], len(workers["workers"])) == (11.0, 2)

@@ -1,0 +1,129 @@
+"""SDK v3's ModelTrainer in its local container mode: jobs of two hosts on our images, and on one without us."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .sdk import Client, snippet
+
+pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(400)]
+
+Image = Callable[[str], str]
+
+JOBS = """
+import json, os, sys
+from musterpoint.sagemaker import Muster
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, InputData, SourceCode
+from sagemaker.train.distributed import Torchrun
+from sagemaker.train.model_trainer import Mode
+
+for wrong in json.loads(sys.argv[2]):
+    try:
+        Muster(**wrong)
+    except ValueError as error:
+        print("REFUSED", str(error).replace(chr(10), " "), flush=True)
+
+for name, settings in json.loads(sys.argv[1]).items():
+    kind = {"muster": Muster, "torchrun": Torchrun, None: lambda: None}[settings.pop("kind", None)]
+    os.mkdir(name)
+    trainer = ModelTrainer(
+        training_mode=Mode.LOCAL_CONTAINER,
+        local_container_root=os.path.abspath(name),
+        source_code=SourceCode(source_dir="src", entry_script="train.py"),
+        compute=Compute(instance_type="local_cpu", instance_count=2),
+        distributed=kind(**settings.pop("distributed", {})),
+        **settings,
+    )
+    print("BEGIN", name, flush=True)
+    try:
+        trainer.train([InputData(channel_name="training", data_source="data")])
+        print("END", name, "done", flush=True)
+    except RuntimeError as error:
+        print("END", name, "error", error, flush=True)
+"""
+
+
+@pytest.fixture
+def client(stack: Callable[[str], Path], environ: dict[str, str], tmp_path: Path) -> Iterator[Client]:
+    made = Client(stack("sdk-v3") / "python", environ, tmp_path)
+    yield made
+    running = made.containers()
+    made.remove()
+    assert running == [], "containers of the job were still running"
+
+
+@pytest.fixture
+def stock(image: Image) -> Iterator[str]:
+    """An image with Python and torch and nothing of ours."""
+    tag = f"muster-test-stock:{uuid.uuid4().hex[:12]}"
+    text = f"FROM {image('torch')}\nRUN pip uninstall --quiet --yes musterpoint && ! command -v train\n"
+    subprocess.run(
+        ["docker", "build", "--quiet", "--tag", tag, "-"], input=text, text=True, check=True, capture_output=True
+    )
+    yield tag
+    subprocess.run(["docker", "rmi", "--force", tag], check=True, capture_output=True)
+
+
+def test_muster_brings_itself_as_in_the_documentation(client: Client, stock: str) -> None:
+    done = client.run(snippet("sagemaker.md", "v3", stock))
+    assert done.returncode == 0, done.stdout
+    result = client.model("compressed_artifacts/model.tar.gz")["result"]
+    assert result["ranks"] == [["algo-1", 0], ["algo-1", 1], ["algo-2", 0], ["algo-2", 1]]
+    assert result["epochs"] == 3
+    assert "launcher torchrun, 4 ranks (2 each)" in done.stdout
+
+
+def test_trainers(client: Client, image: Image) -> None:
+    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": 'two words, "quoted"'}}
+    jobs = {
+        "plain": {"training_image": image("base"), **given},
+        "failing": {
+            "training_image": image("base"), "kind": "muster", "distributed": {"launcher": "script"},
+            "hyperparameters": {"fail": "loss is nan"},
+        },
+        "mpi": {
+            "training_image": image("mpi"), "kind": "muster",
+            "hyperparameters": {
+                "by": "mpi", "sagemaker_mpi_enabled": True, "sagemaker_mpi_custom_mpi_options": "-x WHO=everybody",
+            },
+            "distributed": {"launcher": "mpi", "process_count_per_node": 2},
+        },
+        "mirrored": {
+            "training_image": image("tensorflow"), "hyperparameters": {"by": "tensorflow"}, "kind": "muster",
+            "distributed": {"launcher": "tensorflow"},
+        },
+    }  # fmt: skip
+    wrong = [{"launcher": "ssh"}, {"slots": 2}, {"process_count_per_node": 0}, {"secret": "x"}, {"log_dir": "it's"}]
+    done = client.run(JOBS, json.dumps(jobs), json.dumps(wrong))
+    assert done.returncode == 0, done.stdout
+
+    refused = [line for line in done.stdout.splitlines() if line.startswith("REFUSED")]
+    told = ("expected one of auto, script", "no option 'slots'", "1 or more", "would be readable", "single quote")
+    assert len(refused) == len(wrong)
+    for line, words in zip(refused, told, strict=True):
+        assert words in line
+
+    plain = client.model("plain/compressed_artifacts/model.tar.gz")
+    assert sorted(plain) == ["algo-1", "algo-2"], done.stdout
+    for result in plain.values():
+        assert (result["epochs"], result["text"], result["numbers"]) == (3, 'two words, "quoted"', "1 2 3")
+
+    log, end = client.part(done.stdout, "failing")
+    assert end.startswith("error Failed to run") and end.endswith("exited with code: 7"), "the program's own code"
+    assert "ArithmeticError: loss is nan" in log
+    reason = client.text("failing/compressed_artifacts/output.tar.gz", "failure")
+    assert reason.startswith("ArithmeticError: loss is nan\nrank")
+
+    ranks = client.model("mpi/compressed_artifacts/model.tar.gz")["result"]
+    assert ranks["ranks"] == [["algo-1", 0], ["algo-1", 1], ["algo-2", 0], ["algo-2", 1]]
+
+    workers = client.model("mirrored/compressed_artifacts/model.tar.gz")["result"]
+    assert (workers["total"], len(workers["workers"])) == (11.0, 2)

@@ -23,7 +23,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.ports import TENSORFLOW
 from musterpoint.peers import Failure, Peers
 from musterpoint.ready import Ready, activated, free_ports, get_ready, offer_of, plan_here
-from musterpoint.report import oom
+from musterpoint.report import oom, room
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Roster
@@ -85,12 +85,6 @@ def _watch_pid1(scene: Scene, options: Settings) -> Pid1Watch | None:
     )
 
 
-def _reserve(paths: Paths) -> None:
-    from musterpoint.report.files import reserve
-
-    reserve(paths)
-
-
 def _failure_of(scene: Scene, error: Exception, job: Job | None) -> Failure:
     from musterpoint.report.reason import of_error
 
@@ -128,7 +122,7 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
             refusal = _failure_of(scene, error, job)
     if ready is not None and plan is not None and text_of(job.hyperparameters, "sagemaker_s3_output"):
         _sync_outputs(scene, job, options, ready.workspace.interpreter)
-    scene.loop.call_later(0, lambda: _reserve(job.paths))
+    room.reserve(job.paths)
     scene.loop.call_later(0, lambda: _warn_of_locks(scene))
     outcome = _supervise(scene, job, options, roster, peers, plan, refusal)
     if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:

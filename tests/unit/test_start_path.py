@@ -98,7 +98,7 @@ def test_it_stays_in_the_core(imported: set[str]) -> None:
 def test_the_program_waits_for_nothing_that_can_come_later(said: dict[str, Any]) -> None:
     assert sorted(AFTER_THE_START & set(said["at_fork"])) == []
     reports = {name for name in said["at_fork"] if name.startswith("musterpoint.report.")}
-    assert reports == {"musterpoint.report.oom"}
+    assert reports == {"musterpoint.report.oom", "musterpoint.report.room"}
     assert said["collects"]
 
 

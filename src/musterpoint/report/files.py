@@ -6,28 +6,13 @@ import os
 from typing import Mapping
 
 from musterpoint.job.model import Paths
+from musterpoint.report.room import place
 from musterpoint.report.verdict import Verdict
 from musterpoint.supervise.outcome import Outcome
 
-RESERVED = 4096
-"""Bytes set aside for the failure reason, so that a full disk can't silence it."""
 TERMINATION_LOG = "/dev/termination-log"
 CLOCK_SLACK = 2.0
 """Seconds by which a file's time may lie before the job's start, on file systems with coarse or other clocks."""
-
-
-def reserve(paths: Paths) -> None:
-    """Sets the failure reason's room on the disk aside, while there is some. Call it before the user's program runs."""
-    if not paths.failure:
-        return
-    try:
-        os.makedirs(os.path.dirname(paths.failure), exist_ok=True)
-        with open(_reserved(paths.failure), "wb") as file:
-            file.write(b" " * RESERVED)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        pass  # a disk that is full already: the report will say so if it has something to write
 
 
 def write(
@@ -42,10 +27,10 @@ def write(
     verdict = Verdict.from_outcome(outcome, attempt)
     problems: list[str] = []
     if verdict.kind not in ("done", "stopped") and paths.failure and not _has_own_words(paths.failure, started_at):
-        problems.append(put(paths.failure, verdict.reason.encode("utf-8", "replace"), _reserved(paths.failure)))
+        problems.append(put(paths.failure, verdict.reason.encode("utf-8", "replace"), place(paths.failure)))
     elif verdict.kind == "done" and paths.success:
         problems.append(put(paths.success, b""))
-    _forget(_reserved(paths.failure))
+    _forget(place(paths.failure))
     if paths.failure or paths.output:
         import json
 
@@ -112,10 +97,6 @@ def _is_empty(path: str) -> bool:
         return os.path.getsize(path) == 0
     except OSError:
         return False
-
-
-def _reserved(path: str) -> str:
-    return os.path.join(os.path.dirname(path), ".failure.reserved") if path else ""
 
 
 def _forget(path: str) -> None:

@@ -38,6 +38,15 @@ def test_a_launched_program_is_run_where_it_was_launched(tmp_path: Path, monkeyp
     assert job.current_host == "algo-2"
 
 
+def test_without_arguments_of_its_own_a_launched_program_gets_the_hyperparameters(
+    write_tree: Callable[..., str],
+) -> None:
+    base = write_tree()
+    own = read_job({}, Settings(), base).arguments
+    assert read_job({}, Settings(), base, "t.py", None).arguments == own
+    assert read_job({}, Settings(), base, "t.py").arguments == ()
+
+
 def test_no_platform(tmp_path: Path) -> None:
     job = read_job({}, Settings(), str(tmp_path), "pkg.train", ("-x",), module=True)
     assert (job.platform, job.name, job.entry_point) == ("plain", "pkg", EntryPoint("pkg.train", module=True))

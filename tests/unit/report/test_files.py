@@ -14,7 +14,7 @@ import pytest
 
 from musterpoint.job.model import Paths
 from musterpoint.peers import Failure
-from musterpoint.report import files
+from musterpoint.report import files, room
 from musterpoint.supervise.outcome import Outcome
 
 FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0), "", ())
@@ -39,7 +39,7 @@ def report(outcome: Outcome, paths: Paths, started_at: float | None = None) -> l
 @pytest.mark.parametrize("reserved", [True, False])
 def test_a_failure(paths: Paths, reserved: bool) -> None:
     if reserved:
-        files.reserve(paths)
+        room.reserve(paths)
     assert report(FAILED, paths) == []
     found = written(paths)
     assert sorted(found) == ["failure", "outcome.json"]
@@ -50,7 +50,7 @@ def test_a_failure(paths: Paths, reserved: bool) -> None:
 @pytest.mark.parametrize("reserved", [True, False])
 def test_a_success_is_an_empty_file(paths: Paths, reserved: bool) -> None:
     if reserved:
-        files.reserve(paths)
+        room.reserve(paths)
     assert report(DONE, paths) == []
     found = written(paths)
     assert sorted(found) == ["outcome.json", "success"]
@@ -58,7 +58,7 @@ def test_a_success_is_an_empty_file(paths: Paths, reserved: bool) -> None:
 
 
 def test_a_stop_is_neither(paths: Paths) -> None:
-    files.reserve(paths)
+    room.reserve(paths)
     assert report(STOPPED, paths) == []
     assert sorted(written(paths)) == ["outcome.json"]
 
@@ -68,7 +68,7 @@ def test_a_stop_is_neither(paths: Paths) -> None:
 )
 def test_the_users_own_failure_file_is_kept(paths: Paths, text: str, age: float, kept: bool) -> None:
     started_at = time.time()
-    files.reserve(paths)
+    room.reserve(paths)
     Path(paths.failure).write_text(text)
     os.utime(paths.failure, (started_at - age, started_at - age))
     assert report(FAILED, paths, started_at) == []
@@ -76,14 +76,14 @@ def test_the_users_own_failure_file_is_kept(paths: Paths, text: str, age: float,
 
 
 def test_a_platform_without_paths(tmp_path: Path) -> None:
-    files.reserve(Paths())
+    room.reserve(Paths())
     assert report(FAILED, Paths()) == []
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
     paths = Paths(output=str(tmp_path / "output"), failure=str(tmp_path / "output" / "failure"))
-    files.reserve(paths)
+    room.reserve(paths)
     first, second = report(FAILED, paths)
     assert first == f"{paths.failure} could not be written: Not a directory"
     assert "outcome.json" in second
@@ -104,11 +104,11 @@ def test_the_termination_log_on_kubernetes(paths: Paths, tmp_path: Path) -> None
 FULL_DISK = """
 import os, sys
 from musterpoint.job.model import Paths
-from musterpoint.report import files
+from musterpoint.report import files, room
 from tests.unit.report.test_files import FAILED
 root = sys.argv[1]
 paths = Paths(output=root, failure=root + "/failure", success=root + "/success")
-files.reserve(paths)
+room.reserve(paths)
 with open(root + "/fill", "wb", buffering=0) as fill:
     try:
         while True:

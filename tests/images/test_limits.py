@@ -1,0 +1,114 @@
+"""Containers with little memory, a full disk, a read-only root, and no root."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from .containers import BY_RANKS, RANKS
+
+pytestmark = pytest.mark.timeout(120)
+
+SMALL = {"mem_limit": "160m", "memswap_limit": "160m"}
+
+EATS = """
+import os, subprocess, sys
+
+def eat():
+    eaten = [bytearray(os.urandom(1) * (8 << 20)) for _ in range(1000)]
+
+if sys.argv[1:] == ["--child", "True"]:
+    subprocess.run([sys.executable, __file__], check=True)
+elif os.environ["RANK"] == "1" or os.environ["WORLD_SIZE"] == "1":
+    print("rank", os.environ["RANK"], "eats", flush=True)
+    eat()
+open("/opt/ml/checkpoints/go").readline()
+"""
+
+
+def test_a_rank_out_of_memory(job: Any) -> None:
+    """137 everywhere, and the kernel's OOM killer in the reason."""
+    hosts = job("base", EATS, distribution=RANKS, environment=BY_RANKS, **SMALL).start()
+    assert hosts.ends() == [137, 137]
+    for host in hosts.hosts.values():
+        first, *_ = host.reason.splitlines()
+        assert first.startswith("rank 1 (local rank 0) on algo-2, killed by the kernel"), host.reason
+        assert "OOM" in first
+        assert (host.outcome["class"], host.outcome["signal"], host.outcome["host"]) == ("oom", 9, "algo-2")
+
+
+def test_a_child_of_a_rank_out_of_memory_and_no_room_for_a_process(job: Any, image: Any) -> None:
+    """What is the user's own error stays that, with the reason behind it."""
+    hosts = job("base", EATS, hosts=("algo-1",), hyperparameters={"child": True}, distribution=RANKS,
+                environment=BY_RANKS, **SMALL)  # fmt: skip
+    hosts.make(image("base"), EATS, hosts=("algo-2",), pids_limit=1).start()
+    assert hosts.ends() == [137, 72]
+    child, full = hosts.hosts.values()
+    assert child.reason.startswith("subprocess.CalledProcessError: Command "), child.reason
+    assert "killed by the kernel's out-of-memory killer (OOM; exit code 137)" in child.reason
+    assert child.outcome["class"] == "oom"
+    assert full.reason.startswith("muster: rank 0 on algo-2: no process can be started: "), full.reason
+    assert "--pids-limit" in full.reason
+
+
+FILLS = """
+import os
+
+path = os.path.join(os.environ["SM_OUTPUT_DIR"], "big")
+with open(path, "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(b"x" * 4096)
+    except OSError as error:
+        assert os.path.getsize(path) > 100_000
+        raise RuntimeError(f"no room for the checkpoint: {error.strerror}")
+"""
+
+
+def test_a_disk_that_the_program_filled_has_room_for_the_reason(job: Any, image: Any) -> None:
+    hosts = job("base", "", hosts=())
+    disk = hosts.volume(type="tmpfs", device="tmpfs", o="size=256k")
+    mounts = {disk.name: {"bind": "/opt/ml/output", "mode": "rw"}}
+    # what Docker mounts for a volume is gone with the last container that uses it
+    hosts.make(image("base"), "", hosts=("keeper",), command=["sleep", "300"], volumes=mounts)
+    hosts.make(image("base"), FILLS, hosts=("algo-1",), volumes=mounts).start()
+    assert hosts["algo-1"].end() == 1
+    stream, _ = hosts["keeper"].container.get_archive("/opt/ml/output/failure")
+    with tarfile.open(fileobj=BytesIO(b"".join(stream))) as archive:
+        failure = archive.extractfile("failure")
+        assert failure is not None
+        reason = failure.read().decode()
+    assert reason.startswith("RuntimeError: no room for the checkpoint: No space left on device\nrank 0"), reason
+    assert 'File "program.py", line 11, in <module>' in reason
+
+
+WHO = """
+import os, sys
+
+model = os.environ["SM_MODEL_DIR"]
+with open(os.path.join(model, "model-" + os.environ["RANK"]), "w") as file:
+    file.write(f"{os.getuid()} {os.getgid()}")
+for place in ("/", "/usr/lib", "/root", os.path.dirname(sys.executable)):
+    assert not os.access(place, os.W_OK), place
+print("world of", os.environ["WORLD_SIZE"], flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def test_a_read_only_root_and_another_user(job: Any) -> None:
+    """Nothing is writable but ``/opt/ml``, not even ``/tmp``."""
+    settings = {"read_only": True, "user": 1000, "cap_drop": ["ALL"],
+                "security_opt": ["no-new-privileges"], "distribution": RANKS, "environment": BY_RANKS}  # fmt: skip
+    hosts = job("base", WHO, hyperparameters={"code": 7}, **settings).start()
+    assert hosts.ends() == [7, 7]
+    for number, host in enumerate(hosts.hosts.values()):
+        assert "world of 2" in host.log
+        assert (host.ml / "model" / f"model-{number}").read_text() == "1000 1000"
+        assert "exit code 7" in host.reason
+        for folder, _, files in os.walk(host.ml):
+            owners = {os.lstat(os.path.join(folder, file)).st_uid for file in (".", *files)}
+            assert owners == {1000}, (folder, files)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
+from musterpoint.fabric.files import entries, read
 from musterpoint.fabric.setting import EnvSetting
 
 COMPAT = "/usr/local/cuda/compat"
@@ -46,7 +47,7 @@ def driver_version(root: str = "/") -> str:
 
     Open kernel modules say ``Kernel Module for x86_64`` before it.
     """
-    for line in _read(os.path.join(root, "proc/driver/nvidia/version")).splitlines():
+    for line in read(os.path.join(root, "proc/driver/nvidia/version")).splitlines():
         if line.startswith("NVRM"):
             return next((word for word in line.split() if _is_version(word)), "")
     return ""
@@ -63,7 +64,7 @@ def _library(root: str) -> str:
     try:
         names = [os.path.basename(os.readlink(os.path.join(folder, _LIBRARY + "1")))]
     except OSError:
-        names = _entries(folder)
+        names = entries(folder)
     found = [name for name in names if name.startswith(_LIBRARY) and _is_version(name.removeprefix(_LIBRARY))]
     return os.path.join(folder, found[0]) if len(found) == 1 else ""
 
@@ -71,8 +72,8 @@ def _library(root: str) -> str:
 def _refusal(driver: str, root: str) -> str:
     """Why the library would not work with this host's devices and driver; empty where it would."""
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
-    for gpu in sorted(_entries(folder)):
-        for line in _read(os.path.join(folder, gpu, "information")).splitlines():
+    for gpu in sorted(entries(folder)):
+        for line in read(os.path.join(folder, gpu, "information")).splitlines():
             name, _, model = line.partition(":")
             if name == "Model" and any(word in model.lower() for word in _CONSUMER):
                 return f"{model.strip()} doesn't support it (data center GPUs do)"
@@ -135,18 +136,3 @@ def _is_version(word: str) -> bool:
 
 def _branch(version: str) -> int:
     return int(version.partition(".")[0])
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

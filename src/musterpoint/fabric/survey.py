@@ -11,6 +11,7 @@ import os
 from typing import Iterator, Mapping
 
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.files import entries, read
 
 NEURON_CORES_PER_DEVICE = 2
 """Where the driver doesn't say: what Inferentia2 and Trainium1 chips have."""
@@ -31,8 +32,8 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
         gpus=_gpus(environ.get("CUDA_VISIBLE_DEVICES"), root),
         neuron_cores=sum(_neuron_cores(device, root) for device in devices),
         neuron_devices=len(devices),
-        interfaces=tuple(sorted(_entries(os.path.join(root, "sys/class/net")))),
-        infiniband=tuple(sorted(_entries(os.path.join(root, "sys/class/infiniband")))),
+        interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
+        infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
     )
 
 
@@ -47,7 +48,7 @@ def _gpus(visible: str | None, root: str) -> int:
     present = len(_numbered(dev, "nvidia"))
     if not present and os.path.exists(os.path.join(dev, "nvidiactl")):
         # the driver makes the nodes on first use
-        present = len(_entries(os.path.join(root, "proc/driver/nvidia/gpus")))
+        present = len(entries(os.path.join(root, "proc/driver/nvidia/gpus")))
     if visible is None or not present:
         return present
     count = 0
@@ -64,7 +65,7 @@ def _neuron_cores(device: str, root: str) -> int:
     """Cores of one Neuron device (``neuron0``), from the driver's sysfs tree."""
     for where in ("sys/devices/virtual/neuron_device", "sys/class/neuron_device"):
         folder = os.path.join(root, where, device)
-        count = _read(os.path.join(folder, "core_count")).strip()
+        count = read(os.path.join(folder, "core_count")).strip()
         if count.isdecimal() and int(count):
             return int(count)
         cores = _numbered(folder, "neuron_core")
@@ -77,10 +78,10 @@ def _cpu_quota(root: str) -> float | None:
     """The tightest processor quota of this process's control groups (v1 or v2), in processors; None: no limit."""
     limits = []
     for folder in _cgroup_folders(root):
-        quota, _, period = _read(os.path.join(folder, "cpu.max")).strip().partition(" ")
+        quota, _, period = read(os.path.join(folder, "cpu.max")).strip().partition(" ")
         if not quota:
-            quota = _read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
-            period = _read(os.path.join(folder, "cpu.cfs_period_us")).strip()
+            quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
+            period = read(os.path.join(folder, "cpu.cfs_period_us")).strip()
         if quota.isdecimal() and period.isdecimal() and int(period):
             limits.append(int(quota) / int(period))
     return min(limits) if limits else None
@@ -89,7 +90,7 @@ def _cpu_quota(root: str) -> float | None:
 def _cgroup_folders(root: str) -> Iterator[str]:
     """Every control group from this process's own up to the top one it can see, of each hierarchy that limits CPUs."""
     mount = os.path.join(root, "sys/fs/cgroup")
-    for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
+    for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
@@ -102,19 +103,4 @@ def _cgroup_folders(root: str) -> Iterator[str]:
 
 def _numbered(folder: str, prefix: str) -> list[str]:
     """The entries of ``folder`` that are ``prefix`` and a number (``nvidia0``, not ``nvidia-uvm``)."""
-    return [name for name in _entries(folder) if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return [name for name in entries(folder) if name.startswith(prefix) and name[len(prefix) :].isdecimal()]

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
@@ -207,13 +207,12 @@ def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
     return digest(*parts)
 
 
-@contextlib.contextmanager
-def context() -> Iterator[None]:
-    """The build context with this machine's certificates and wheels in it; one build at a time per checkout."""
+def prepare(base: str) -> str:
+    """Puts this machine's certificates and wheels into the build context; the tag of the image to build on."""
     with lock(ROOT / ".cache" / "images.lock"):
         fill(ROOT / "docker" / "certs", local_certificates())
         fill(ROOT / "docker" / "wheels", local_wheels())
-        yield
+        return base_image(base)
 
 
 def build_file(file: Path, target: str, tag: str, arguments: Mapping[str, str], words: Sequence[str] = ()) -> None:
@@ -239,17 +238,16 @@ def cuda_base(base: str, efa: str) -> str:
 def aws_image() -> str:
     """An image of the shape of AWS's newest ones, for tests; its tag, that names the content."""
     folder = ROOT / "tests" / "images" / "aws"
-    with context():
-        peer = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("sagemaker-training=="))
-        stand = base_image(DEFAULT_BASE)
-        arguments = {"BASE_IMAGE": stand, "SAGEMAKER_TRAINING": peer, **build_arguments()}
-        identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
-        files = [file.read_text() for file in sorted(folder.iterdir()) if file.is_file()]
-        named = [f"{name}={value}" for name, value in sorted(arguments.items())]
-        tag = "musterpoint-test-aws:" + digest(*files, *named, identity)[:12]
-        if not there(tag):
-            build_file(folder / "Dockerfile", "", tag, arguments)
-        return tag
+    peer = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("sagemaker-training=="))
+    stand = prepare(DEFAULT_BASE)
+    arguments = {"BASE_IMAGE": stand, "SAGEMAKER_TRAINING": peer, **build_arguments()}
+    identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
+    files = [file.read_text() for file in sorted(folder.iterdir()) if file.is_file()]
+    named = [f"{name}={value}" for name, value in sorted(arguments.items())]
+    tag = "musterpoint-test-aws:" + digest(*files, *named, identity)[:12]
+    if not there(tag):
+        build_file(folder / "Dockerfile", "", tag, arguments)
+    return tag
 
 
 def version() -> str:
@@ -265,17 +263,16 @@ def images(
 
     ``base`` is the image to build on, ``words`` go to ``docker build``. Raises Missing when it can't be done.
     """
+    stand = prepare(base or (CUDA_BASE if cuda else DEFAULT_BASE))
+    if cuda:
+        stand = cuda_base(stand, efa)
+    identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
+    arguments = {"BASE_IMAGE": stand, "VERSION": version(), **build_arguments(), **(CUDA if cuda else {})}
+    stamp = content(arguments, [identity, *words])[:12]
     found = []
-    with context():
-        stand = base_image(base or (CUDA_BASE if cuda else DEFAULT_BASE))
-        if cuda:
-            stand = cuda_base(stand, efa)
-        identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
-        arguments = {"BASE_IMAGE": stand, "VERSION": version(), **build_arguments(), **(CUDA if cuda else {})}
-        stamp = content(arguments, [identity, *words])[:12]
-        for target in targets:
-            tag = f"musterpoint:{target}{'-cuda' if cuda else ''}-{stamp}"
-            if not there(tag):
-                build_file(DOCKERFILE, target, tag, arguments, words)
-            found.append(tag)
+    for target in targets:
+        tag = f"musterpoint:{target}{'-cuda' if cuda else ''}-{stamp}"
+        if not there(tag):
+            build_file(DOCKERFILE, target, tag, arguments, words)
+        found.append(tag)
     return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from musterpoint.rollcall.dial import is_local, is_loopback
+from musterpoint.rollcall.dial import is_loopback
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.names import Answer, Names
+from musterpoint.rollcall.own_name import UNANSWERED, oddities
 from musterpoint.rollcall.progress import Row, sentence, table
 from musterpoint.rollcall.seats import Seats
 
@@ -22,7 +23,7 @@ class Attendance:
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
         self.refused: dict[str, tuple[str, str]] = {}
-        self.own = Answer((), "the name was not answered yet")
+        self.own = UNANSWERED
         self._hosts = hosts
         self._me = me
         self._names = names
@@ -58,16 +59,11 @@ class Attendance:
         return sentence(len(self._hosts), self.rows(callers))
 
     def table(self, headline: str, callers: list[str]) -> str:
-        return table(headline, len(self._hosts), self.rows(callers), self.remarks())
+        return table(headline, len(self._hosts), self.rows(callers), self.remarks(over=True))
 
-    def remarks(self) -> list[str]:
-        """What is odd without keeping anybody from being here."""
-        own = self.own
-        if not own.addresses:
-            return [f"warning: on {self._me} its own name: {own.trouble}", *self._notes]
-        if not any(is_local(address) for address in own.addresses):
-            return [f"warning: {self._me} resolves to {own.addresses[0]}, which is none of its addresses", *self._notes]
-        return list(self._notes)
+    def remarks(self, over: bool = False) -> list[str]:
+        """What is odd without keeping anybody from being here; ``over``: the deadline is."""
+        return [*oddities(self._me, self.own, over), *self._notes]
 
     def rows(self, callers: list[str]) -> list[Row]:
         """One for each host that has no seat, in rank order."""

@@ -16,6 +16,7 @@ from musterpoint.rollcall.hello import Hello, draw
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.names import Answer, Follower, Names
+from musterpoint.rollcall.own_name import UNANSWERED, oddities
 from musterpoint.rollcall.progress import Row, Teller, table
 from musterpoint.rollcall.proof import prove, same
 from musterpoint.rollcall.roster import Offer, Roster
@@ -44,7 +45,7 @@ class WorkerCall:
         self._say = say
         self._record = record
         self._incarnation = draw()
-        self._own = Answer((), "the name was not answered yet")
+        self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
         self._follower = Follower(loop, names, limits, self._own_name)
         self._dialer = Dialer(
@@ -53,7 +54,7 @@ class WorkerCall:
         self._link: Link | None = None
         self._hello = b""
         self._ticket: Ticket | None = None
-        self._stage = Row(leader, "name", "the name was not answered yet")
+        self._stage = Row(leader, "name", UNANSWERED.trouble)
         self._heard_at = 0.0
         self._dialling = False
         self._leaving = False
@@ -174,7 +175,7 @@ class WorkerCall:
             raise wire.WireError(str(error)) from None
         assert self._ticket is not None
         self._finish()
-        for warning in self._remarks():
+        for warning in oddities(self._me, self._own, over=False):
             self._say(warning)
         peers = WorkerPeers(
             self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._limits,
@@ -204,7 +205,7 @@ class WorkerCall:
     def _give_up(self) -> None:
         seconds = self._settings.rollcall_timeout
         headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
-        self._end(RollCallError(table(headline, 2, [self._stage], self._remarks())))
+        self._end(RollCallError(table(headline, 2, [self._stage], oddities(self._me, self._own, over=True))))
 
     def _end(self, error: MusterError) -> None:
         if self.error or self.result:
@@ -222,13 +223,6 @@ class WorkerCall:
             timer.cancel()
         if self._handshake is not None:
             self._handshake.cancel()
-
-    def _remarks(self) -> list[str]:
-        if not self._own.addresses:
-            return [f"warning: on {self._me} its own name: {self._own.trouble}"]
-        if not any(map(is_local, self._own.addresses)):
-            return [f"warning: {self._me} resolves to {self._own.addresses[0]} here, which is none of its addresses"]
-        return []
 
     def _sentence(self) -> str:
         stage = self._stage

@@ -59,7 +59,7 @@ def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
     start(2, 2, addresses={**views, "algo-1": ("127.0.0.1", "203.0.113.7")}, secret="hush")
     leader.mustered()
     assert leader.said == [
-        "warning: algo-1 resolves to 203.0.113.1, which is none of its addresses",
+        "warning: algo-1 resolves to 203.0.113.1 here, which is none of its addresses",
         "warning: algo-1 resolves to 203.0.113.7 on algo-2, but to 203.0.113.1 on itself",
     ]
 

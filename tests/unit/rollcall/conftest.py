@@ -22,6 +22,8 @@ from musterpoint.settings import Settings
 QUICK = Limits(
     beat=0.2, silence=0.6, cut=0.5, hold=0.2, mismatch=0.3, hello=1.0, connect=1.0, retry=0.02, retry_most=0.1, say=0.3
 )
+# For tests in which one thing must happen before another's time is over, whatever else this machine does.
+UNHURRIED = QUICK._replace(silence=3.0, cut=3.0, hold=1.0)
 OFFER = Offer("job", "torchrun", 2, "0.1", 2)
 PATIENCE = 15.0
 

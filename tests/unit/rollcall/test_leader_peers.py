@@ -22,6 +22,8 @@ from musterpoint.peers import (
 )
 from musterpoint.rollcall import wire
 
+from .conftest import UNHURRIED
+
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
 RESET = Failure("algo-1", 1, "user", "peer", "connection reset by peer")
@@ -58,7 +60,7 @@ def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) ->
 
 
 def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable)
+    leader, _gone, other = trio(start, cable, limits=UNHURRIED)
     cable.pull()
     other.say("failed", RESET._replace(host="algo-3"))
     leader.say("failed", RESET)
@@ -69,7 +71,7 @@ def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any
 
 
 def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, cable: Any) -> None:
-    leader, _mute, other = trio(start, cable)
+    leader, _mute, other = trio(start, cable, limits=UNHURRIED)
     cable.freeze()
     for _turn in range(2):
         leader.ask(lambda peers: None)  # what algo-2 said before has been read

@@ -13,6 +13,7 @@ WIDEST = 16
 """Prefix length. Docker's bridges have a /16 each: a wider network could hold one that all hosts have, alike."""
 
 _NARROWEST = 31
+_LOOPBACK = 127
 
 
 def common_networks(addresses: Iterable[str]) -> str:
@@ -27,6 +28,8 @@ def common_networks(addresses: Iterable[str]) -> str:
 
 def _around(numbers: list[int]) -> str:
     length = min(_NARROWEST, 32 - (min(numbers) ^ max(numbers)).bit_length())
+    if min(numbers) >> 24 == _LOOPBACK:
+        length = 8  # the interface is known by its own address alone, 127.0.0.1
     first = min(numbers) >> 32 - length << 32 - length
     return ".".join(map(str, first.to_bytes(4, "big"))) + f"/{length}"
 

@@ -77,7 +77,7 @@ GOLDEN: list[tuple[Mpi, dict[str, int], str, list[str]]] = [
         OPEN_MPI_4, {"algo-1": 1, "algo-2": 1}, "127.0.0.1",
         ["-np", "2", "--host", "127.0.0.11:1,127.0.0.12:1", "--bind-to", "none", "--map-by", "slot",
          "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "plm_rsh_num_concurrent", "2",
-         "--mca", "btl_tcp_if_include", "127.0.0.8/29", "--mca", "oob_tcp_if_include", "127.0.0.8/29",
+         "--mca", "btl_tcp_if_include", "127.0.0.0/8", "--mca", "oob_tcp_if_include", "127.0.0.0/8",
          "--mca", "btl_tcp_disable_family", "6", "--mca", "oob_tcp_disable_ipv6_family", "1",
          "--mca", "btl", "tcp,self", *END],
     ),

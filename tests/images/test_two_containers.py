@@ -101,6 +101,45 @@ def test_mpirun_without_ssh(job: Any) -> None:
     assert not {"ssh", "sshd"} & (here["algo-1"] | here["algo-2"])
 
 
+LIBRARIES = """
+import deepspeed
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+total = hvd.allreduce(torch.full((3,), float(hvd.rank())), op=hvd.Sum)
+print("horovod", hvd.rank(), "of", hvd.size(), "sums", total.tolist(), flush=True)
+
+deepspeed.init_distributed(dist_backend="gloo")
+torch.manual_seed(0)
+config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "Adam", "params": {"torch_adam": True}},
+          "zero_optimization": {"stage": 2}}
+engine, _, _, _ = deepspeed.initialize(model=(model := torch.nn.Linear(8, 1)), model_parameters=model.parameters(),
+                                       config=config)
+torch.manual_seed(1 + hvd.rank())
+engine.backward(engine(torch.randn(4, 8)).square().mean())
+engine.step()
+weights = sum(parameter.double().sum().item() for parameter in engine.module.parameters())
+stage = engine.zero_optimization_stage()
+print("deepspeed", torch.distributed.get_rank(), "stage", stage, "weights", weights, flush=True)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_horovod_and_deepspeed_of_the_mpi_image(job: Any) -> None:
+    """Under mpirun, one rank on each host, with the operations that were compiled when the image was built."""
+    hosts = job("mpi", LIBRARIES, distribution={**MPI, "sagemaker_mpi_num_of_processes_per_host": "1"},
+                environment={"OMP_NUM_THREADS": "1"}).start()  # fmt: skip
+    assert hosts.ends(180) == [0, 0]
+    logs = [host.log for host in hosts.hosts.values()]
+    horovod = [re.findall(r"horovod (\d) of 2 sums (.*)", log) for log in logs]
+    assert horovod == [[("0", "[1.0, 1.0, 1.0]")], [("1", "[1.0, 1.0, 1.0]")]]
+    deepspeed = [re.findall(r"deepspeed (\d) stage 2 weights (.*)", log) for log in logs]
+    assert [[rank for rank, _ in each] for each in deepspeed] == [["0"], ["1"]]
+    assert deepspeed[0][0][1] == deepspeed[1][0][1]
+
+
 def test_tensorflows_workers_learn_the_same(job: Any) -> None:
     distribution = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
     hosts = job("tensorflow", EXAMPLES / "tensorflow" / "mirrored.py", hyperparameters={"epochs": 1},

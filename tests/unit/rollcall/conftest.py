@@ -44,7 +44,7 @@ class Host:
         self.error: BaseException | None = None
         self._change = threading.Condition()
         self._peers: Peers | None = None
-        self._over = False
+        self._over = self._given_up = False
         self._loop = Loop()
         self._loop.prepare_posts()
         self._listens = options.pop("listens", True)
@@ -56,7 +56,7 @@ class Host:
         self._muster = Muster(
             self._loop, hosts, group, me, offer, settings, self._say, self._record, addresses, limits=limits
         )
-        self._thread = threading.Thread(target=self._run, name=me)
+        self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 
     def _say(self, text: str) -> None:
@@ -86,7 +86,8 @@ class Host:
             self._over = True
             self._change.notify_all()
         if self._peers is not None:
-            self._loop.run()
+            if not self._given_up:  # or the roll call has taken the wish to stop for its own
+                self._loop.run()
             self._peers.close()
         self._loop.close()
 
@@ -155,6 +156,7 @@ class Host:
 
     def give_up(self) -> None:
         """Ends the thread whatever it is doing."""
+        self._given_up = True
         try:
             if not self._over:
                 self.abandon(15)
@@ -162,6 +164,7 @@ class Host:
         except ValueError:
             pass  # its loop is closed already
         self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), f"{self.me} goes on: {self.said}"
 
 
 class Cable:

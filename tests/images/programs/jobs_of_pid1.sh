@@ -1,7 +1,7 @@
 # A shell that is PID 1, has jobs and waits for them: what it says must not depend on who watches it.
 train < /dev/null > /opt/ml/output/train.log 2>&1 &
 TRAIN=$!
-until grep -q "PID 1 of this container" /opt/ml/output/train.log && [ -e /opt/ml/model/ready ]; do sleep 0.05; done
+until grep -qs "PID 1 of this container" /opt/ml/output/train.log && [ -e /opt/ml/model/ready ]; do sleep 0.05; done
 tracer() { awk '/^TracerPid/ { print $2 }' /proc/1/status; }
 echo "traced $([ "$(tracer)" = 0 ] && echo no || echo yes)" > /opt/ml/output/traced
 

@@ -28,7 +28,17 @@ CUDA_BASE = "nvidia/cuda:13.0.2-base-ubuntu24.04"
 # DeepSpeed compiles its operations on the GPU it finds.
 CUDA = {"TORCH_INDEX": "", "TENSORFLOW": "tensorflow[and-cuda]==2.21.*", "HOROVOD": "", "DEEPSPEED_BUILD": ""}
 # What goes into each image beside docker/Dockerfile; certificates and wheels come from this machine.
-SOURCES = ("LICENSE", "README.md", "docker/certs", "docker/cxx", "docker/wheels", "pyproject.toml", "setup.cfg", "src")
+SOURCES = (
+    "LICENSE",
+    "README.md",
+    "container/sagemaker_drivers.pth",
+    "docker/certs",
+    "docker/cxx",
+    "docker/wheels",
+    "pyproject.toml",
+    "setup.cfg",
+    "src",
+)
 PULL_SECONDS = 600
 
 # A base image where there is no registry: Debian with apt and no more, without manuals and translations.

@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     platform: str = "auto"
     hosts_file: str = ""
     secret: str = ""
+    mpi_options: str = ""
     tf_port: int | None = None
     tf_hosts: str = "addresses"
     tf_roles: str = ""
@@ -167,6 +168,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_dir", "one file per rank", _text, "DIR", default="off; muster local: hosts/<name>/ranks/"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", _text,
            "HOW", ("none", "rank", "host", "mpi"), default="none"),
+    Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
+           _text, "TEXT", default="none"),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", _port, "P",
            default="7777 (parameter-server: 2222) where it is free, else a free one"),
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", _text, "HOW",

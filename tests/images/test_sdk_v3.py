@@ -22,7 +22,7 @@ import json, os, sys
 from musterpoint.sagemaker import Muster
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
-from sagemaker.train.distributed import Torchrun
+from sagemaker.train.distributed import MPI, Torchrun
 from sagemaker.train.model_trainer import Mode
 
 for wrong in json.loads(sys.argv[2]):
@@ -32,7 +32,7 @@ for wrong in json.loads(sys.argv[2]):
         print("REFUSED", str(error).replace(chr(10), " "), flush=True)
 
 for name, settings in json.loads(sys.argv[1]).items():
-    kind = {"muster": Muster, "torchrun": Torchrun, None: lambda: None}[settings.pop("kind", None)]
+    kind = {"muster": Muster, "torchrun": Torchrun, "mpi": MPI, None: lambda: None}[settings.pop("kind", None)]
     os.mkdir(name)
     trainer = ModelTrainer(
         training_mode=Mode.LOCAL_CONTAINER,
@@ -90,11 +90,16 @@ def test_trainers(client: Client, image: Image) -> None:
             "hyperparameters": {"fail": "loss is nan"},
         },
         "mpi": {
-            "training_image": image("mpi"), "kind": "muster",
-            "hyperparameters": {
-                "by": "mpi", "sagemaker_mpi_enabled": True, "sagemaker_mpi_custom_mpi_options": "-x WHO=everybody",
-            },
-            "distributed": {"launcher": "mpi", "process_count_per_node": 2},
+            "training_image": image("mpi"), "kind": "muster", "hyperparameters": {"by": "mpi"},
+            "distributed": {"launcher": "mpi", "process_count_per_node": 1, "mpi_options": "-x WHO=everybody"},
+        },
+        "their-mpi": {
+            "training_image": image("mpi"), "kind": "mpi", "hyperparameters": {"by": "mpi", "text": "two words"},
+            "distributed": {"process_count_per_node": 2, "mpi_additional_options": ["-x", "WHO=every body"]},
+        },
+        "their-torchrun": {
+            "training_image": image("torch"), "kind": "torchrun", "hyperparameters": {"by": "torch"},
+            "distributed": {"process_count_per_node": 1},
         },
         "mirrored": {
             "training_image": image("tensorflow"), "hyperparameters": {"by": "tensorflow"}, "kind": "muster",
@@ -123,7 +128,17 @@ def test_trainers(client: Client, image: Image) -> None:
     assert reason.startswith("ArithmeticError: loss is nan\nrank")
 
     ranks = client.model("mpi/compressed_artifacts/model.tar.gz")["result"]
+    assert ranks["ranks"] == [["algo-1", 0], ["algo-2", 0]]
+    assert "launcher script, 2 ranks" in client.part(done.stdout, "plain")[0]
+
+    ranks = client.model("their-mpi/compressed_artifacts/model.tar.gz")["result"]
     assert ranks["ranks"] == [["algo-1", 0], ["algo-1", 1], ["algo-2", 0], ["algo-2", 1]]
+    assert (ranks["text"], ranks["who"]) == ("two words", "every body")
+    assert "launcher mpi, 4 ranks (2 each)" in client.part(done.stdout, "their-mpi")[0]
+
+    ranks = client.model("their-torchrun/compressed_artifacts/model.tar.gz")["result"]
+    assert ranks["ranks"] == [["algo-1", 0], ["algo-2", 0]]
+    assert "launcher torchrun, 2 ranks" in client.part(done.stdout, "their-torchrun")[0]
 
     workers = client.model("mirrored/compressed_artifacts/model.tar.gz")["result"]
     assert (workers["total"], len(workers["workers"])) == (11.0, 2)

@@ -1,14 +1,16 @@
 """The driver of SDK v3's ModelTrainer: what its ``sm_train.sh`` runs in place of the SDK's own torchrun or MPI driver.
 
-The script calls ``python DRIVER`` without arguments, in the directory of the user's code, with the entry script and
-the fields of :class:`musterpoint.sagemaker.Muster` in variables (``sagemaker.train.templates`` and
-``container_drivers/scripts/environment.py``, read at 1.27.0).
+The script calls ``python DRIVER`` without arguments, in the directory of the user's code. In variables are the entry
+script and the fields of :class:`musterpoint.sagemaker.Muster`, or of the SDK's own ``Torchrun`` or ``MPI``
+(``sagemaker.train.templates`` and ``container_drivers/scripts/environment.py``, read at 1.27.0).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from typing import Any, Mapping
 
 from musterpoint.cli.errors import guarded
@@ -22,6 +24,8 @@ ENTRY_SCRIPT = "SM_ENTRY_SCRIPT"
 CONFIG = "SM_DISTRIBUTED_CONFIG"
 FIELDS = {"process_count_per_node": "slots"}
 """Fields of the class that are called as in the SDK's own ones, and our options for them."""
+THEIRS = {**FIELDS, "mpi_additional_options": "mpi_options"}
+"""With those that only the SDK's own classes have."""
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -60,12 +64,18 @@ def variables(config: str) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    field = FIELDS.get(name, name)
+    field = THEIRS.get(name, name)
     if field not in BY_FIELD:
-        known = ", ".join(sorted([*FIELDS, *BY_FIELD]))
+        known = ", ".join(sorted([*THEIRS, *BY_FIELD]))
         raise UsageError(f"{CONFIG}: {name!r} is no option of this musterpoint, expected one of {known}")
     return BY_FIELD[field].variable
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return shlex.join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -49,7 +49,7 @@ def plan_mpi(site: Site) -> LaunchPlan:
     if mpi is None:
         raise LauncherError("launcher mpi: this host's MPI is unknown")
     places = _places(site)
-    options = read_options(site.job.distribution, mpi.flavour)
+    options = read_options(site.job.distribution, mpi.flavour, site.settings.mpi_options)
     command = _command(site, mpi, places)
     flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, site.environ))
     command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(site, mpi, options)))

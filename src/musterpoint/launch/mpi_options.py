@@ -1,4 +1,4 @@
-"""The job's ``custom_mpi_options``: one text, read as a shell would, in the spellings that SageMaker's users know."""
+"""The job's ``custom_mpi_options`` and ``--mpi-options``: read as a shell would, in SageMaker's users' spellings."""
 
 from typing import NamedTuple, Sequence
 
@@ -52,16 +52,21 @@ class Options(NamedTuple):
     flags: tuple[Flag, ...] = ()
 
 
-def read_options(distribution: Distribution, flavour: str) -> Options:
-    """The options of a job for one flavour of MPI.
+def read_options(distribution: Distribution, flavour: str, more: str = "") -> Options:
+    """The options of a job for one flavour of MPI, those of ``--mpi-options`` (``more``) behind the job's own.
 
     Raises:
         UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
     """
-    words = _Words(_split(distribution), _name_of(distribution))
-    take = _open_mpi if flavour == OPEN_MPI else _hydra
     exports: list[EnvSetting] = []
     flags: list[Flag] = []
+    for text, source in ((distribution.options, _name_of(distribution)), (more, "--mpi-options")):
+        _read(_Words(_split(text, source), source), flavour, exports, flags)
+    return Options(tuple(exports), _one_genvlist(flags))
+
+
+def _read(words: "_Words", flavour: str, exports: list[EnvSetting], flags: list[Flag]) -> None:
+    take = _open_mpi if flavour == OPEN_MPI else _hydra
     while words.left:
         word = words.next()
         variable = _variable(word)
@@ -81,7 +86,6 @@ def read_options(distribution: Distribution, flavour: str) -> Options:
                 "processes_per_host in the distribution, or --slots"
             )
         flags.append(take(word, name, words))
-    return Options(tuple(exports), _one_genvlist(flags))
 
 
 class _Words:
@@ -121,26 +125,25 @@ class _Words:
         return name, value
 
     def wrong(self, what: str) -> UsageError:
-        return UsageError(f"the hyperparameter {self._source} {what}")
+        return UsageError(f"{self._source} {what}")
 
 
-def _split(distribution: Distribution) -> list[str]:
+def _split(text: str, source: str) -> list[str]:
     import shlex
 
     try:
-        return shlex.split(distribution.options)
+        return shlex.split(text)
     except ValueError as error:
-        name = _name_of(distribution)
         raise UsageError(
-            f"the hyperparameter {name} = {distribution.options!r} can't be read as a shell would: "
+            f"{source} = {text!r} can't be read as a shell would: "
             f'{str(error).lower()}; close the quotes, or write \\" for one that is meant'
         ) from None
 
 
 def _name_of(distribution: Distribution) -> str:
     if distribution.kind == "smdistributed_dataparallel":
-        return "sagemaker_distributed_dataparallel_custom_mpi_options"
-    return "sagemaker_mpi_custom_mpi_options"
+        return "the hyperparameter sagemaker_distributed_dataparallel_custom_mpi_options"
+    return "the hyperparameter sagemaker_mpi_custom_mpi_options"
 
 
 def _variable(word: str) -> tuple[str, str] | None:

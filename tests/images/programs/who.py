@@ -15,7 +15,7 @@ parser.add_argument("--fail")
 args = parser.parse_args()
 me = os.environ["SM_CURRENT_HOST"]
 hosts = json.loads(os.environ["SM_HOSTS"])
-found = {"hosts": hosts, "epochs": args.epochs, "text": args.text}
+found = {"hosts": hosts, "epochs": args.epochs, "text": args.text, "who": os.environ.get("WHO")}
 
 
 def leave(name="result", **more):

@@ -87,3 +87,9 @@ def test_what_is_no_object_is_refused(config: str) -> None:
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(UsageError, match="'smp' is no option of this musterpoint, expected one of"):
         variables('{"smp": {}}')
+
+
+def test_fields_of_the_sdks_own_classes() -> None:
+    config = '{"process_count_per_node": 8, "mpi_additional_options": ["-x", "WHO=every body"], "smp": null}'
+    assert variables(config) == {"MUSTER_SLOTS": "8", "MUSTER_MPI_OPTIONS": "-x 'WHO=every body'"}
+    assert variables('{"process_count_per_node": null, "mpi_additional_options": null}') == {}

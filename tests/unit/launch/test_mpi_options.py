@@ -120,3 +120,10 @@ def test_a_secret_is_on_no_command_line(text: str, flavour: str) -> None:
     assert ("GIT_TOKEN", "t-1") in [setting[:2] for setting in options.exports]
     assert "t-1" not in " ".join(word for flag in options.flags for word in flag.words)
     assert not read("-x GIT_TOKEN -x A=b", OPEN_MPI).exports
+
+
+def test_options_of_ours_come_behind_the_jobs() -> None:
+    found = read_options(Distribution("mpi", options="-x A=1 --verbose"), OPEN_MPI, "-x B=2")
+    assert [flag.words for flag in found.flags] == [("-x", "A=1"), ("--verbose",), ("-x", "B=2")]
+    with pytest.raises(UsageError, match=r"^--mpi-options has 'oops' where an option was expected"):
+        read_options(Distribution("mpi"), OPEN_MPI, "oops")

@@ -128,12 +128,15 @@ def test_what_cannot_start(stage: Stage, plan: LaunchPlan | None, code: int) -> 
     assert outcome.failure.reason.startswith("muster: ")
 
 
-def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "has-said")
+
     def start(thread: threading.Thread) -> None:
+        (tmp_path / "has-said").read_text()
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = stage.run(shell("echo said; exec sleep 30"))
+    outcome = stage.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 30"))
     assert outcome.code == 72
     assert outcome.failure is not None
     assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")

@@ -6,6 +6,7 @@ test uses isn't replaced under it by another checkout.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import filecmp
 import os
@@ -90,7 +91,8 @@ def builder() -> tuple[list[str], dict[str, str]]:
     """
     with contextlib.suppress(Missing):
         docker("buildx", "version")
-        return ["docker", "buildx", "build", "--load"], {}
+        # The engine's own builder: another one can't build on images that are only here.
+        return ["docker", "buildx", "build", "--builder", docker("context", "show"), "--load"], {}
     for folder in os.environ["PATH"].split(os.pathsep):
         client = Path(folder) / "docker"
         if os.access(client, os.X_OK):
@@ -155,12 +157,15 @@ def pip_settings() -> dict[str, str]:
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
-    found: dict[str, str] = {}
+    found = {
+        name.removeprefix("PIP_").lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_")  # which win, and are all there is where this Python has no pip
+    }
     for line in listed.splitlines():
         name, equals, value = line.partition("=")
         if equals:
-            # Variables come first in the list, and win.
-            found.setdefault(name.rpartition(".")[2], value.strip().strip("'\""))
+            found.setdefault(name.rpartition(".")[2], str(ast.literal_eval(value)))
     return found
 
 
@@ -213,7 +218,10 @@ def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
     for file in files:
         if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
             big = file.suffix == ".whl"
-            parts += [str(file.relative_to(ROOT)), str(file.stat().st_size) if big else file.read_text()]
+            parts += [
+                str(file.relative_to(ROOT)),
+                str(file.stat().st_size) if big else file.read_text(errors="replace"),
+            ]
     return digest(*parts)
 
 
@@ -228,11 +236,12 @@ def prepare(base: str) -> str:
 def build_file(file: Path, target: str, tag: str, arguments: Mapping[str, str], words: Sequence[str] = ()) -> None:
     """Builds one target of one file."""
     command, variables = builder()
-    settings = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    # Their values come from the environment: an index's password is nothing for a command line.
+    settings = [f"--build-arg={name}" for name in arguments]
     where = [*(["--target", target] if target else []), "--tag", tag, "--file", str(file), str(ROOT)]
     say(f"{tag}: building it, which takes minutes the first time")
     began = time.monotonic()
-    run(*command, *settings, *words, *where, env={**os.environ, **variables})
+    run(*command, *settings, *words, *where, env={**os.environ, **arguments, **variables})
     say(f"{tag}: built in {time.monotonic() - began:.0f} s")
 
 
@@ -282,7 +291,7 @@ def images(
     found = []
     for target in targets:
         tag = f"musterpoint:{target}{'-cuda' if cuda else ''}-{stamp}"
-        if not there(tag):
+        if {"--no-cache", "--pull"}.intersection(words) or not there(tag):
             build_file(DOCKERFILE, target, tag, arguments, words)
         found.append(tag)
     return found

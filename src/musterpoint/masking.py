@@ -206,8 +206,12 @@ def _in_url(text: str, safe: str) -> str:
     return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in data)
 
 
+_AFTER = r"(?<=%[0-9A-F][0-9A-F])|(?<=\\[nrtbfv])|(?<=\[[0-9]m)|(?<=\[[0-9][0-9]m)|(?<=\[[0-9];[0-9][0-9]m)"
+"""What ends in a letter or digit and still stands before a word: an escape of a URL, of a string, of a terminal."""
+
+
 def _bounded(pattern: str, value: str) -> str:
     """Short words are hidden only where they stand alone."""
     if not value.isalnum() or len(value) >= 12:
         return pattern
-    return rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F][0-9A-F])){pattern}(?![A-Za-z0-9])"
+    return rf"(?:(?<![A-Za-z0-9])|{_AFTER}){pattern}(?![A-Za-z0-9])"

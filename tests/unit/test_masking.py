@@ -174,3 +174,10 @@ def test_facts_keep_their_shape() -> None:
         "of": [MASK, None],
         "deep": {"password": MASK},
     }
+
+
+@pytest.mark.parametrize("text", ["'a\\nhunter2x\\n'", "\x1b[31mhunter2x\x1b[0m", "\\x1b[1;31mhunter2x", "a=hunter2x"])
+def test_an_escape_before_a_short_secret_does_not_show_it(text: str) -> None:
+    masked = Masker({"DB_PASSWORD": "hunter2x"}).mask_user(text)
+    assert "hunter2x" not in masked
+    assert masked.replace("***", "hunter2x") == text

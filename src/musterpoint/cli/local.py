@@ -41,12 +41,14 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     asked = flags.parse_args(command.head)
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name)))
+    _check_output(layout.output)
     made = backend.choose(asked.backend or "", layout, local_job, asked.one_address)
-    _make_output(layout.output, not asked.output)
-    description = run(
-        local_job,
-        Ground(layout, made, Console(job.masker_of(local_job, environ).mask), environ, out=2 if asked.json else 1),
-    )
+    try:
+        _make_output(layout.output, not asked.output)
+        console = Console(job.masker_of(local_job, environ).mask)
+        description = run(local_job, Ground(layout, made, console, environ, out=2 if asked.json else 1))
+    finally:
+        made.close()
     if asked.json:
         print(json.dumps(description, indent=1), flush=True)
     code: int = description["ExitCode"]
@@ -181,6 +183,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _check_output(path: str) -> None:
+    """What somebody has there already isn't touched."""
+    try:
+        used = os.listdir(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"--output={path}: the directory can't be used: {error.strerror}") from None
+    if used:
+        raise UsageError(f"--output={path}: there is something in it already; give a new directory")
+
+
 def _make_output(path: str, ours: bool) -> None:
     """Makes the job's directory; if it is in a folder of ``ours``, that is kept out of git."""
     try:
@@ -188,11 +202,8 @@ def _make_output(path: str, ours: bool) -> None:
         if ours:
             with open(os.path.join(os.path.dirname(path), ".gitignore"), "w", encoding="utf-8") as file:
                 file.write("*\n")
-        used = os.listdir(path)
     except OSError as error:
-        raise UsageError(f"--output={path}: the directory can't be used: {error.strerror}") from None
-    if used:
-        raise UsageError(f"--output={path}: there is something in it already; give a new directory")
+        raise UsageError(f"--output={path}: the directory can't be made: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Credentials:
         machines = [f"machine {host}\nlogin {user}\npassword {word}\n" for host, (user, word) in self._machines.items()]
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join([*machines, self._users]))
+            file.write("\n".join([self._users, "", *machines]))  # of two entries for one host the last counts
         return {"NETRC": path}
 
 

@@ -33,7 +33,7 @@ def read(layout: Layout, host: str) -> Left:
 
 
 def archive(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
-    """Writes the archives of :data:`ARTIFACTS`, all hosts merged; returns one sentence for each file that clashed."""
+    """Writes the archives of :data:`ARTIFACTS`, hosts merged; a sentence for each file that clashed or is left out."""
     warnings = []
     for name, directory in ARTIFACTS.items():
         path = layout.artifact(name)
@@ -43,7 +43,10 @@ def archive(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
                 for member, file in _files(os.path.join(layout.tree(host), directory)):
                     if member not in kept:
                         kept[member] = (host, file)
-                        tar.add(file, member, recursive=False)
+                        try:
+                            tar.add(file, member, recursive=False)
+                        except OSError as error:
+                            warnings.append(f"{name}: {member} of {host} is left out: {error.strerror}")
                     elif not _same(kept[member][1], file):
                         one = kept[member][0]
                         warnings.append(f"{name}: {one} and {host} both left {member}, and not the same; kept {one}'s")

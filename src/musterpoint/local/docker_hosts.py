@@ -103,7 +103,7 @@ class Docker:
         words = {"run": self._run, "image": self.job.container.image, "hosts": self.layout.hosts, "security": security}
         self._keeper = subprocess.Popen(
             [sys.executable, "-m", docker_keeper.__name__, json.dumps(words)], stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", env=_environ(),
         )  # fmt: skip
         owner = docker_keeper.owner_of(self._keeper.pid)
         gpus = survey(os.environ).gpus
@@ -184,7 +184,8 @@ class Docker:
         user = str(self._image.get("User") or "").partition(":")[0]
         if user in ("", "0", "root"):
             return any("name=userns" in option for option in self._around.security)
-        return user != str(os.geteuid())
+        remapped = any(name in option for option in self._around.security for name in ("name=rootless", "name=userns"))
+        return remapped or user != str(os.geteuid())
 
     def _create(self, body: dict[str, Any], name: str | None) -> str:
         try:
@@ -229,7 +230,7 @@ class Docker:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.communicate(b".")
-            if keeper.returncode < 0:  # somebody killed it
+            if keeper.returncode:  # it was killed, or could do nothing
                 self._clean()
         for running in self._started.values():
             running.join()
@@ -241,6 +242,13 @@ class Docker:
         except EngineError as error:
             label = f"{container.RUN}={self._run}"
             Console().say(f"warning: what the job left in Docker (label {label}) can't be removed: {error}")
+
+
+def _environ() -> dict[str, str]:
+    """Ours, for a process in another directory: a module of the user's beside them isn't one of ours."""
+    path = os.environ.get("PYTHONPATH", "")
+    folders = [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else dict(os.environ)
 
 
 def _open_up(directory: str) -> None:

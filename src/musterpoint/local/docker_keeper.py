@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Callable
 
 from musterpoint.console import Console
 from musterpoint.local import docker_engine
@@ -110,9 +111,11 @@ def give_back(engine: Engine, image: str, hosts: str, around: Surroundings) -> N
     if not _foreign(hosts):
         return
     container = engine.create(repair_body(image, hosts, f"{os.geteuid()}:{os.getegid()}", around))
-    engine.start(container)
-    engine.wait(container)
-    engine.remove(container)
+    try:
+        engine.start(container)
+        engine.wait(container)
+    finally:
+        engine.remove(container)
 
 
 def _foreign(directory: str) -> str:
@@ -137,15 +140,27 @@ def main(argv: list[str]) -> int:
     docker_engine.load()
     orderly = bool(sys.stdin.buffer.read())
     console = Console()
+    trouble: list[Exception] = []
+
+    def attempt(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:
+            trouble.append(error)
+
     try:
         engine = docker_engine.connect()
-        clean(engine, around.run)
-        if not orderly:
-            time.sleep(_AFTERMATH)
-        give_back(engine, words["image"], words["hosts"], around)
-        clean(engine, around.run)
     except Exception as error:
         console.say(f"warning: what the job left in Docker (label {RUN}={around.run}) can't be removed: {error}")
+        return 1
+    attempt(lambda: clean(engine, around.run))
+    if not orderly:
+        time.sleep(_AFTERMATH)
+    attempt(lambda: give_back(engine, words["image"], words["hosts"], around))
+    trouble.clear()  # what has gone now is no trouble, and files that haven't are named below
+    attempt(lambda: clean(engine, around.run))
+    if trouble:
+        console.say(f"warning: what the job left in Docker (label {RUN}={around.run}) can't be removed: {trouble[0]}")
         return 1
     if left := _foreign(words["hosts"]):
         console.say(f"warning: {left} isn't yours: sudo chown -R {os.geteuid()}:{os.getegid()} {words['hosts']}")

@@ -128,17 +128,25 @@ class Sync:
             try:
                 argv = (self._pythons[0], "-W", "ignore", "-c", STARTER, self._request())
                 self._companion = self._companions.start(argv, self._place.environ, self._heard, self._ended)
-            except CannotStart:
+            except CannotStart as refusal:
+                if refusal.step == "fork":
+                    self._cannot(refusal.error)
+                    return
                 self._codes[self._pythons.pop(0)] = NO_BOTO3
                 continue
-            except OSError as error:  # no memory, no descriptors, no place for its text
-                self._is_impossible = True
-                self._say(f"warning: the sync to {self._place.target.uri} can't be started: {error.strerror}")
+            except OSError as error:
+                self._cannot(error)
                 return
             if self._until is not None:
                 self._tell_finish()
             return
         self._nowhere()
+
+    def _cannot(self, error: OSError) -> None:
+        """No process, memory or descriptor is to be had; at the job's end there may be."""
+        self._is_impossible = self._until is not None
+        later = "" if self._is_impossible else "; it is tried again when the job has ended"
+        self._say(f"warning: the sync to {self._place.target.uri} can't be started: {error.strerror}{later}")
 
     def _request(self) -> str:
         place = self._place

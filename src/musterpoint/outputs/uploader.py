@@ -30,8 +30,11 @@ REWRITTEN = 10.0
 """Seconds for which a file that is closed and opened again, over and over, isn't caught half-written."""
 STALLED, NEVER = 60.0, 20.0
 """Seconds without headway after which the final sync gives up; the second where nothing ever went up."""
-HOPELESS = 8
-"""Lasting failures in a row, without a success in between, after which it gives up."""
+HOPELESS, HOPED = 8, 5.0
+"""Lasting failures in a row, without a success in between, after which it gives up unless there was headway in the last
+seconds."""
+REFUSALS = 3
+"""Lasting failures of one file after which that one is given up."""
 NAMED = 5
 """How many of the files that didn't go up are named."""
 LAST_BREATH = 1.0
@@ -68,6 +71,7 @@ class Uploader:
         self._problems: dict[str, int] = {}
         self._until: float | None = None
         self._best, self._headway_at, self._lasting = -1, 0.0, 0
+        self._refusals: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._files = self._bytes = 0
         self._told_at: dict[str, float] = {}
@@ -213,6 +217,7 @@ class Uploader:
 
     def _ended(self, path: str, error: Any) -> None:
         assert self._bucket is not None
+        sent = self._bucket.sent.get(path, 0)
         self._bucket.over(path)
         self._told_at.pop(path, None)
         size, begun = self._sizes.pop(path, 0), self._ledger.uploading[path]
@@ -222,6 +227,7 @@ class Uploader:
             self._files, self._bytes, self._lasting = self._files + 1, self._bytes + size, 0
             write_record(self._record, path, begun)
             return
+        self._best -= sent  # what is sent again is headway again
         kind, words, passing = self._bucket.explain(error)
         if kind == "file":
             if version is None:
@@ -234,6 +240,10 @@ class Uploader:
         if self._ledger.failed(path, version, now, not passing):
             self._lasting = 0 if passing else self._lasting + 1
             self._problem(kind, words)
+            if self._until is not None and not passing:
+                self._refusals[path] = self._refusals.get(path, 0) + 1
+                if self._refusals[path] >= REFUSALS:
+                    self._ledger.refused(path)
 
     def _problem(self, kind: str, words: str) -> None:
         self._problems[kind] = self._problems.get(kind, 0) + 1
@@ -265,26 +275,29 @@ class Uploader:
         if done > self._best:
             self._best, self._headway_at = done, now
         longest = STALLED if self._ledger.up else NEVER
-        hopeless = self._lasting >= HOPELESS or now - self._headway_at >= longest
+        still = now - self._headway_at
+        hopeless = still >= longest or (self._lasting >= HOPELESS and still >= HOPED)
         return self._ledger.is_idle or now >= self._until or hopeless
 
     def _leave(self) -> None:
-        """Threads that wait for the network aren't waited for."""
-        found = listing(self._directory)
-        left = sorted(path for path, version in found.items() if not self._ledger.is_up(path, version))
-        named = [path.encode("utf-8", "replace").decode() for path in left[:NAMED]]
-        tell(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
-                   "problems": self._problems})  # fmt: skip
+        """Threads that wait for the network aren't waited for; begun uploads have a moment to be taken back."""
         if self._bucket is not None and self._ledger.uploading:
             self._bucket.cancel()
             until = time.monotonic() + LAST_BREATH
             while self._ledger.uploading and (patience := until - time.monotonic()) > 0:
                 try:
-                    what, path, _ = self._events.get(timeout=patience)
+                    what, path, error = self._events.get(timeout=patience)
                 except queue.Empty:
                     break
-                if what == "done":
+                if what == "done" and error is None:
+                    self._ended(path, None)
+                elif what == "done":
                     self._ledger.uploading.pop(path, None)
+        found = listing(self._directory)
+        left = sorted(path for path, version in found.items() if not self._ledger.is_up(path, version))
+        named = [path.encode("utf-8", "replace").decode() for path in left[:NAMED]]
+        tell(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
+                   "problems": self._problems})  # fmt: skip
         os._exit(0)
 
 

@@ -43,8 +43,11 @@ def _give(folder: str, owner: tuple[int, int]) -> int:
     if not os.path.isdir(folder) or os.path.islink(folder):
         return 0
     given = 0
-    for _, folders, files, fd in os.fwalk(folder):
-        given += _give_entries((".", *folders, *files), fd, owner)
+    try:
+        for _, folders, files, fd in os.fwalk(folder):
+            given += _give_entries((".", *folders, *files), fd, owner)
+    except (OSError, RecursionError):
+        pass  # a mount that not even root may list, or a tree too deep: it stays as it is
     return given
 
 
@@ -53,7 +56,8 @@ def _give_entries(names: Iterable[str], fd: int, owner: tuple[int, int]) -> int:
     for name in names:
         try:
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if found.st_uid == ROOT and not found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            grants = stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID)
+            if found.st_uid == ROOT and not grants:
                 os.chown(name, *owner, dir_fd=fd, follow_symlinks=False)
                 given += 1
         except OSError:

@@ -12,6 +12,8 @@ from musterpoint.loop import Loop
 from musterpoint.supervise import tree
 from musterpoint.supervise.process import Streams, spawn
 
+UNKILLABLE_SECONDS = 3.0
+
 
 class Companion:
     """One of them. ``code`` is its exit status once it has ended (negative for a signal), None until then."""
@@ -93,18 +95,26 @@ class Companions:
 
     def ended(self, pid: int, code: int) -> bool:
         """Whether the child that ended is one of them; to be called by who waits for every child of this process."""
-        if pid in self._all:
-            self._all[pid].has_ended(code)
-        return pid in self._all
+        companion = self._all.get(pid)
+        if companion is None or companion.code is not None:  # a number is given again
+            return False
+        companion.has_ended(code)
+        return True
 
     def close(self, patience: float = 0.0) -> None:
-        """Asks all to end, waits ``patience`` seconds for that, then kills them."""
+        """Asks all to end, waits ``patience`` seconds for that, then kills them.
+
+        What can't be killed, as it waits for a disk that is gone, isn't waited for beyond :data:`UNKILLABLE_SECONDS`.
+        """
         for companion in self._all.values():
             companion.dismiss()
-        until = self._loop.clock() + patience
-        while self.pids and (left := until - self._loop.clock()) > 0:
-            self._loop.turn(left)
+        self._wait(patience)
         for pid in self.pids:
             tree.send(pid, signal.SIGKILL)
-            self._all[pid]._fell_silent()
+        self._wait(UNKILLABLE_SECONDS)
         self._all.clear()
+
+    def _wait(self, seconds: float) -> None:
+        until = self._loop.clock() + seconds
+        while self.pids and (left := until - self._loop.clock()) > 0:
+            self._loop.turn(left)

@@ -60,3 +60,12 @@ def test_passwords_of_index_urls_move_to_the_file(tmp_path: Path) -> None:
 def test_what_netrc_can_not_say_stays(tmp_path: Path) -> None:
     for url in ("https://t0ken@a.example/", "https://u:a%20b@a.example/", "https://a.example/", "/wheels@x:y"):
         assert Credentials(str(tmp_path)).take_from({"PIP_INDEX_URL": url}) == {}
+
+
+def test_an_index_that_the_job_names_has_its_own_password(tmp_path: Path) -> None:
+    """A stale entry of the user's for the same host is behind it."""
+    (tmp_path / ".netrc").write_text("machine index.example login old password stale")
+    credentials = Credentials(tmp_path)
+    url = "https://me:fresh@index.example/simple"
+    taken = credentials.take_from({"PIP_INDEX_URL": url, "HOME": str(tmp_path)})
+    assert (netrc.netrc(taken["NETRC"]).authenticators("index.example") or ())[::2] == ("me", "fresh")

@@ -125,7 +125,8 @@ def test_an_uploader_that_can_not_be_started(ground: Ground, monkeypatch: pytest
     sync.begin()
     (ground.directory / "a").touch()
     sync.finish(None)
-    assert ground.said[1:] == ["warning: the sync to s3://b/p/output/intermediate/ can't be started: no more processes"]
+    said = "warning: the sync to s3://b/p/output/intermediate/ can't be started: no more processes"
+    assert ground.said[1:] == [f"{said}; it is tried again when the job has ended", said]
 
 
 @pytest.mark.timeout(30)

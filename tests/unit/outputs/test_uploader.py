@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.outputs import uploader
 from musterpoint.outputs.listing import version_of
-from musterpoint.outputs.uploader import QUIET, REWRITTEN, Uploader, main, read_record, write_record
+from musterpoint.outputs.uploader import QUIET, REFUSALS, REWRITTEN, Uploader, main, read_record, write_record
 
 
 @pytest.fixture
@@ -76,3 +76,63 @@ def test_it_ends_at_once_where_it_lacks_something(
     monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
     monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
     assert main({"watch": watch}) == status
+
+
+class Far:
+    """A bucket to which nothing gets but by the test; what is ``bad`` is refused for good."""
+
+    def __init__(self, uploader: Uploader, bad: tuple[str, ...] = ()) -> None:
+        self.sent: dict[str, int] = {}
+        self._uploader, self._bad = uploader, bad
+
+    def upload(self, path: str, file: str) -> None:
+        self.sent[path] = 0
+        if path in self._bad:
+            self._uploader._done(path, OSError("refused"))
+
+    def over(self, path: str) -> None:
+        self.sent.pop(path, None)
+
+    def explain(self, error: object) -> tuple[str, str, bool]:
+        return "refused", "it is refused", "passing" in str(error)
+
+
+def turn(made: Uploader) -> None:
+    made._begin()
+    while not made._events.empty():
+        made._hear(*made._events.get_nowait())
+
+
+def test_one_file_that_is_refused_does_not_end_the_upload_of_another(made: Uploader, tmp_path: Path) -> None:
+    for name in ("bad", "big"):
+        (tmp_path / "files" / name).write_text("x")
+    made._bucket = Far(made, bad=("bad",))  # type: ignore[assignment]
+    made._told(["finish", "1000"])
+    for _ in range(20):
+        turn(made)
+        assert not made._is_over()
+    assert set(made._ledger.uploading) == {"big"}
+    assert made._problems == {"refused": REFUSALS}
+    made._done("big", None)
+    turn(made)
+    assert made._is_over()
+
+
+def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploader, "NEVER", 0.05)
+    (tmp_path / "files" / "big").write_text("x" * 1000)
+    made._bucket = far = Far(made)  # type: ignore[assignment]
+    made._told(["finish", "1000"])
+    turn(made)
+    far.sent["big"] = 900
+    assert not made._is_over()
+    made._done("big", OSError("passing"))
+    turn(made)
+    made._ledger.hurry()
+    turn(made)
+    for sent in (100, 200, 300):
+        time.sleep(0.04)
+        far.sent["big"] = sent
+        assert not made._is_over()
+    time.sleep(0.06)
+    assert made._is_over()

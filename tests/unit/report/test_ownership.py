@@ -65,3 +65,14 @@ def test_a_platform_that_makes_the_input_as_root(paths: Paths) -> None:
     os.chown(paths.input_config, 0, 0)
     assert give_back(paths) == 0
     assert give_back(Paths()) == 0
+
+
+def test_a_directory_that_hands_its_group_down_is_given_back(paths: Paths) -> None:
+    shared = Path(paths.model) / "shared"
+    shared.mkdir()
+    shared.chmod(0o2755)
+    granting = Path(paths.model) / "granting"
+    granting.touch()
+    granting.chmod(0o4755)
+    give_back(paths)
+    assert (owner(shared), owner(granting)) == (PERSON, 0)

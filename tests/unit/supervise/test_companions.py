@@ -87,3 +87,13 @@ def test_killing_the_job_spares_it(heard: Heard) -> None:
 def test_a_program_that_is_not_there(heard: Heard) -> None:
     with pytest.raises(CannotStart):
         heard.companions.start(("/nowhere/at/all",), {}, heard.lines.append, heard.codes.append)
+
+
+@pytest.mark.timeout(30)
+def test_a_number_that_is_given_again_is_somebody_elses(heard: Heard) -> None:
+    pid = heard.start(ECHO)
+    heard.companion.dismiss()
+    while not heard.codes:
+        heard.loop.turn()
+    assert not heard.companions.ended(pid, 9)
+    assert heard.codes == [3]

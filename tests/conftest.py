@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .hosts.s3 import S3, Faulty
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Variables of the machine that runs the tests which would change what a job is taken for.
@@ -71,14 +73,32 @@ def python() -> str:
 @pytest.fixture(scope="session")
 def stack() -> Callable[[str], Path]:
     """The bin directory of a stack of scripts/stacks.py, by its name there: its python, and any mpirun of its own."""
+    return lambda name: Path(set_up("MUSTER_TEST_ENV_", name, "sets up the stacks"))
 
-    def find(name: str) -> Path:
-        variable = "MUSTER_TEST_ENV_" + name.upper().replace("-", "_")
-        if variable not in os.environ:
-            pytest.fail(f"{variable} is not set: run this test with scripts/test, which sets up the stacks it needs")
-        return Path(os.environ[variable])
 
-    return find
+def set_up(prefix: str, name: str, how: str) -> str:
+    """What scripts/test, which ``how`` a test needs, says of one of them."""
+    variable = prefix + name.upper().replace("-", "_")
+    if variable not in os.environ:
+        pytest.fail(f"{variable} is not set: run this test with scripts/test, which {how} it needs")
+    return os.environ[variable]
+
+
+@pytest.fixture(scope="module")
+def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
+    """A real S3 API, with a bucket ``jobs``."""
+    server = S3(stack("s3"))
+    server.bucket("jobs")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def faulty(s3: S3) -> Iterator[Faulty]:
+    """The same, through a proxy that fails as it is told to."""
+    proxy = Faulty(s3.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

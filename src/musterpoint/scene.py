@@ -47,7 +47,9 @@ class Scene:
         self.request = request
         self.started_at = time.time()
         self.loop = Loop()
-        self.masker = Masker(request.environ, request.given, request.arguments or ())
+        texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
+        self._variables = {**request.environ, **texts}
+        self.masker = Masker(self._variables, arguments=request.arguments or ())
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("started", version=__version__)
@@ -57,14 +59,14 @@ class Scene:
 
     def learn(self, job: Job) -> None:
         """What the job says may be secret, too; and whose timeline this is."""
-        self.masker = masker_of({**self.request.environ, **_texts(self.request.given)}, job)
+        self.masker = masker_of(self._variables, job)
         self.timeline.host = job.current_host
 
     def suspect(self) -> None:
         """The job couldn't be read, and the error may quote it: whatever looks secret in its files counts."""
         from musterpoint.job.secrets import masker_of_files
 
-        self.masker = masker_of_files({**self.request.environ, **_texts(self.request.given)})
+        self.masker = masker_of_files(self._variables)
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
@@ -79,10 +81,6 @@ class Scene:
         )  # fmt: skip
         self.ears.hear = lambda signo: tools.hear(signo) if signo in STOPPING else None
         return tools
-
-
-def _texts(given: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
 def _open_standard_streams() -> None:

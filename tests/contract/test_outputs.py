@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,13 +42,6 @@ subprocess.run([sys.executable, sys.argv[3], sync.intermediate_path], check=True
 open(sync.success_file_path, "w").close()
 process.join()
 """
-
-
-@pytest.fixture(scope="module")
-def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
-    server = S3(stack("s3"))
-    yield server
-    server.close()
 
 
 @pytest.mark.timeout(120)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -111,14 +111,6 @@ class Both:
         theirs = self.theirs()
         self.write(source, program)
         return theirs, self.ours()
-
-
-@pytest.fixture(scope="module")
-def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
-    server = S3(stack("s3"))
-    server.bucket("jobs")
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable
 
 import pytest
 
@@ -21,30 +21,14 @@ from musterpoint.loop import Loop
 from .conftest import Train, eventually
 from .network import usable
 from .packages import tar_gz
-from .s3 import S3, Faulty
+from .s3 import CREDENTIALS, S3, Faulty
 
 PROGRAM = """
 import json, os, pathlib, sys
 print(json.dumps({"argv": sys.argv, "cwd": os.getcwd(), "data": len(pathlib.Path("data.bin").read_bytes())}))
 """
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
 DATA = os.urandom(3 * 1024 * 1024)
 CODE = {"train.py": PROGRAM, "lib/__init__.py": "", "data.bin": DATA}
-
-
-@pytest.fixture(scope="module")
-def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
-    server = S3(stack("s3"))
-    server.bucket("jobs")
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def faulty(s3: S3) -> Iterator[Faulty]:
-    proxy = Faulty(s3.port)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

@@ -8,23 +8,15 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable
 
 import pytest
 
 from .conftest import Local, Train, eventually
-from .s3 import S3, Faulty
+from .s3 import CREDENTIALS, S3, Faulty
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-test", "AWS_REGION": "us-east-1"}
 JOB = "the-job"
 PREFIX = f"runs/{JOB}/output/intermediate/"
-
-
-@pytest.fixture(scope="module")
-def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
-    server = S3(stack("s3"))
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -32,13 +24,6 @@ def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
     name = request.node.name.partition("[")[0].replace("_", "-")[:60].strip("-")
     s3.bucket(name)
     return name
-
-
-@pytest.fixture
-def faulty(s3: S3) -> Iterator[Faulty]:
-    proxy = Faulty(s3.port)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from ..conftest import set_up
 from .containers import Job, MakeJob
 
 
 @pytest.fixture(scope="session")
 def image() -> Callable[[str], str]:
     """The tag of an image of this checkout, by its target in docker/Dockerfile."""
-
-    def find(name: str) -> str:
-        variable = "MUSTER_TEST_IMAGE_" + name.upper().replace("-", "_")
-        if variable not in os.environ:
-            pytest.fail(f"{variable} is not set: run this test with scripts/test, which builds the images it needs")
-        return os.environ[variable]
-
-    return find
+    return lambda name: set_up("MUSTER_TEST_IMAGE_", name, "builds the images")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,16 @@ class Client:
             _docker("rm", "--force", "--volumes", *left)
         if NETWORK in _docker("network", "ls", "--format", "{{.Name}}").split():
             _docker("network", "rm", NETWORK)
+
+
+@contextmanager
+def client_of(bin_directory: Path, environ: dict[str, str], folder: Path) -> Iterator[Client]:
+    """A client of the SDK in this environment, and nothing left of its jobs."""
+    made = Client(bin_directory / "python", environ, folder)
+    yield made
+    running = made.containers()
+    made.remove()
+    assert running == [], "containers of the job were still running"
 
 
 def _docker(*words: str) -> str:

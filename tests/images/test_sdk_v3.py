@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .sdk import Client, snippet
+from .sdk import Client, client_of, snippet
 
 pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(400)]
 
@@ -53,11 +53,8 @@ for name, settings in json.loads(sys.argv[1]).items():
 
 @pytest.fixture
 def client(stack: Callable[[str], Path], environ: dict[str, str], tmp_path: Path) -> Iterator[Client]:
-    made = Client(stack("sdk-v3") / "python", environ, tmp_path)
-    yield made
-    running = made.containers()
-    made.remove()
-    assert running == [], "containers of the job were still running"
+    with client_of(stack("sdk-v3"), environ, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

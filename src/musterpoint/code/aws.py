@@ -8,13 +8,13 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint import settings
+from musterpoint.code.aws_reader import NO_BOTO3
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
+from musterpoint.module_text import module_text
 
 READER = "musterpoint.code.aws_reader"
 REQUEST = "MUSTER_AWS_REQUEST"
-NO_BOTO3 = 3
-"""The reader's status where its Python has no boto3."""
 LARGE = 32 * 1024**2
 """Bytes from which on progress is told, every :data:`EVERY` seconds."""
 EVERY = 10.0
@@ -118,7 +118,7 @@ def _ask(
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, environ, "/", line, give=_reader(), apart=True)
+            status = tools.run(command, environ, "/", line, give=module_text(READER).encode(), apart=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue
@@ -132,15 +132,3 @@ def _ask(
         f"{cannot}: this takes boto3, which no Python here has: {', '.join(tried)}; "
         "pip install boto3 in the image (the extra musterpoint[aws])"
     )
-
-
-def _reader() -> bytes:
-    """The reader's text, from the package wherever it lies (a directory, or the one-file launcher's archive)."""
-    from importlib.util import find_spec
-
-    spec = find_spec(READER)
-    loader: Any = spec.loader if spec else None
-    source = loader.get_source(READER) if loader is not None else None
-    if not source:
-        raise FileNotFoundError(f"{READER} is missing from the package")
-    return str(source).encode()

@@ -18,6 +18,7 @@ FAILURES = 6
 """How often in a row reading may fail, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
 NO_BOTO3 = 3
+"""The status where this Python has no boto3."""
 RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 

@@ -37,7 +37,7 @@ def sentences(lines: Sequence[str]) -> list[str]:
     """What to tell people of an install that wrote ``lines``: too old is a warning, merely older a notice."""
     told = []
     for change in changes(lines):
-        need = NEEDS.get(change.name.lower().replace("_", "-"))
+        need = NEEDS.get(_same(change.name))
         if need is None:
             continue
         place = f" in place of {change.before}" if change.before else ""

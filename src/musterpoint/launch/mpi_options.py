@@ -58,15 +58,15 @@ def read_options(distribution: Distribution, flavour: str, more: str = "") -> Op
     Raises:
         UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
     """
+    jobs, ours = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
+    return Options(jobs.exports + ours.exports, _one_genvlist(jobs.flags + ours.flags))
+
+
+def _read(text: str, source: str, flavour: str) -> Options:
+    words = _Words(_split(text, source), source)
+    take = _open_mpi if flavour == OPEN_MPI else _hydra
     exports: list[EnvSetting] = []
     flags: list[Flag] = []
-    for text, source in ((distribution.options, _name_of(distribution)), (more, "--mpi-options")):
-        _read(_Words(_split(text, source), source), flavour, exports, flags)
-    return Options(tuple(exports), _one_genvlist(flags))
-
-
-def _read(words: "_Words", flavour: str, exports: list[EnvSetting], flags: list[Flag]) -> None:
-    take = _open_mpi if flavour == OPEN_MPI else _hydra
     while words.left:
         word = words.next()
         variable = _variable(word)
@@ -86,6 +86,7 @@ def _read(words: "_Words", flavour: str, exports: list[EnvSetting], flags: list[
                 "processes_per_host in the distribution, or --slots"
             )
         flags.append(take(word, name, words))
+    return Options(tuple(exports), tuple(flags))
 
 
 class _Words:

@@ -8,6 +8,7 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.code.aws import endpoint_of, region_of
+from musterpoint.code.aws_reader import NO_BOTO3
 from musterpoint.loop import Loop
 from musterpoint.outputs.listing import has_files
 from musterpoint.outputs.target import Target
@@ -16,7 +17,14 @@ from musterpoint.supervise.process import CannotStart
 from musterpoint.supervise.signals import STOPPING
 from musterpoint.supervise.texts import Texts
 
-MODULES = ("code.aws_reader", "outputs.ledger", "outputs.listing", "outputs.bucket", "outputs.uploader")
+MODULES = (
+    "code.aws_reader",
+    "outputs.ledger",
+    "outputs.listing",
+    "outputs.record",
+    "outputs.bucket",
+    "outputs.uploader",
+)
 STARTER = """
 import json, sys, types
 with open(sys.argv[1]) as file:
@@ -28,7 +36,7 @@ for name, path in texts:
 sys.exit(module.main(request))
 """
 """The companion's first steps: its modules are texts, as musterpoint isn't there."""
-NO_BOTO3, NO_WATCHDOG = 3, 4
+NO_WATCHDOG = 4
 LONGEST = 1800.0
 """Seconds that the final sync may take where no stop presses."""
 MARGIN = 3.0

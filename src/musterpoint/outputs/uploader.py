@@ -17,11 +17,13 @@ import threading
 import time
 from typing import Any
 
+from musterpoint.code.aws_reader import NO_BOTO3
 from musterpoint.outputs.bucket import Bucket
 from musterpoint.outputs.ledger import Ledger, Version
 from musterpoint.outputs.listing import is_private, is_written, listing, version_of
+from musterpoint.outputs.record import read_record, write_record
 
-NO_BOTO3, NO_WATCHDOG = 3, 4
+NO_WATCHDOG = 4
 LARGE, EVERY = 32 * 1024**2, 10.0
 """Bytes of a file from which on its progress is told, and how often (s)."""
 QUIET = 5.0
@@ -299,21 +301,3 @@ class Uploader:
         tell(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
                    "problems": self._problems})  # fmt: skip
         os._exit(0)
-
-
-def read_record(path: str) -> dict[str, Version]:
-    """What an uploader before this one has uploaded; the last line of one that was killed may be half a line."""
-    found: dict[str, Version] = {}
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                name, size, changed, inode = json.loads(line)
-            except ValueError:
-                continue
-            found[name] = (size, changed, inode)
-    return found
-
-
-def write_record(path: str, name: str, version: Version) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps([name, *version]))

@@ -9,6 +9,8 @@ import errno
 import os
 import sys
 
+from musterpoint.module_text import module_text
+
 SCRIPTS = frozenset({"agent"})
 """What is called by its path alone, and so needs a first line that says who runs it."""
 
@@ -18,25 +20,6 @@ LONGEST_FIRST_LINE = 127
 _MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
 _OPENING, _CLOSING = "{muster:", "}"
 """Around a name, as :func:`musterpoint.launch.plan.program_of_ours` writes it."""
-
-
-def source_of(name: str) -> str:
-    """The text of ``supervise/NAME.py``, wherever the package lies (a directory, or the one-file launcher's archive).
-
-    A name with dots is a module's full name.
-
-    Raises:
-        FileNotFoundError: the package has no such module.
-    """
-    from importlib.util import find_spec
-
-    module = name if "." in name else f"musterpoint.supervise.{name}"
-    spec = find_spec(module)
-    loader = spec.loader if spec else None
-    source = loader.get_source(spec.name) if spec and loader and hasattr(loader, "get_source") else None
-    if source is None:
-        raise FileNotFoundError(f"{module.partition('.')[2].replace('.', '/')}.py is missing from the package")
-    return str(source)
 
 
 class Texts:
@@ -52,7 +35,7 @@ class Texts:
         be executed.
         """
         if name not in self._paths:
-            self._paths[name] = self._script(name) if name in SCRIPTS else self._write(name, source_of(name))
+            self._paths[name] = self._script(name) if name in SCRIPTS else self._write(name, _source(name))
         return self._paths[name]
 
     def hold(self, name: str, text: str) -> str:
@@ -75,10 +58,10 @@ class Texts:
     def _script(self, name: str) -> str:
         first = f"#!{sys.executable} -IS"
         if len(first.encode()) <= LONGEST_FIRST_LINE and not {" ", "\t", "\n"} & set(sys.executable):
-            return self._write(name, f"{first}\n{source_of(name)}", executable=True)
+            return self._write(name, f"{first}\n{_source(name)}", executable=True)
         import shlex
 
-        words = [sys.executable, "-IS", self._write(f"{name}-text", source_of(name))]
+        words = [sys.executable, "-IS", self._write(f"{name}-text", _source(name))]
         return self._write(name, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', executable=True)
 
     def _write(self, name: str, text: str, executable: bool = False) -> str:
@@ -103,6 +86,10 @@ class Texts:
 
             shutil.rmtree(self._folder, ignore_errors=True)
         self._fds, self._folder, self._paths = [], "", {}
+
+
+def _source(name: str) -> str:
+    return module_text(name if "." in name else f"musterpoint.supervise.{name}")
 
 
 def _memfd(name: str, executable: bool) -> int:

@@ -11,6 +11,7 @@ from musterpoint.code import aws
 from musterpoint.code.aws import download, endpoint_of, package_index, region_of
 from musterpoint.code.tools import Stopped
 from musterpoint.errors import FetchError
+from musterpoint.module_text import module_text
 
 from .conftest import Bench
 
@@ -27,7 +28,7 @@ def tell(**facts):
 def reader(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of the reader, in parts."""
     parts = [READER]
-    monkeypatch.setattr(aws, "_reader", lambda: "".join(parts).encode())
+    monkeypatch.setattr(aws, "module_text", lambda module: "".join(parts))
     monkeypatch.setattr(aws, "sys", SimpleNamespace(executable=""))
     return parts
 
@@ -131,5 +132,5 @@ def test_arns_of_another_form(arn: str, bench: Bench) -> None:
 
 
 def test_the_reader_comes_from_the_package() -> None:
-    assert b"def main(request" in aws._reader()
-    assert len(aws._reader()) < 64 * 1024, "it has to fit into a pipe"
+    assert "def main(request" in module_text(aws.READER)
+    assert len(module_text(aws.READER).encode()) < 64 * 1024, "it has to fit into a pipe"

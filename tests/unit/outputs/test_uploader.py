@@ -1,4 +1,4 @@
-"""What the uploader remembers of its predecessor, and which files it leaves alone for now."""
+"""Which files the uploader leaves alone for now, and when it gives up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.outputs import uploader
 from musterpoint.outputs.listing import version_of
-from musterpoint.outputs.uploader import QUIET, REFUSALS, REWRITTEN, Uploader, main, read_record, write_record
+from musterpoint.outputs.uploader import QUIET, REFUSALS, REWRITTEN, Uploader, main
 
 
 @pytest.fixture
@@ -18,18 +18,6 @@ def made(tmp_path: Path) -> Uploader:
     (tmp_path / "record").touch()
     (tmp_path / "files").mkdir()
     return Uploader({"directory": str(tmp_path / "files"), "record": str(tmp_path / "record")})
-
-
-def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_path: Path) -> None:
-    record = tmp_path / "record"
-    record.touch()
-    write_record(str(record), "a", (1, 2, 3))
-    write_record(str(record), "ä\n", (4, 5, 6))
-    with record.open("a") as file:
-        file.write('\n["b", 7')
-    write_record(str(record), "c", (8, 9, 10))
-    write_record(str(record), "a", (1, 3, 3))
-    assert read_record(str(record)) == {"a": (1, 3, 3), "ä\n": (4, 5, 6), "c": (8, 9, 10)}
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,25 @@ from pathlib import Path
 import pytest
 
 from musterpoint.launch.plan import program_of_ours
+from musterpoint.module_text import module_text
 from musterpoint.supervise import texts
-from musterpoint.supervise.texts import Texts, source_of
+from musterpoint.supervise.texts import Texts
 
 NAMES = ["agent", "rank_stub", "rendezvous", "tensorflow_server"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_is_the_modules(root: Path, name: str) -> None:
-    assert source_of(name) == (root / f"src/musterpoint/supervise/{name}.py").read_text()
+    ours = Texts()
+    text = (root / f"src/musterpoint/supervise/{name}.py").read_text()
+    assert Path(ours.path(name)).read_text().removeprefix(f"#!{sys.executable} -IS\n") == text
+    ours.close()
 
 
 def test_a_module_of_another_room_and_a_text_of_somebody_elses() -> None:
     held = Texts()
     with open(held.path("musterpoint.code.aws_reader")) as file:
-        assert file.read() == source_of("musterpoint.code.aws_reader")
+        assert file.read() == module_text("musterpoint.code.aws_reader")
     path = held.hold("notes", "one")
     with open(path, "a") as file:
         file.write(", two")
@@ -36,7 +40,7 @@ def test_a_module_of_another_room_and_a_text_of_somebody_elses() -> None:
 
 def test_a_program_that_is_missing_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"supervise/no_such\.py is missing from the package"):
-        source_of("no_such")
+        Texts().path("no_such")
 
 
 def without_memfd(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -55,7 +59,7 @@ def test_another_process_can_read_it_until_it_is_closed(
     path = ours.path("rank_stub")
     assert ours.path("rank_stub") == path, "written once"
     read = subprocess.run(["cat", path], capture_output=True, text=True, check=True)
-    assert read.stdout == source_of("rank_stub")
+    assert read.stdout == module_text("musterpoint.supervise.rank_stub")
     ours.close()
     ours.close()
     assert not os.path.exists(path)

@@ -217,7 +217,7 @@ class LeaderCall:
         for link in list(self._links):
             session: Session = link.owner.session
             if late > self._limits.beat:
-                session.forgive(late)
+                session.forgive(late, now)
             if now - session.heard_at >= self._limits.silence:
                 link.close()
                 self._ended(link, "it fell silent", False)

@@ -44,7 +44,8 @@ class LeaderPeers(Events):
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
-        self._asked_at: float | None = None
+        self._asked = False
+        self._unheard: set[str] = set()
         self._last_sweep = loop.clock()
         self._period = limits.beat / SHARES
         self._beats = Beats(members.values())
@@ -58,8 +59,9 @@ class LeaderPeers(Events):
     # what this host says
 
     def failed(self, failure: Failure) -> None:
-        if failure.kind == "peer" and self._asked_at is None:
-            self._asked_at = self._loop.clock()
+        if failure.kind == "peer" and not self._asked:
+            self._asked = True
+            self._unheard = set(self._members)
             for member in self._members.values():
                 member.beat()
         self._judge(self._verdict.failed(failure, self._loop.clock()))
@@ -95,6 +97,7 @@ class LeaderPeers(Events):
     def _frame(self, link: Link, payload: bytes) -> None:
         member: Member = link.owner
         session = member.session
+        self._unheard.discard(member.name)
         if session.state == rules.UP:
             session.heard_at = self._loop.clock()
         else:
@@ -156,6 +159,7 @@ class LeaderPeers(Events):
 
     def _go_on(self, link: Link, member: Member, got: int, reply: bytes) -> None:
         self._cut(member)
+        self._unheard.discard(member.name)
         member.mailbox.acknowledge(got)
         member.link = link
         link.owner = member
@@ -174,15 +178,13 @@ class LeaderPeers(Events):
         now = self._loop.clock()
         late = now - self._last_sweep - self._period
         self._last_sweep = now
-        if late > self._limits.beat and self._asked_at is not None:
-            self._asked_at += late  # as what was heard before, or a standstill would pass for an answer
         silence = self._limits.silence
         for member in self._beats.next():
             member.beat()
         for member in self._members.values():
             session = member.session
             if late > self._limits.beat:
-                session.forgive(late)
+                session.forgive(late, now)
             if session.state != rules.UP or now - session.heard_at >= silence:
                 self._act(member, session.tick(now))
         self._sweeper = self._loop.call_later(self._period, self._sweep)
@@ -222,6 +224,7 @@ class LeaderPeers(Events):
             if self._verdict.fallen is None:
                 self._emit(PeerLost(member.name, why))
                 self._tell(wire.pack("lost", host=member.name, why=why))
+        self._verdict.back(member.name)
         self._requests.gone(member.name, f"host {member.name} was lost: {why}")
         self._recount()
 
@@ -240,11 +243,10 @@ class LeaderPeers(Events):
         self._due = self._loop.call_at(due, lambda: self._judge([])) if due is not None else None
 
     def _is_any_mute(self) -> bool:
-        """Whether a host that seems well has not answered since a symptom was told."""
-        asked_at = self._asked_at
-        return asked_at is not None and any(
-            member.session.state == rules.UP and member.code is None and member.session.heard_at < asked_at
-            for member in self._members.values()
+        """Whether a host that seems well has not been heard since a symptom was told."""
+        return any(
+            member.session.state == rules.UP and member.code is None
+            for member in map(self._members.__getitem__, self._unheard)
         )
 
     def _stop(self, host: str, signal: int) -> None:

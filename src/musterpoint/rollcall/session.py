@@ -106,12 +106,13 @@ class Session:
         """The peer said bye, or is given up."""
         self.state = OVER
 
-    def forgive(self, seconds: float) -> None:
-        """This host itself stood still for ``seconds``: they don't count as anybody's silence."""
-        self.heard_at += seconds
-        self._cut_at += seconds
+    def forgive(self, seconds: float, now: float) -> None:
+        """This host itself stood still for ``seconds`` before ``now``: they don't count as anybody's silence."""
+        # what came after the standstill must not seem to come from the future
+        self.heard_at = min(now, self.heard_at + seconds)
+        self._cut_at = min(now, self._cut_at + seconds)
         if self._refused_from is not None:
-            self._refused_from += seconds
+            self._refused_from = min(now, self._refused_from + seconds)
 
     def tick(self, now: float) -> list[Action]:
         """What time alone brings."""

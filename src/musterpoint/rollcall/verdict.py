@@ -50,8 +50,9 @@ class Verdict:
 
     @property
     def due(self) -> float | None:
-        """When :meth:`tick` has something to say."""
-        return self._due if self._held is not None and self.fallen is None and not self._cut else None
+        """When :meth:`tick` has something to say: not while a host's fate is open, which may be the cause."""
+        fates_open = self._cut or self._silent
+        return self._due if self._held is not None and self.fallen is None and not fates_open else None
 
     def failed(self, failure: Failure, now: float) -> list[Action]:
         if self.fallen is not None:
@@ -80,7 +81,6 @@ class Verdict:
 
     def silent(self, host: str) -> list[Action]:
         self._silent.add(host)
-        self._cut.discard(host)
         return [GiveUp(host)] if self._held is not None and self.fallen is None else []
 
     def back(self, host: str) -> None:

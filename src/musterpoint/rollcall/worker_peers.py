@@ -167,7 +167,7 @@ class WorkerPeers(Events):
         late = now - self._last_sweep - self._period
         self._last_sweep = now
         if late > self._limits.beat:
-            self._session.forgive(late)
+            self._session.forgive(late, now)
         self._act(self._session.tick(now))
         if not self._alone:
             self._sweeper = self._loop.call_later(self._period, self._sweep)

@@ -55,7 +55,7 @@ def bye(session: Session, now: float) -> list[Action]:
 
 
 def stood_still(session: Session, now: float) -> list[Action]:
-    session.forgive(60.0)
+    session.forgive(60.0, now)
     return []
 
 
@@ -92,6 +92,7 @@ HISTORIES: list[tuple[str, bool, list[Step], list[type[Any]]]] = [
     ("said bye", LEADER, [(1, bye), (2, closed), (400, tick)], []),
     ("lost is lost", LEADER, [(301, tick), (302, resumed), (303, heard)], [Lost]),
     ("this host itself stood still", LEADER, [(60, stood_still), (61, tick), (74, tick), (76, tick)], [Silent]),
+    ("heard right after it stood still", LEADER, [(60, heard), (60, stood_still), (74, tick), (75, tick)], [Silent]),
 ]  # fmt: skip
 
 

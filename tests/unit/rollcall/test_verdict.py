@@ -73,6 +73,14 @@ def test_a_silent_host_is_given_up_when_ranks_fail(silent_first: bool) -> None:
     assert play(*(steps if silent_first else reversed(steps))) == [GiveUp("algo-2")]
 
 
+def test_a_cut_host_that_falls_silent_when_the_hold_is_over_is_given_up_first() -> None:
+    told = play(
+        ("cut", "algo-2"), ("failed", RESET, 1.0), ("silent", "algo-2"), ("tick", 9.0), ("lost", "algo-2", "gone")
+    )
+    assert [type(action) for action in told] == [GiveUp, Announce]
+    assert told[1].failure.host == "algo-2"  # type: ignore[union-attr]
+
+
 def test_a_silent_host_does_not_hold_up_a_cause() -> None:
     assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, 0)]
 

@@ -111,19 +111,28 @@ class Loop:
         if self._timers:
             due = max(0.0, self._timers[0].when - self.clock())
             timeout = due if timeout is None else min(timeout, due)
-        for fd, ready in self._poller.wait(timeout):
-            watched = self._watched.get(fd)
-            if watched is not None:
-                watched[1](ready)
-            if self._stopped:
-                return
+        if not self._hear(timeout):
+            return
         now = self.clock()
+        # what came before a timer was due goes first, even where this process stood still after the wait
+        if not (self._timers and self._timers[0].when <= now) or not self._hear(0):
+            return
         while self._timers and self._timers[0].when <= now:
             call = heapq.heappop(self._timers).call
             if call is not None:
                 call()
             if self._stopped:
                 return
+
+    def _hear(self, timeout: float | None) -> bool:
+        """Runs what is ready within ``timeout`` seconds; whether this round goes on."""
+        for fd, ready in self._poller.wait(timeout):
+            watched = self._watched.get(fd)
+            if watched is not None:
+                watched[1](ready)
+            if self._stopped:
+                return False
+        return True
 
     def close(self) -> None:
         for fd in (self._wake_read, self._wake_write):

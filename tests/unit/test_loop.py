@@ -109,6 +109,27 @@ def test_timers_run_in_the_order_of_their_time() -> None:
     loop.close()
 
 
+def test_what_came_before_a_timer_was_due_goes_first_even_after_a_standstill(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    now = 100.0
+    loop.clock = lambda: now
+    order: list[str] = []
+
+    def stand_still(_ready: int) -> None:
+        nonlocal now
+        loop.forget(there.fileno())
+        there.send(b"x")
+        now = 200.0
+
+    loop.call_at(150.0, lambda: order.append("timer"))
+    loop.watch(here.fileno(), READ, lambda _ready: (here.recv(1), order.append("heard"))[1])
+    loop.watch(there.fileno(), WRITE, stand_still)
+    loop.turn(0)
+    assert order == ["heard", "timer"]
+
+
 def test_a_timer_wakes_the_loop_once_and_not_too_early(loop: Loop) -> None:
     due = loop.clock() + 0.02
     loop.call_at(due, loop.stop)

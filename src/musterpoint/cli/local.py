@@ -29,6 +29,8 @@ examples:
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
+_USED = "there is something in it already; give a new directory"
+
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster local`` with ``argv`` (the words after the command); the job's exit code."""
@@ -44,7 +46,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     _check_output(layout.output)
     made = backend.choose(asked.backend or "", layout, local_job, asked.one_address)
     try:
-        _make_output(layout.output, not asked.output)
+        _make_output(layout, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask)
         description = run(local_job, Ground(layout, made, console, environ, out=2 if asked.json else 1))
     finally:
@@ -192,16 +194,20 @@ def _check_output(path: str) -> None:
     except OSError as error:
         raise UsageError(f"--output={path}: the directory can't be used: {error.strerror}") from None
     if used:
-        raise UsageError(f"--output={path}: there is something in it already; give a new directory")
+        raise UsageError(f"--output={path}: {_USED}")
 
 
-def _make_output(path: str, ours: bool) -> None:
-    """Makes the job's directory; if it is in a folder of ``ours``, that is kept out of git."""
+def _make_output(layout: Layout, ours: bool) -> None:
+    """Makes the job's directory, for it alone; if it is in a folder of ``ours``, that is kept out of git."""
+    path = layout.output
     try:
         os.makedirs(path, exist_ok=True)
+        os.mkdir(layout.hosts)
         if ours:
             with open(os.path.join(os.path.dirname(path), ".gitignore"), "w", encoding="utf-8") as file:
                 file.write("*\n")
+    except FileExistsError:  # another job that began at the same time, or a file
+        raise UsageError(f"--output={path}: {_USED}") from None
     except OSError as error:
         raise UsageError(f"--output={path}: the directory can't be made: {error.strerror}") from None
 

@@ -53,9 +53,10 @@ class Docker:
                 flag = "--" + option.removeprefix("MUSTER_").lower().replace("_", "-")
                 raise UsageError(f"{flag}: a path of this machine means nothing in a container; leave it out")
         self._engine = docker_engine.connect()
-        self._network = f"muster-{job.name}"
         self._keeper: subprocess.Popen[bytes] | None = None
         self._run = secrets.token_hex(8)
+        # unlike containers, two networks may have one name, and neither can be used then
+        self._network = f"muster-{job.name}-{self._run}"
         try:
             self._image = self._look()
             self._around = self._begin()
@@ -86,8 +87,6 @@ class Docker:
                 "(docker images lists what is here)"
             ) from None
         taken = [self._name(host) for host in self.job.hosts if self._engine.named(self._name(host))]
-        if any(network["Name"] == self._network for network in self._engine.networks()):
-            taken.append(f"network {self._network}")
         if taken:
             raise UsageError(
                 f"--job-name={self.job.name!r}: Docker has {', '.join(taken)} already: give another name, or end the "
@@ -208,7 +207,7 @@ class Docker:
                 f"--gpus={self.job.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
                 "Container Toolkit, or leave --gpus out"
             )
-        return f"--image={self.job.container.image!r}: the container couldn't be started: {text}"
+        return f"--backend docker: a container of {self.job.container.image} couldn't be started: {text}"
 
     def signal(self, host: str, signo: int) -> None:
         """A PID 1 gets no signal it has no handler for: one that has started nothing yet has nothing to save."""

@@ -12,8 +12,12 @@ import select
 import signal
 import sys
 
-_IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
+_BLOCKED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+def _blocked() -> list[int]:
+    return [getattr(signal, name) for name in _BLOCKED]
 
 
 def _adopt_orphans() -> None:
@@ -70,8 +74,9 @@ def _start(argv: list[str]) -> int:
         return pid
     try:
         os.setsid()
-        for name in _IGNORED:
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        for signo in _blocked():
+            signal.signal(signo, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked())
         os.execvp(argv[0], argv)
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
@@ -114,8 +119,8 @@ def main(argv: list[str]) -> int:
     control = int(argv[1])
     os.set_inheritable(control, False)
     _adopt_orphans()
-    for name in _IGNORED:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # not ignored: what is sent to the entry point before it is itself would be lost, blocked it waits for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, _blocked())
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda signo, frame: None)

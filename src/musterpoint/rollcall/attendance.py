@@ -16,13 +16,15 @@ _ENOUGH_VOTES = 64
 
 
 class Attendance:
-    """``refused`` is each refused host's reason and address; ``own`` is what this host's own name resolves to.
+    """``refused`` is each refused host's reason and address, ``left`` how the connection ended of each that was here;
+    ``own`` is what this host's own name resolves to.
 
     ``callers``, where a method takes them, are the addresses of those who have not said who they are.
     """
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
         self.refused: dict[str, tuple[str, str]] = {}
+        self.left: dict[str, str] = {}
         self.own = UNANSWERED
         self._hosts = hosts
         self._me = me
@@ -83,4 +85,5 @@ class Attendance:
         address = ", ".join(known.addresses)
         if not set(known.addresses).isdisjoint(callers):
             return Row(host, "hello", "connected, but has not said who it is", address)
-        return Row(host, "connect", "has not called yet", address)
+        was_here = f"was here, then {self.left[host]}" if host in self.left else ""
+        return Row(host, "connect", was_here or "has not called yet", address)

@@ -202,6 +202,7 @@ class LeaderCall:
     def _ended(self, link: Link, why: str, _eof: bool) -> None:
         self._drop(link)
         self._seats.left(link.owner.call)
+        self._view.left[link.owner.name] = why
         self._record("connection-ended", host=link.owner.name, why=why)
 
     def _drop(self, link: Link) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Mapping
 
-from musterpoint.errors import UsageError
+from musterpoint.errors import MusterError, UsageError
 from musterpoint.loop import Loop
 from musterpoint.peers import Peers
 from musterpoint.rollcall.abandoned import Abandoned
@@ -16,12 +16,14 @@ from musterpoint.settings import Settings
 if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier without
     from musterpoint.rollcall.leader import LeaderCall
     from musterpoint.rollcall.limits import Limits
-    from musterpoint.rollcall.names import Answer
+    from musterpoint.rollcall.names import Answer, Names
     from musterpoint.rollcall.names_call import NamesCall
     from musterpoint.rollcall.worker import WorkerCall
 
 MASTER_PORT = 7777
 _MANY_HOSTS = 100
+_LOOK = 4.0
+"""Seconds after which a host that was told to stop asks itself whether anybody else is up: time for two calls."""
 
 
 class Muster:
@@ -52,6 +54,8 @@ class Muster:
         self._port_is_free = port_is_free
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
         self._stopped: Abandoned | None = None
+        self._patience = 0.0
+        self._names: Names
 
     def run(self) -> tuple[Roster, Peers]:
         """The roster and this host's end of the channel; blocks in the loop until every host is here.
@@ -59,9 +63,10 @@ class Muster:
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
             UsageError: the leader's port is taken, or the hosts file can't be read.
-            Abandoned: a host was told to stop in the meantime.
+            Abandoned: a host was told to stop in the meantime, or this one before (:meth:`pass_on`).
         """
         if self._stopped is not None:
+            self._tell_of(self._stopped)
             raise self._stopped
         leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
@@ -86,6 +91,44 @@ class Muster:
             return self._assumed(call.result), LonePeers(self._loop)
         return call.result
 
+    def pass_on(self, stop: Abandoned, seconds: float) -> None:
+        """To be called before :meth:`run`, which then takes at most ``seconds``: this host was told to stop and attends
+        the roll call so that nobody waits for it in vain.
+        """
+        self._stopped = stop
+        self._patience = seconds
+
+    def _tell_of(self, stop: Abandoned) -> None:
+        settings = self._settings
+        if not self._patience or len(self._hosts) == 1 or settings.rollcall != "full" or not settings.rollcall_port:
+            return
+        call = self._call = self._part(self._group_hosts[0])
+        try:
+            call.start()
+        except MusterError:
+            return  # nobody can reach this host
+        self._say(f"{stop}: telling the other hosts, for {self._patience:g} s at most")
+        others = [host for host in self._hosts if host != self._me]
+        for host in others:
+            self._names.ask(host, lambda _answer: None)
+
+        def look() -> None:
+            if all(self._names.known(host).vanished for host in others):
+                call.abandon(stop.signal)
+
+        timers = [
+            self._loop.call_later(min(_LOOK, self._patience), look),
+            self._loop.call_later(self._patience, lambda: call.abandon(stop.signal)),
+        ]
+        while call.result is None and call.error is None:
+            self._loop.turn()
+        for timer in timers:
+            timer.cancel()
+        if isinstance(call.result, tuple):
+            _, peers = call.result
+            peers.stopping(stop.signal)
+            peers.close()
+
     def abandon(self, signal: int) -> None:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`Abandoned`, on every host reached."""
         if self._call is None:
@@ -98,7 +141,7 @@ class Muster:
         from musterpoint.rollcall.names import Names, resolve
 
         limits = self._limits or Limits()
-        names = Names(self._loop, self._fixed(), self._lookup or resolve)
+        names = self._names = Names(self._loop, self._fixed(), self._lookup or resolve)
         if self._settings.rollcall == "names":
             from musterpoint.rollcall.names_call import NamesCall
 

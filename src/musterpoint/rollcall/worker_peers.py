@@ -57,7 +57,7 @@ class WorkerPeers(Events):
         self._points: list[str] = []
         self._done = False
         self._judged = self._stopped = self._all_done = False
-        self._alone = False
+        self._alone = self._closed = False
         self._lost_why = ""
         self._period = limits.beat / SHARES
         self._last_sweep = loop.clock()
@@ -71,7 +71,7 @@ class WorkerPeers(Events):
             self._judge_alone(self._lost_why)
         elif not self._judged:
             self._post(wire.pack("failed", failure=failure._asdict()))
-            self._act(self._session.pressed(self._loop.clock()))
+            self._act(self._session.pressed(self._now()))
 
     def stopping(self, signal: int) -> None:
         self._stopped = True
@@ -162,12 +162,18 @@ class WorkerPeers(Events):
         if self._link is not None:
             self._link.send(data)
 
-    def _sweep(self) -> None:
+    def _now(self) -> float:
+        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
         now = self._loop.clock()
         late = now - self._last_sweep - self._period
-        self._last_sweep = now
         if late > self._limits.beat:
+            self._last_sweep = now
             self._session.forgive(late, now)
+        return now
+
+    def _sweep(self) -> None:
+        now = self._now()
+        self._last_sweep = now
         self._act(self._session.tick(now))
         if not self._alone:
             self._sweeper = self._loop.call_later(self._period, self._sweep)
@@ -187,11 +193,12 @@ class WorkerPeers(Events):
 
     def _ended(self, _link: Link, why: str, eof: bool) -> None:
         self._link = None
+        self._closed = eof
         self._record("connection-ended", host=self._leader, why=why)
         self._act(self._session.ended(self._loop.clock(), eof))
 
     def _missed(self, kind: str, _detail: str) -> None:
-        self._act(self._session.tried(self._loop.clock(), kind))
+        self._act(self._session.tried(self._now(), kind))
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
@@ -221,6 +228,7 @@ class WorkerPeers(Events):
         self._link = link
         link.on_frame, link.on_end = self._frame, self._ended
         self._record("session-resumed", host=self._leader, address=link.peer)
+        self._closed = False
         link.send(b"".join(self._mailbox.unacknowledged()))
         self._dialer.stop()
         self._act(self._session.resumed(self._loop.clock()))
@@ -256,11 +264,13 @@ class WorkerPeers(Events):
             self._link.close()
             self._link = None
         self._lost_why = why
-        if self._done and not self._all_done:
-            self._emit(AllDone())
-        elif not self._all_done and not self._judged and not self._judge_alone(why) and not self._stopped:
+        # one that ends well says so before it closes the connection; over a network that failed it may have said so
+        done = self._done and not self._closed
+        if not self._all_done and not done and not self._judged and not self._judge_alone(why) and not self._stopped:
             self._record("host-lost", host=self._leader, why=why)
             self._emit(PeerLost(self._leader, why))
+        if self._done and not self._all_done:
+            self._emit(AllDone())
         for point in self._points:
             self._emit(Arrived(point))
 

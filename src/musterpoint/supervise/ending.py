@@ -19,7 +19,17 @@ from musterpoint.supervise.events import (
     TellFailed,
     VerdictDue,
 )
-from musterpoint.supervise.state import RANKS_ENDED, Decision, Rules, State, code_of, end_grace, end_of, session_of
+from musterpoint.supervise.state import (
+    RANKS_ENDED,
+    Decision,
+    Rules,
+    State,
+    code_of,
+    end_grace,
+    end_of,
+    first_line,
+    session_of,
+)
 
 VERDICT_SECONDS = 20.0
 """Longer than a lost leader takes to be noticed (10 s), so this is the last resort only."""
@@ -80,6 +90,8 @@ def all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
         state = state._replace(secondary=event.failures - first)
     code = code_of(state, rules)
     actions: list[Action] = []
+    if state.failure is not None and state.verdict is None and not state.stop_signal:
+        actions.append(Say(first_line(state.failure)))
     if 0 in state.foreign and not code:
         actions.append(Release(0, 0))
     if state.services and not state.told:

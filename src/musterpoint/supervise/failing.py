@@ -24,7 +24,10 @@ from musterpoint.supervise.state import Decision, Rules, State, end_grace, first
 def failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     """Something of this host failed; the first failure is told, later ones are counted."""
     if state.phase == "waiting":
-        return state, [TellFailed(failure)] if state.verdict is None else []
+        if state.verdict is not None:
+            return state, []
+        # everybody else may be done by now, and then no verdict comes
+        return state._replace(failure=state.failure or failure), [TellFailed(failure)]
     if state.phase == "judging" and _was_symptom(state) and failure.kind != "peer":
         return state._replace(failure=failure, secondary=state.secondary + 1), ask_verdict(failure)
     if state.failure is not None or state.verdict is not None:

@@ -17,7 +17,8 @@ def deaf_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     """The name of PID 1 where it starts us, directly or not, and SIGTERM to it is lost; empty otherwise.
 
     The kernel drops a signal to PID 1 that it neither catches nor blocks (pid_namespaces(7)): a shell that waits for
-    its last command, a script without a handler. Never the machine's own PID 1, nor one that didn't start us.
+    its last command, a script without a handler. Never the machine's own PID 1, nor one that didn't start us, nor one
+    that waits for signals (tini, ``docker run --init``).
     """
     own = os.getpid() if own_pid is None else own_pid
     if own == 1:
@@ -26,7 +27,7 @@ def deaf_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     try:
         if not fields or os.readlink(f"{proc}/self") != str(own) or _mask(fields, "SigCgt", "SigBlk") & _TERM:
             return ""
-        if os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN or not _above(own, proc):
+        if os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN or not _above(own, proc) or _waits_for_signals(proc):
             return ""
     except OSError:
         return ""
@@ -69,6 +70,15 @@ def refused_note(name: str, why: str) -> str:
 
 def _keeps(name: str) -> str:
     return f"PID 1 of this container is {name}, which keeps SIGTERM to itself"
+
+
+def _waits_for_signals(proc: str) -> bool:
+    """Whether PID 1 is in ``sigtimedwait``, where the kernel shows what it waits for as neither caught nor blocked."""
+    try:
+        with open(f"{proc}/1/wchan", encoding="ascii") as file:
+            return "sigtimedwait" in file.read()
+    except OSError:
+        return False
 
 
 def _above(pid: int, proc: str) -> bool:

@@ -249,7 +249,8 @@ class Pump:
         old = self._loop.clock() - PATIENCE
         held = [stream for stream in self._streams.values() if stream.carry]
         for stream in held:
-            if stream.carry_since <= old:
+            # after a standstill the rest of the line may be here
+            if stream.carry_since <= old and not self._read(stream):
                 self._let_go(stream)
         if waiting := [stream.carry_since for stream in held if stream.carry]:
             self._hold(min(waiting))

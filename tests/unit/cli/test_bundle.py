@@ -48,6 +48,11 @@ def launcher_text() -> str:
     return bundle()
 
 
+@pytest.fixture(scope="session")
+def compiled_text() -> str:
+    return bundle(compiled=True)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, launcher_text: str) -> Path:
     """A source directory: launcher.py beside train.py."""
@@ -60,7 +65,7 @@ def run(folder: Path, environ: dict[str, str], words: list[str], **changed: str)
     clean = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     clean["SAGEMAKER_BASE_DIR"] = str(folder / "none")
     return subprocess.run(
-        words, cwd=folder, env={**clean, **changed}, capture_output=True, text=True, timeout=60, check=False
+        words, cwd=folder, env={**clean, **changed}, capture_output=True, text=True, timeout=200, check=False
     )
 
 
@@ -88,8 +93,10 @@ def test_compiled_bytes_depend_on_nothing_else(root: Path) -> None:
 
 
 @pytest.mark.parametrize("python", NEW.values(), ids=NEW)
-def test_compiled_for_one_python_it_runs_on_all(python: str, folder: Path, environ: dict[str, str]) -> None:
-    (folder / "launcher.py").write_text(bundle(compiled=True))
+def test_compiled_for_one_python_it_runs_on_all(
+    python: str, folder: Path, compiled_text: str, environ: dict[str, str]
+) -> None:
+    (folder / "launcher.py").write_text(compiled_text)
     words = [python, "-I", "-S", "launcher.py", "train.py", "--code", "7"]
     assert run(folder, environ, words).returncode == 7
 

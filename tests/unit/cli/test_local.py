@@ -12,6 +12,7 @@ from musterpoint.cli.options import split
 from musterpoint.errors import UsageError
 from musterpoint.local.container import Container
 from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
 
 
 def job(directory: Path, *words: str) -> LocalJob:
@@ -107,5 +108,8 @@ def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.Capt
 
 def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    local._make_output(str(project / "muster-jobs" / "a-job"), True)
+    layout = Layout(str(project / "muster-jobs" / "a-job"))
+    local._make_output(layout, True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"
+    with pytest.raises(UsageError, match="a-job: there is something in it already"):
+        local._make_output(layout, True)  # for another job, which found it empty

@@ -244,9 +244,9 @@ def test_a_netns_host_is_a_machine_of_its_own(tmp_path: Path) -> None:
 TALK = """
 import socket, sys
 with socket.create_connection(("algo-2", 7)) as peer:
-    peer.settimeout(0.3)
     peer.sendall(b"a"); print(peer.recv(1), flush=True)
     open("{fifo}").read()
+    peer.settimeout(0.3)
     peer.sendall(b"b")
     try:
         print(peer.recv(1), flush=True)

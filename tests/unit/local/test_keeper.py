@@ -28,8 +28,9 @@ ORPHAN = (
 class Kept:
     """A keeper around a Python program, with the control plane's end of its pipe."""
 
-    def __init__(self, *argv: str) -> None:
+    def __init__(self, *argv: str, orders: bytes = b"") -> None:
         control, self.control = os.pipe()
+        os.write(self.control, orders)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__, str(control), *argv],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(control,),
@@ -50,7 +51,7 @@ class Kept:
         self.control = -1
 
     def end(self) -> int:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
         return self.process.returncode
 
 
@@ -78,7 +79,7 @@ def test_it_ends_with_the_code_of_what_it_keeps(kept: list[Kept], code: str, exp
 
 def test_what_cannot_be_started_is_127_with_a_reason(kept: list[Kept], tmp_path: Path) -> None:
     kept.append(Kept(str(tmp_path / "nothing")))
-    _, err = kept[0].process.communicate(timeout=30)
+    _, err = kept[0].process.communicate(timeout=120)
     assert kept[0].process.returncode == 127
     assert b"nothing: No such file or directory" in err
 
@@ -98,6 +99,12 @@ def test_orders_are_signals_for_the_entry_point(kept: list[Kept]) -> None:
     one.order(signal.SIGTERM)
     assert one.line() == b"told 15"
     assert one.end() == 5
+
+
+def test_an_order_that_comes_before_the_entry_point_is_itself_is_not_lost(kept: list[Kept]) -> None:
+    for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        kept.append(Kept("sleep", "600", orders=bytes([signo])))
+        assert kept[-1].end() == 128 + signo
 
 
 def gone(pid: int) -> bool:

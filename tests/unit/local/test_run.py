@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,24 @@ class Scene:
         entry = [sys.executable, "-c", WORK + work]
         console = Console(sink=self.said.append)
         return run(self.job, Ground(self.layout, backend, console, os.environ, out, entry))
+
+    def run_and_stop(self, work: str) -> dict[str, Any]:
+        """Stops the job (SIGTERM) once every host has said ``ready``."""
+        read, write = os.pipe()
+
+        def stop() -> None:
+            with open(read, "rb") as shown:
+                ready = (line for line in shown if line.endswith(b"ready\n"))
+                if len(list(islice(ready, len(self.job.hosts)))) == len(self.job.hosts):
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        try:
+            return self.run(work, write)
+        finally:
+            os.close(write)
+            thread.join()
 
     def log(self, host: str) -> bytes:
         return Path(self.layout.log(host)).read_bytes()
@@ -99,20 +119,28 @@ def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
 
 
 def test_a_stop_lets_hosts_save(tmp_path: Path) -> None:
-    description = Scene(tmp_path, stop_after=0.5).run(
-        "def stop(*_):\n    leave('model/saved', host)\n    sys.exit(143)\n"
-        "signal.signal(signal.SIGTERM, stop); time.sleep(3600)"
+    scene = Scene(tmp_path)
+    description = scene.run_and_stop(
+        "def stop(*_):\n    leave('model/' + host, host)\n    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, stop); say('ready'); time.sleep(3600)"
     )
+    with tarfile.open(scene.layout.artifact("model.tar.gz")) as tar:
+        assert sorted(tar.getnames()) == ["algo-1", "algo-2"]
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 143)
     assert "FailureReason" not in description
     assert "Stopping" in [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
 
 
 def test_who_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
-    description = Scene(tmp_path, stop_after=0.4, grace=0.2).run(
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    description = Scene(tmp_path, grace=0.2).run_and_stop(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); say('ready'); time.sleep(3600)"
     )
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 137)
+
+
+def test_a_stop_after_some_time(tmp_path: Path) -> None:
+    description = Scene(tmp_path, stop_after=0.2).run("time.sleep(3600)")
+    assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 143)
 
 
 def test_hosts_that_go_on_after_a_failure_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,19 +19,24 @@ from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import Settings
 
-QUICK = Limits(
-    beat=0.2, silence=0.6, cut=0.5, hold=0.2, mismatch=0.3, hello=1.0, connect=1.0, retry=0.02, retry_most=0.1, say=0.3
-)
-# For tests in which one thing must happen before another's time is over, whatever else this machine does.
-UNHURRIED = QUICK._replace(silence=3.0, cut=3.0, hold=1.0)
+EVER = 600.0
+# Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
+LIMITS = Limits(
+    beat=0.2, silence=EVER, cut=EVER, hold=0.2, mismatch=0.3, hello=10.0, connect=10.0, retry=0.02, retry_most=0.1,
+    say=0.3,
+)  # fmt: skip
+SHORT_SILENCE = LIMITS._replace(silence=0.6)
+SHORT_CUT = LIMITS._replace(cut=0.5)
+# For tests in which a symptom's time is over before it is known what became of a host.
+UNHURRIED = LIMITS._replace(silence=3.0, cut=3.0, hold=1.0)
 OFFER = Offer("job", "torchrun", 2, "0.1", 2)
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 class Host:
     """One host of a job in a thread of its own; :attr:`events` and :attr:`said` grow as it goes.
 
-    ``listens=False`` leaves its events unheard until :meth:`listen`.
+    ``listens=False`` leaves its events unheard until :meth:`listen`. ``stopped`` (a stop and seconds) came before.
     """
 
     def __init__(self, me: str, hosts: tuple[str, ...], port: int, **options: Any) -> None:
@@ -48,7 +53,8 @@ class Host:
         self._loop = Loop()
         self._loop.prepare_posts()
         self._listens = options.pop("listens", True)
-        limits = options.pop("limits", QUICK)
+        stopped = options.pop("stopped", None)
+        limits = options.pop("limits", LIMITS)
         group = options.pop("group", hosts)
         offer = options.pop("offer", OFFER)
         addresses = options.pop("addresses", dict.fromkeys(hosts, ("127.0.0.1",)))
@@ -56,6 +62,8 @@ class Host:
         self._muster = Muster(
             self._loop, hosts, group, me, offer, settings, self._say, self._record, addresses, limits=limits
         )
+        if stopped is not None:
+            self._muster.pass_on(*stopped)
         self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 
@@ -141,6 +149,11 @@ class Host:
 
     def listen(self) -> None:
         self.say("listen", self._hear)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What it said beside its progress."""
+        return [line for line in self.said if line.startswith("warning: ")]
 
     def heard(self, *kinds: type[Any]) -> list[Any]:
         """The events of these kinds, in order."""

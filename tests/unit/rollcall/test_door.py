@@ -13,7 +13,7 @@ from musterpoint.rollcall.door import make_room
 from musterpoint.rollcall.hello import Hello, Resume
 from musterpoint.rollcall.roster import Offer
 
-from .conftest import QUICK, connect, read_to_end, replies
+from .conftest import EVER, LIMITS, connect, read_to_end, replies
 
 Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "abc", (), "127.0.0.1")
@@ -38,24 +38,19 @@ def test_garbage_is_shown_the_door_and_the_hosts_muster(start: Start, port: int,
 
 
 def test_who_says_nothing_or_drips_is_cut_off(start: Start, port: int) -> None:
-    leader = start(1, 2, limits=QUICK._replace(hello=0.4))
+    leader = start(1, 2, limits=LIMITS._replace(hello=0.4))
     with connect(port) as silent, connect(port) as dripping:
-        began = time.monotonic()
-        hello = HELLO.pack()
-        try:
-            for byte in hello:
+        with pytest.raises(OSError):
+            for byte in HELLO.pack():
                 dripping.sendall(bytes([byte]))
-                time.sleep(0.02)
-        except OSError:
-            pass
+                time.sleep(0.1)
         assert read_to_end(silent) == b""
-        assert time.monotonic() - began < 3
     start(2, 2).mustered()
     leader.mustered()
 
 
 def test_a_crowd_of_silent_callers_keeps_nobody_out(start: Start, port: int) -> None:
-    leader = start(1, 2, limits=QUICK._replace(hello=30.0))
+    leader = start(1, 2, limits=LIMITS._replace(hello=EVER))
     crowd = [connect(port) for _ in range(200)]
     start(2, 2).mustered()
     leader.mustered()
@@ -111,7 +106,7 @@ def test_a_guessed_secret_gets_nobody_in(start: Start, port: int) -> None:
 
 @pytest.mark.parametrize("said", [wire.pack("doubt"), wire.pack("proof", proof="0" * 64)], ids=["doubt", "proof"])
 def test_another_secret_is_in_the_leaders_table_and_ends_nothing(start: Start, port: int, said: bytes) -> None:
-    leader = start(1, 3, secret="hush", rollcall_timeout=2.0)
+    leader = start(1, 3, secret="hush", rollcall_timeout=5.0)
     for host in ("algo-2", "algo-9"):
         with connect(port, "127.0.0.5") as caller:
             caller.sendall(HELLO._replace(host=host, nonce="0" * 32).pack() + said)

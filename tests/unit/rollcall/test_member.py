@@ -25,7 +25,7 @@ class Ends:
     def __init__(self) -> None:
         self.loop = Loop()
         here, self.there = socket.socketpair()
-        self.there.settimeout(5)
+        self.there.settimeout(60)
         link = Link(self.loop, here, "10.0.0.2", 1000, lambda link, payload: None, lambda link, why, eof: None)
         self.member = Member(HELLO, link, Session(0.0, False, 300.0, Limits()), 0.0)
 

@@ -16,6 +16,8 @@ from musterpoint.rollcall.names import Answer
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
+from .conftest import LIMITS
+
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
 
@@ -88,13 +90,13 @@ def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
 
 def test_the_deadline_has_a_table_for_everybody(start: Start) -> None:
     addresses = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",), "algo-3": ("127.0.0.9",)}
-    leader = start(1, 4, rollcall_timeout=1.0, addresses=addresses | {"algo-4": ()})
+    leader = start(1, 4, rollcall_timeout=4.0, addresses=addresses | {"algo-4": ()})
     worker = start(2, 4, addresses=addresses)
     for host in (leader, worker):
         error = host.failed()
         assert isinstance(error, RollCallError)
         lines = str(error).splitlines()
-        assert lines[0] == "the roll call's 1 s are over, and algo-3, algo-4 are not here (seen from algo-1)"
+        assert lines[0] == "the roll call's 4 s are over, and algo-3, algo-4 are not here (seen from algo-1)"
         assert lines[2] == "algo-3  connect  127.0.0.9: has not called yet"
         assert lines[3].startswith("algo-4  name")
         assert lines[4] == "2 of 4 hosts are here"
@@ -102,15 +104,15 @@ def test_the_deadline_has_a_table_for_everybody(start: Start) -> None:
 
 
 def test_a_worker_whose_deadline_comes_first_gets_the_table_too(start: Start) -> None:
-    leader, worker = start(1, 3), start(2, 3, rollcall_timeout=1.0)
+    leader, worker = start(1, 3), start(2, 3, rollcall_timeout=4.0, limits=LIMITS._replace(flush=10.0))
     assert "algo-2 reached its deadline, and algo-3 is not here (seen from algo-1)" in str(worker.failed())
     assert str(leader.failed()) == str(worker.failed())
 
 
 def test_a_worker_alone_says_what_it_sees(start: Start, port: int) -> None:
-    worker = start(2, 2, rollcall_timeout=0.7)
+    worker = start(2, 2, rollcall_timeout=2.0)
     lines = str(worker.failed()).splitlines()
-    assert lines[0] == "the roll call's 0.7 s are over, and algo-2 has no roster from algo-1"
+    assert lines[0] == "the roll call's 2 s are over, and algo-2 has no roster from algo-1"
     assert lines[2] == f"algo-1  connect  127.0.0.1 port {port}: connection refused"
 
 
@@ -144,12 +146,12 @@ def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
 
 
 def test_different_secrets(start: Start) -> None:
-    leader = start(1, 3, secret="hush", rollcall_timeout=1.5)
-    worker = start(2, 3, secret="rush", rollcall_timeout=1.0)
+    leader = start(1, 3, secret="hush", rollcall_timeout=5.0)
+    worker = start(2, 3, secret="rush", rollcall_timeout=4.0)
     start(3, 3, secret="hush")
     assert "it sent a proof of another secret than ours (--secret, MUSTER_SECRET)" in str(worker.failed())
     lines = str(leader.failed()).splitlines()
-    assert lines[0] == "the roll call's 1.5 s are over, and algo-2 is not here (seen from algo-1)"
+    assert lines[0] == "the roll call's 5 s are over, and algo-2 is not here (seen from algo-1)"
     assert lines[2] == (
         "algo-2  hello    127.0.0.1: refused: somebody there calls itself algo-2 and has another secret "
         "(--secret, MUSTER_SECRET)"
@@ -173,6 +175,38 @@ def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
         error = host.failed()
         assert isinstance(error, Abandoned)
         assert (error.host, error.signal, error.code) == (f"algo-{stopped + 1}", 15, 143)
+
+
+@pytest.mark.parametrize("stopped", [1, 2])
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_stop_before_the_roll_call_is_told_in_it(start: Start, stopped: int, complete: bool) -> None:
+    """A host that was told to stop while its code was made ready; with all hosts the others' roll call ends well."""
+    stop = Abandoned(f"algo-{stopped}", 15, "while its code was being made ready")
+    others = [start(number, 3) for number in (1, 2, 3)[: 3 if complete else 2] if number != stopped]
+    left = start(stopped, 3, stopped=(stop, 600.0 if complete else 3.0))
+    assert left.failed() is stop
+    for host in others:
+        if complete:
+            host.mustered()
+            assert host.event(StopAll) == StopAll(f"algo-{stopped}", 15)
+        else:
+            error = host.failed()
+            assert isinstance(error, Abandoned)
+            assert (error.host, error.signal) == (f"algo-{stopped}", 15)
+
+
+def test_a_stop_before_the_roll_call_waits_for_nobody_whose_name_is_nowhere(port: int) -> None:
+    loop = Loop()
+    muster = Muster(
+        loop, ("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings(rollcall_port=port), print, lambda *a, **k: None,
+        lookup=lambda name, family: Answer((), "no such name", True),
+    )  # fmt: skip
+    stop = Abandoned("a", 15)
+    muster.pass_on(stop, 10_000.0)
+    with pytest.raises(Abandoned) as raised:
+        muster.run()
+    assert raised.value is stop
+    loop.close()
 
 
 def test_a_stop_before_the_roll_call(port: int) -> None:

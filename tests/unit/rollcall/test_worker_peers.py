@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable
 
 import pytest
@@ -20,6 +21,8 @@ from musterpoint.peers import (
     StartEnded,
 )
 from musterpoint.rollcall import wire
+
+from .conftest import EVER, LIMITS, SHORT_CUT, SHORT_SILENCE
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -51,7 +54,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(s
 
 
 def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE)
     cable.freeze()
     assert worker.event(PeerSilent).host == "algo-1"
     assert leader.event(PeerSilent).host == "algo-2"
@@ -65,14 +68,14 @@ def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
 
 
 def test_silence_ends_after_its_time(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, silence_timeout=1.5)
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=1.5)
     cable.freeze()
     assert "nothing was heard of it for" in worker.event(PeerLost).why
     assert leader.event(PeerLost).host == "algo-2"
 
 
 def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable)
+    _leader, worker = pair(start, cable, limits=SHORT_CUT)
     worker.say("arrive", "x")
     cable.pull()
     lost = worker.event(PeerLost)
@@ -86,9 +89,10 @@ def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start
 
 
 def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable)
-    cable.pull()
+    _leader, worker = pair(start, cable, limits=SHORT_CUT)
+    cable.freeze()
     worker.say("failed", RESET)
+    cable.pull()
     verdict = worker.event(JobFailed)
     assert (verdict.failure.host, verdict.failure.code) == ("algo-1", exit_codes.HOST_LOST)
     assert verdict.failure.reason.startswith("muster: host algo-1 was lost: ")
@@ -96,27 +100,50 @@ def test_a_symptom_becomes_the_loss_of_the_leader(start: Start, cable: Any) -> N
 
 
 def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable)
-    cable.pull()
+    _leader, worker = pair(start, cable, limits=SHORT_CUT)
+    cable.freeze()
     worker.say("failed", RESET)
     worker.say("failed", BOOM)
+    cable.pull()
     assert worker.event(JobFailed) == JobFailed(BOOM, 1)
 
 
 def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable)
+    _leader, worker = pair(start, cable, limits=SHORT_SILENCE)
     cable.freeze()
     worker.event(PeerSilent)
     worker.say("failed", RESET)
     assert worker.event(JobFailed).failure.host == "algo-1"
 
 
-def test_who_is_done_does_not_mind_a_lost_leader(start: Start, cable: Any) -> None:
-    _leader, worker = pair(start, cable)
+def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_leader(start: Start) -> None:
+    leader, worker = start(1, 2), start(2, 2, limits=LIMITS._replace(silence=2.0))
+    leader.mustered()
+    worker.mustered()
+
+    def stand_still(peers: Any) -> None:
+        time.sleep(3.0)
+        peers.failed(RESET)
+
+    worker.ask(stand_still)
+    assert worker.event(JobFailed) == JobFailed(RESET, 0)
+
+
+def test_who_is_done_does_not_mind_a_silent_leader(start: Start, cable: Any) -> None:
+    """It may have ended well, and its last word is on its way for ever."""
+    _leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=1.5)
     worker.say("done", 0)
-    cable.pull()
+    cable.freeze()
     worker.event(AllDone)
     assert not worker.has(PeerLost)
+
+
+def test_who_is_done_minds_a_leader_that_ends_without_a_word(start: Start, cable: Any) -> None:
+    _leader, worker = pair(start, cable, limits=SHORT_CUT)
+    worker.say("done", 0)
+    cable.pull()
+    assert worker.event(PeerLost).host == "algo-1"
+    worker.event(AllDone)
 
 
 def test_a_leader_that_leaves_without_a_verdict_is_lost(start: Start, cable: Any) -> None:
@@ -126,7 +153,7 @@ def test_a_leader_that_leaves_without_a_verdict_is_lost(start: Start, cable: Any
 
 
 def test_a_worker_that_was_given_up_learns_the_verdict_when_it_is_back(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable, silence_timeout=60.0)
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
     cable.freeze()
     leader.event(PeerSilent)
     symptom = RESET._replace(host="algo-1")
@@ -164,7 +191,7 @@ def test_start_requests_across_broken_connections_come_once_and_in_order(start: 
 
 
 def test_what_is_asked_and_answered_in_silence_arrives_afterwards(start: Start, cable: Any) -> None:
-    leader, worker = pair(start, cable)
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE)
     leader.say("start", "algo-2", 1, ("orted",))
     worker.event(StartAsked)
     cable.freeze()

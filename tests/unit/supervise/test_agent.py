@@ -33,7 +33,7 @@ class Office:
         return subprocess.Popen([self.texts.path("agent"), *words], env=environment, stderr=subprocess.PIPE)
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = self.loop.clock() + 20
+        deadline = self.loop.clock() + 60
         while not done():
             assert self.loop.clock() < deadline, self.asked
             self.loop.turn(0.5)
@@ -60,7 +60,7 @@ def office() -> Iterator[Office]:
 
 
 def end(agent: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, said = agent.communicate(timeout=20)
+    _, said = agent.communicate(timeout=60)
     return agent.returncode, said.decode()
 
 

@@ -19,18 +19,22 @@ class Crew:
         self.attendants = Attendants()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 30") -> None:
+    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600") -> None:
         process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
         self.processes[name] = process
         plan = ProcessPlan(role, name, (Argument("sh"),), users=users)
         self.attendants.add(Attendant(session, plan, process.pid, lambda status, tail: None))
 
-    def ended(self, name: str) -> int | None:
-        """How it ended; None if it is still there a moment later."""
+    def ended(self, name: str) -> int:
+        return self.processes[name].wait(60)
+
+    def stays(self, name: str) -> bool:
+        """Whether it is still there a moment later."""
         try:
-            return self.processes[name].wait(0.5)
+            self.processes[name].wait(0.5)
         except subprocess.TimeoutExpired:
-            return None
+            return True
+        return False
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -50,7 +54,8 @@ def test_only_services_of_the_users_are_told(crew: Crew) -> None:
     crew.add("server", "service")
     crew.add("ps", "service", users=True)
     crew.attendants.tell(signal.SIGTERM)
-    assert [crew.ended(name) for name in ("mpirun", "server", "ps")] == [None, None, -signal.SIGTERM]
+    assert crew.ended("ps") == -signal.SIGTERM
+    assert crew.stays("mpirun") and crew.stays("server")
 
 
 def test_each_is_told_once_and_past_its_shell(crew: Crew) -> None:
@@ -82,7 +87,8 @@ def test_a_session_or_a_role_is_killed_alone(crew: Crew) -> None:
     crew.add("inner", "service", session=1)
     crew.add("inner launcher", "launcher", session=1)
     crew.attendants.kill(1, "service")
-    assert [crew.ended(name) for name in ("outer", "inner", "inner launcher")] == [None, -9, None]
+    assert crew.ended("inner") == -9
+    assert crew.stays("outer") and crew.stays("inner launcher")
     crew.attendants.kill()
     assert [crew.ended(name) for name in ("outer", "inner launcher")] == [-9, -9]
 

@@ -20,7 +20,7 @@ from musterpoint.supervise.events import AttendantEnded, AttendantStarted, Broke
 from musterpoint.supervise.pump import Pump
 
 PLAN = LaunchPlan(
-    "torchrun", "algo-1", (ProcessPlan("launcher", "torchrun", (Argument("sleep"), Argument("30"))),), (), 2, 2, 0, "/"
+    "torchrun", "algo-1", (ProcessPlan("launcher", "torchrun", (Argument("sleep"), Argument("600"))),), (), 2, 2, 0, "/"
 )
 
 
@@ -46,7 +46,7 @@ class Deck:
 
     def stub(self, line: str) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(10)
+        sock.settimeout(60)
         self.stubs.append(sock)
         sock.connect(address_of(self.crew.desk.address))
         self.say(sock, line)
@@ -222,7 +222,7 @@ def test_an_mpis_launcher_is_vital_and_its_own_end_a_symptom(deck: Deck) -> None
 
 def test_services_are_started_first(deck: Deck, tmp_path: Path) -> None:
     rank = ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), rank=0, local_rank=0)
-    deck.crew.start(EMPTY._replace(local_ranks=1, processes=(rank, service("sleep 30"))), {"PATH": "/bin:/usr/bin"})
+    deck.crew.start(EMPTY._replace(local_ranks=1, processes=(rank, service("sleep 600"))), {"PATH": "/bin:/usr/bin"})
     assert deck.started == ["torchrun", "ps 0", "rank 0"]
 
 

@@ -98,7 +98,7 @@ class Host:
 
     def agent(self, host: str, *words: str, session: int = 0) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(10)
+        sock.settimeout(60)
         self.agents.append(sock)
         sock.connect(address_of(self.crew.desk.address))
         text = " ".join(word.encode().hex() or "-" for word in (host, *words))
@@ -112,7 +112,7 @@ class Host:
 
     def until(self, what: str) -> tuple[Any, ...]:
         """The first thing of this kind that was said to the other hosts."""
-        deadline = self.loop.clock() + 20
+        deadline = self.loop.clock() + 60
         while not any(said[0] == what for said in self.peers.said):
             assert self.loop.clock() < deadline, (self.peers.said, self.events)
             self.loop.turn(0.5)
@@ -223,7 +223,7 @@ def test_words_that_are_no_text(host: Host) -> None:
     sock = host.agent("algo-2", "orted")
     sock.close()
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    raw.settimeout(10)
+    raw.settimeout(60)
     host.agents.append(raw)
     raw.connect(address_of(host.crew.desk.address))
     raw.sendall(b"start 0 616c676f2d32 ff\n")
@@ -236,7 +236,7 @@ def test_words_that_are_no_text(host: Host) -> None:
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(10)
+    sock.settimeout(60)
     host.agents.append(sock)
     sock.connect(address_of(host.crew.desk.address))
     sock.sendall(line.encode() + b"\n")
@@ -254,7 +254,7 @@ def test_an_agent_may_have_left_before_its_answer(host: Host) -> None:
 
 
 def test_a_daemon_on_the_leader_itself_is_started_there(host: Host) -> None:
-    host.daemon("echo here: $1; exec sleep 30")
+    host.daemon("echo here: $1; exec sleep 600")
     host.open()
     agent = host.agent("10.77.1.1", "orted", '"a b"')
     assert host.hear(agent) == "started\n"
@@ -288,7 +288,7 @@ def test_only_the_end_of_what_it_wrote_travels(host: Host) -> None:
 
 
 def test_a_request_that_comes_before_the_plan_waits_for_it(host: Host) -> None:
-    host.daemon("exec sleep 30")
+    host.daemon("exec sleep 600")
     host.daemons.start_asked(StartAsked(1, ("orted",)))
     host.open(PLAN._replace(daemons=()))
     assert host.peers.said == [], "that was session 0, and the request is for session 1"
@@ -298,7 +298,7 @@ def test_a_request_that_comes_before_the_plan_waits_for_it(host: Host) -> None:
 
 
 def test_a_request_that_comes_after_the_stop_is_refused(host: Host) -> None:
-    host.daemon("exec sleep 30")
+    host.daemon("exec sleep 600")
     host.open()
     host.crew.signal_ranks(15)
     host.daemons.start_asked(StartAsked(0, ("orted",)))
@@ -306,7 +306,7 @@ def test_a_request_that_comes_after_the_stop_is_refused(host: Host) -> None:
 
 
 def test_other_programs_are_refused(host: Host) -> None:
-    host.daemon("exec sleep 30", "prted")
+    host.daemon("exec sleep 600", "prted")
     host.open()
     host.daemons.start_asked(StartAsked(0, ("/bin/sh", "-c", "id")))
     host.daemons.start_asked(StartAsked(1 << 16, ("prted",)))

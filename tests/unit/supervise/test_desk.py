@@ -32,7 +32,7 @@ class Room:
 
     def enter(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.connect(address_of(self.desk.address))
         self.turn(1)
         return sock

@@ -41,7 +41,7 @@ def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
 
     yield make
     loop.post(loop.stop)
-    thread.join(10)
+    thread.join(60)
     desks[0].close()
     loop.close()
 

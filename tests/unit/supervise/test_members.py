@@ -35,7 +35,7 @@ class Slot:
             lambda: self.oom,
         )  # fmt: skip
         self.members.expect([(0, 0)])
-        self.program = subprocess.Popen(["sleep", "30"])
+        self.program = subprocess.Popen(["sleep", "600"])
         self.output, err = self.pump.open(0, 0, "")
         assert err == self.output, "one pipe for both, as our own outputs are one"
         visitor = Visitor.__new__(Visitor)
@@ -80,7 +80,7 @@ def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> No
     slot.says(b"working\n" + ABORT + b"still working\n")
     slot.members.lost_stub(slot.member)
     assert slot.end == (5, "user", ABORT.decode().strip())
-    assert slot.program.wait(10) == -9
+    assert slot.program.wait(60) == -9
 
 
 @pytest.mark.parametrize("status", [0, 15, -11, 5])
@@ -127,7 +127,7 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.says(ABORT)
     assert slot.members.tell(15) == 1
     slot.members.lost_stub(slot.member)
-    assert slot.program.wait(10) == -15
+    assert slot.program.wait(60) == -15
     slot.members.reaped(slot.program.pid, -15)
     assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
 

@@ -76,6 +76,16 @@ def test_what_it_catches_and_blocks_decides(
     assert proc.deaf() == (name if deaf else "")
 
 
+def test_an_init_that_waits_for_signals_passes_them_on(proc: Proc) -> None:
+    """While tini waits, its status shows none of them as blocked."""
+    proc.status("tini", NOTHING, NOTHING, "0000000000300000")
+    assert proc.deaf() == "tini"
+    (proc.folder / "1" / "wchan").write_text("do_sigtimedwait.isra.0")
+    assert proc.deaf() == ""
+    (proc.folder / "1" / "wchan").write_text("do_wait")
+    assert proc.deaf() == "tini"
+
+
 def test_the_machines_own_init_is_left_alone(proc: Proc) -> None:
     proc.status("init", "00000000000004e8")
     assert proc.deaf() == "init"

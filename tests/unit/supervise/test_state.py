@@ -20,6 +20,7 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "interrupted": ([OPEN1, ev.StopAsked(2), ended(R0)], HERE, 130),
     "stop during a verdict": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
     "outside, told to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.AllDone()], OUTSIDE, 0),
+    "a host lost after our end": ([OPEN1, ended(R0), peers.PeerLost("algo-2", "killed"), peers.AllDone()], HERE, 76),
     "a lost host": ([OPEN1, peers.PeerLost("algo-2", "killed"), ev.VerdictDue()], HERE, 76),
 }
 

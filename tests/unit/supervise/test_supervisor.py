@@ -14,7 +14,7 @@ import pytest
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.stub_command import through_stub
-from musterpoint.loop import Loop
+from musterpoint.loop import READ, Loop
 from musterpoint.peers import AllDone, Failure, PeerEvent, Peers, StartAsked
 from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
@@ -62,8 +62,17 @@ class Stage:
     def record(self, event: str, /, **facts: Any) -> None:
         self.events.append(event)
 
-    def soon(self, call: Callable[[], None], seconds: float = 0.3) -> None:
-        self.loop.call_later(seconds, call)
+    def stop_once_ready(self, fifo: Path) -> None:
+        """SIGTERM for this host once a program has written a line to ``fifo``, which is made here."""
+
+        def heard(_ready: int) -> None:
+            self.loop.forget(end)
+            os.close(end)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        os.mkfifo(fifo)
+        end = os.open(fifo, os.O_RDWR)
+        self.loop.watch(end, READ, heard)
 
     @property
     def output(self) -> str:
@@ -88,6 +97,12 @@ def stage() -> Iterator[Stage]:
     assert tree.descendants(os.getpid()) == []
 
 
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """Where a fifo may be."""
+    return tmp_path / "ready"
+
+
 def test_ranks_run_with_their_environment(stage: Stage) -> None:
     outcome = stage.run(shell("echo $RANK ${GONE-unset}", "echo $RANK ${GONE-unset}"))
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (0, None, "")
@@ -100,21 +115,22 @@ def test_ranks_run_with_their_environment(stage: Stage) -> None:
     [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")],
 )
 def test_the_first_failure_ends_the_others(stage: Stage, script: str, code: int, how: str) -> None:
-    outcome = stage.run(shell("exec sleep 30" if code else "true", script))
+    outcome = stage.run(shell("exec sleep 600" if code else "true", script))
     assert outcome.code == code
     assert how in (outcome.failure.reason if outcome.failure else "")
     assert outcome.secondary == 0, "what we ended is no failure of its own"
 
 
-def test_what_ignores_the_signal_is_killed_after_its_grace(stage: Stage) -> None:
-    outcome = stage.run(shell("trap '' TERM; sleep 30", "sleep 0.2; exit 3"), grace=0.3)
+def test_what_ignores_the_signal_is_killed_after_its_grace(stage: Stage, ready: Path) -> None:
+    os.mkfifo(ready)
+    outcome = stage.run(shell(f"trap '' TERM; echo > {ready}; sleep 600", f"read _ < {ready}; exit 3"), grace=0.3)
     assert outcome.code == 3
     assert "killed" in stage.events
 
 
-def test_a_stop(stage: Stage) -> None:
-    stage.soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    outcome = stage.run(shell("trap 'echo saved; exit 0' TERM; while :; do sleep 30 & wait; done", "exec sleep 30"))
+def test_a_stop(stage: Stage, ready: Path) -> None:
+    stage.stop_once_ready(ready)
+    outcome = stage.run(shell(saves(ready), "exec sleep 600"))
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (143, None, "algo-1")
     assert stage.output == "saved\n"
 
@@ -136,7 +152,7 @@ def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = stage.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 30"))
+    outcome = stage.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
     assert outcome.code == 72
     assert outcome.failure is not None
     assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
@@ -144,7 +160,7 @@ def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_daemon_of_the_programs_does_not_survive(stage: Stage) -> None:
-    outcome = stage.run(shell("(trap '' TERM HUP; setsid sleep 30 >/dev/null 2>&1 &) ; exit 0"))
+    outcome = stage.run(shell("(trap '' TERM HUP; setsid sleep 600 >/dev/null 2>&1 &) ; exit 0"))
     assert outcome.code == 0
     assert "killed" in stage.events
 
@@ -168,7 +184,11 @@ def beside(plan: LaunchPlan, *services: ProcessPlan) -> LaunchPlan:
 
 
 NO_RANKS = shell()._replace(world_size=2)
-SAVES = "trap 'echo saved; exit 0' TERM; while :; do sleep 30 & wait; done"
+
+
+def saves(ready: Path, how: str = "echo saved") -> str:
+    """Does ``how`` when it is told to stop, and says when it can."""
+    return f"trap '{how}; exit 0' TERM; echo > {ready}; while :; do sleep 600 & wait; done"
 
 
 class Others(LonePeers):
@@ -193,8 +213,15 @@ class Others(LonePeers):
     def start_ended(self, number: int, status: int, said: str = "") -> None:
         self.said.append(f"ended {number} {status} {said}".strip())
 
-    def finish(self) -> None:
-        super().done(0)
+    def finish_after(self, word: str) -> None:
+        """The other hosts are done once this one has said ``word``."""
+        say = getattr(self, word)
+
+        def said(*arguments: Any) -> None:
+            say(*arguments)
+            LonePeers.done(self, 0)
+
+        setattr(self, word, said)
 
 
 @pytest.fixture
@@ -204,8 +231,11 @@ def others(stage: Stage) -> Others:
     return others
 
 
-def test_services_end_with_the_ranks(stage: Stage) -> None:
-    outcome = stage.run(beside(shell("exit 0"), service("exec sleep 30"), service(SAVES, True, "ps 1")))
+def test_services_end_with_the_ranks(stage: Stage, ready: Path) -> None:
+    os.mkfifo(ready)
+    outcome = stage.run(
+        beside(shell(f"read _ < {ready}"), service("exec sleep 600"), service(saves(ready), True, "ps 1"))
+    )
     assert (outcome.code, stage.output) == (0, "saved\n")
 
 
@@ -218,7 +248,7 @@ def test_services_end_with_the_ranks(stage: Stage) -> None:
     ],
 )
 def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool, code: int, words: str) -> None:
-    outcome = stage.run(beside(shell("exec sleep 30"), service(script, users)))
+    outcome = stage.run(beside(shell("exec sleep 600"), service(script, users)))
     assert outcome.code == code
     assert outcome.failure is not None
     assert words in outcome.failure.reason
@@ -229,29 +259,31 @@ def test_a_service_of_the_users_may_end_before(stage: Stage) -> None:
 
 
 def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(stage: Stage, others: Others) -> None:
-    stage.soon(others.finish, 1.0)
-    outcome = stage.run(beside(NO_RANKS, service("sleep 0.2; exit 4", True)))
+    others.finish_after("failed")
+    outcome = stage.run(beside(NO_RANKS, service("exit 4", True)))
     assert others.said == ["done 0"], "said at once: there is nothing to wait for here"
     assert outcome.code == 4
 
 
-def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(stage: Stage, others: Others) -> None:
-    stage.soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    stage.soon(others.finish, 0.6)
-    saves = "trap 'sleep 1; echo saved; exit 0' TERM; while :; do sleep 30 & wait; done"
-    ignored = "trap 'echo told' TERM; while :; do sleep 30 & wait; done"
-    outcome = stage.run(beside(NO_RANKS, service(saves, True), service(ignored, False, "server")))
+def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
+    stage: Stage, others: Others, ready: Path
+) -> None:
+    stage.stop_once_ready(ready)
+    others.finish_after("stopping")
+    ignored = "trap 'echo told' TERM; while :; do sleep 600 & wait; done"
+    slow = saves(ready, "sleep 1; echo saved")
+    outcome = stage.run(beside(NO_RANKS, service(ignored, False, "server"), service(slow, True)))
     assert (outcome.code, outcome.stopped_by) == (143, "algo-1")
     assert stage.output == "saved\n"
 
 
 def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
-    stage: Stage, others: Others, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("musterpoint.supervise.stopping.LATE_SECONDS", 0.2)
-    stage.soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    stage.soon(others.finish, 0.4)
-    outcome = stage.run(beside(NO_RANKS, service("trap '' TERM; sleep 30", True)), grace=0.3)
+    stage.stop_once_ready(ready)
+    others.finish_after("stopping")
+    outcome = stage.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)
     assert outcome.code == 143
 
 
@@ -279,8 +311,8 @@ def test_a_worker_under_mpi(stage: Stage, others: Others, tmp_path: Path) -> Non
 def test_ranks_that_a_daemon_brings_beyond_the_plan(stage: Stage, others: Others, tmp_path: Path) -> None:
     stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
-    stage.soon(others.finish, 1.0)
-    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "30", ranks=1))
+    others.finish_after("failed")
+    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
     assert outcome.code == 72
     assert outcome.failure is not None
     assert (
@@ -291,8 +323,8 @@ def test_ranks_that_a_daemon_brings_beyond_the_plan(stage: Stage, others: Others
 def test_ranks_where_none_was_planned(stage: Stage, others: Others, tmp_path: Path) -> None:
     stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(0, ("orted", "2", "0")),)
-    stage.soon(others.finish, 1.5)
-    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "30", ranks=0))
+    others.finish_after("failed")
+    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
     assert outcome.code == 72
     assert outcome.failure is not None
     assert "where 0 rank(s) were planned" in outcome.failure.reason

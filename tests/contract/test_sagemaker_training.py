@@ -157,6 +157,9 @@ TREES: dict[str, Tree] = {
         program="start", hyperparameters={"lr": "0.1"},
         files={"dump.py": (DUMP, 0o644), "start": ("#!/bin/sh\n" + SHELL, 0o755)},
     ),
+    "a program of another kind that nothing marks as one": Tree(
+        program="start", files={"dump.py": (DUMP, 0o644), "start": (SHELL, 0o644)},
+    ),
     "a package": Tree(
         hyperparameters={"x": "1"},
         files={"dump.py": (DUMP, 0o644), "setup.py": (SETUP, 0o644)},

@@ -21,8 +21,6 @@ from ..hosts.packages import tar_gz
 from ..hosts.s3 import S3
 from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip, compare, of_interest, pairs
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Source(NamedTuple):
     """``files`` are packed and put where ``place`` says: ``s3``, ``file`` (a path) or ``uri`` (``file://``)."""

@@ -51,6 +51,28 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
     raise UsageError(f"the program {program!r} isn't in {folder}{_around(folder)}")
 
 
+def beneath(program: str, folder: str) -> str:
+    """The one place of ``program`` below ``folder``, or ``program`` itself where there is none.
+
+    SDK v2's local mode mounts the whole ``source_dir``, but sends ``sub/train.py`` as ``train.py``.
+
+    Raises:
+        UsageError: it is in several places.
+    """
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if program in files:
+            found.append(os.path.relpath(os.path.join(place, program), folder))
+    found.sort()
+    if len(found) > 1:
+        raise UsageError(
+            f"the program {program!r} isn't in {folder} itself but is {' and '.join(found[:4])} there; SDK v2's local "
+            "mode leaves the directory out: make that directory the source_dir, or give the program a name of its own"
+        )
+    return found[0] if found else program
+
+
 def by_name(program: str, module: bool, interpreter: str) -> Start:
     """How ``program`` probably starts, told by its name alone: its code isn't here."""
     if module:
@@ -116,12 +138,9 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
         starter = (search_path.find("Rscript", environ),)
         if not starter[0]:
             raise UsageError(f"the program {path} is R, and there is no Rscript on PATH: install R in the image")
-    if not starter:
-        raise UsageError(
-            f"the program {path} isn't executable and has no first line that names its interpreter (#!…): add one, "
-            "or run chmod +x on it before the job"
-        )
-    return (*starter, name)
+    if not starter and not _is_bare_text(path):
+        raise UsageError(f"the program {path} isn't executable and is no script: run chmod +x on it before the job")
+    return (*(starter or ("/bin/sh",)), name)
 
 
 def _is_bare_text(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from typing import Callable, Mapping, NamedTuple, Sequence
 
@@ -50,6 +51,10 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
     import tempfile
 
+    if os.path.dirname(place.interpreter) == os.path.dirname(sys.executable):
+        from musterpoint.code import own_modules
+
+        own_modules.keep()  # a requirement may be another musterpoint
     with (
         InstallLock(place.interpreter, place.environ, tools),
         tempfile.TemporaryDirectory(prefix="musterpoint-install-", ignore_cleanup_errors=True) as folder,

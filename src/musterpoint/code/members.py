@@ -2,13 +2,15 @@
 
 import os
 import stat
-from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
+from typing import Any, BinaryIO, Callable, Iterator, NamedTuple, NoReturn
 
 from musterpoint.errors import FetchError
 
 _CHUNK = 1024 * 1024
 _LONGEST_HEADER = 1024 * 1024
-"""Bytes of one read that ``tarfile`` may ask for: longer ones are extended headers, which it keeps in memory."""
+"""Bytes that the headers of one member may come to: names, attributes and maps of holes, which are kept in memory."""
+_CONTENT = 2**63
+"""As many bytes as there are."""
 
 
 class Member(NamedTuple):
@@ -34,16 +36,23 @@ def is_archive(path: str) -> bool:
 
 
 class _Metered:
-    """A stream that neither gives more than ``most`` bytes nor much at once, however small it was packed."""
+    """A stream that gives no more than ``most`` bytes, however small it was packed.
+
+    :attr:`left` is how many of them may be asked for until it is set again.
+    """
 
     def __init__(self, stream: Any, most: int, name: str) -> None:
         self._stream, self._most, self._name = stream, most, name
+        self.left = _LONGEST_HEADER
         self.last = b""
         self.tell, self.close = stream.tell, stream.close
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _LONGEST_HEADER:
-            raise FetchError(f"{self._name} is refused: a header in it is {size:,} bytes long")
+        if size < 0:
+            raise ValueError("a header in it has a size below zero")
+        if size > self.left:
+            self.refuse_headers()
+        self.left -= size
         data: bytes = self._stream.read(size)
         self._check(self._stream.tell())
         self.last = data
@@ -53,6 +62,11 @@ class _Metered:
         self._check(position)
         at: int = self._stream.seek(position, whence)
         return at
+
+    def refuse_headers(self) -> NoReturn:
+        raise FetchError(
+            f"{self._name} is refused: a member's headers in it come to more than {_LONGEST_HEADER:,} bytes"
+        )
 
     def _check(self, position: int) -> None:
         if position > self._most:
@@ -67,11 +81,16 @@ def tar_members(path: str, packing: str, name: str, most: int) -> Iterator[Membe
         metered: Any = _Metered(stream, most, name)
         with tarfile.open(fileobj=metered, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             while (entry := tar.next()) is not None:
+                metered.left = _CONTENT
                 yield _tar_member(tar, entry)
                 tar.members.clear()  # type: ignore[attr-defined]  # it would keep half a KiB for each
+                metered.left = _LONGEST_HEADER
+                if sum(len(key) + len(value) for key, value in tar.pax_headers.items()) > _LONGEST_HEADER:
+                    metered.refuse_headers()  # those that hold for all members add up
             # tarfile takes a header that it can't read for the end
             if metered.last.strip(b"\0"):
                 raise EOFError("a header in it can't be read")
+        metered.left = _CONTENT
         try:
             while metered.read(_CHUNK):  # the packing's check sum stands at its end
                 pass

@@ -38,12 +38,15 @@ def prepare(
     program, code = job.entry_point.program, job.paths.code
     if not program:
         raise UsageError(
-            "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point) or the "
-            "variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
+            "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
+            "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
         )
     source = None if holds_something(code) else _source(job)
     if source is None:
         _make(code)
+        if job.entry_point.source == code and not os.path.exists(os.path.join(code, program)):
+            program = entry.beneath(program, code)
+            job = job._replace(entry_point=job.entry_point._replace(program=program))
         start = _start(job, code, interpreter, environ, tools, installer, fetched=False)
     elif tools is None:
         start = _planned(job, source, interpreter, environ)

@@ -50,7 +50,7 @@ def lacks_build_tools(lines: Sequence[str]) -> bool:
 def sentence(lines: Sequence[str]) -> str:
     """The resolver's own words for the failure, on one line; the last line where nothing looks like an error."""
     lines = [line.rstrip() for line in lines]
-    for find in (_built, _conflict, _uv, _errors, _traceback):
+    for find in (_built, _conflict, _uv, _errors, _configuration, _traceback):
         found = find(lines)
         if found:
             return clipped(" ".join(found.split()), LIMIT)
@@ -65,6 +65,12 @@ def _errors(lines: Sequence[str]) -> str:
         if line.strip().lower().startswith("error:") and not line.strip().lower().startswith(_NOT_ERRORS)
     ]
     return "; ".join(dict.fromkeys(filter(None, found[:3])))
+
+
+def _configuration(lines: Sequence[str]) -> str:
+    """A ``pip.conf`` that can't be read: what is wrong, and in which file."""
+    start = "Configuration file could not be loaded."
+    return " ".join(lines[lines.index(start) :][:3]) if start in lines else ""
 
 
 def _conflict(lines: Sequence[str]) -> str:
@@ -82,7 +88,7 @@ def _conflict(lines: Sequence[str]) -> str:
 
 
 def _built(lines: Sequence[str]) -> str:
-    """A package that couldn't be built: pip's headline, and the last line of what the build said."""
+    """A package that couldn't be built: pip's headline, and why by what the build said."""
     for at, line in enumerate(lines):
         text = line.strip()
         if text.startswith("×") and "did not run successfully" in text:
@@ -92,10 +98,19 @@ def _built(lines: Sequence[str]) -> str:
                     break
                 said.append(later.strip(" │╰─>"))
             words = [word for word in said if word and not word.startswith(("exit code:", "["))]
-            last = [word for word in words if _is_exception(word)] or words
             headline = text.lstrip("× ").rstrip(".")
-            return f"{_package_before(lines, at)}{headline}: {last[-1] if last else 'no output'}"
+            ending = next((word for word in said if word.startswith("exit code:")), "")
+            return f"{_package_before(lines, at)}{headline}: {_last_words(words) or f'no output, {ending}'}"
     return ""
+
+
+def _last_words(words: Sequence[str]) -> str:
+    """The compiler's first error and the last exception, to its end; the last line where there is neither."""
+    exceptions = [at for at, word in enumerate(words) if _is_exception(word)]
+    why = [word for word in words if ": error: " in word or "fatal error: " in word][:1]
+    if exceptions and words[exceptions[-1]] not in why:
+        why.append(" ".join(words[exceptions[-1] :]))
+    return "; ".join(why or words[-1:])
 
 
 def _package_before(lines: Sequence[str], at: int) -> str:

@@ -207,8 +207,8 @@ def _outputs(child: subprocess.Popen[bytes], line: Line, show: Line) -> list[tup
 def _give(child: subprocess.Popen[bytes], data: bytes) -> None:
     assert child.stdin is not None
     try:
-        child.stdin.write(data)
-        child.stdin.close()
+        with child.stdin as pipe:
+            pipe.write(data)
     except OSError:
         pass  # it ended without reading; its status says why
 

@@ -142,8 +142,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "a bomb": (lambda: gzip.compress(tar([entry("zeros", bytes(90_000))])), "'zeros': with it the archive unpacks to"),
     "a bomb that says it is small": (lambda: gzip.compress(header(b"f", b"7" * 11) + bytes(1024)), "'f': with it"),
     "a bomb of headers": (
-        lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)), "a header in it is 8,589,934,592",
+        lambda: gzip.compress(header(b"x", b"%011o" % 2**33, b"x") + bytes(1024)), "headers in it come to more than",
     ),
+    "a header of a size below zero": (lambda: header(b"x", b"\xff" * 10 + b"\xf0\0", b"x") + bytes(1024), "below zero"),
     "a header of less than nothing": (lambda: header(b"x", b"\xff" * 12, b"x") + bytes(1024), "is broken"),
     "a file of less than nothing": (lambda: header(b"f", b"\xff" * 12) + bytes(1024), "sourcedir.tar.gz"),
     "a bomb behind the end": (lambda: gzip.compress(tar([entry("f", b"x")]) + bytes(3_000_000)), "unpacks to more"),
@@ -154,6 +155,32 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "a zipped bomb": (lambda: zipped({"z": bytes(90_000)}), "'z': with it the archive unpacks to 90,000 bytes"),
     "an encrypted zip": (lambda: encrypted(), "'secret': it is encrypted"),
 }  # fmt: skip
+
+
+def endless_holes() -> list[Entry]:
+    """A sparse file whose map says that it is longer than anything."""
+    said = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "s", "GNU.sparse.realsize": "5"}
+    return [entry("s", b"99999999999\n".ljust(512, b"1"), pax_headers=said)]
+
+
+def for_all(key: str, size: int) -> bytes:
+    """An extended header that holds for every member that follows."""
+    return tarfile.TarInfo.create_pax_global_header({key: "v" * size})
+
+
+HEADERS: dict[str, Callable[[], bytes]] = {
+    "names before names": lambda: (header(b"x", b"%011o" % 50_000, b"L") + b"n" * 50_176) * 30 + header(b"f"),
+    "a map of holes without end": lambda: tar(endless_holes(), tarfile.PAX_FORMAT)[:2048] + b"1\n" * 1_000_000,
+    "headers for all members that add up": lambda: b"".join(
+        for_all(f"k{n}", 100_000) + header(b"f%d" % n) for n in range(12)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_are_not_kept_without_end(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=r"gz is refused: a member's headers in it come to more than 1,048,576 bytes"):
+        let_in(tmp_path, gzip.compress(HEADERS[name]() + bytes(1024)))
 
 
 def encrypted() -> bytes:

@@ -95,7 +95,9 @@ def test_text_that_no_line_explains_is_a_shell_script(tmp_path: Path) -> None:
     put(tmp_path, "empty", "", 0o755)
     put(tmp_path, "said", "#!/bin/sh\n", 0o755)
     put(tmp_path, "binary", "\x7fELF", 0o755)
-    assert start(tmp_path, "start").words == ("/bin/sh", "./start")
+    put(tmp_path, "unmarked", "echo hello\n", 0o644)  # a mounted directory's file stays as it is
+    for name in ("start", "unmarked"):
+        assert start(tmp_path, name).words == ("/bin/sh", f"./{name}")
     for name in ("empty", "said", "binary"):
         assert start(tmp_path, name).words == (f"./{name}",)
 
@@ -138,7 +140,7 @@ def test_what_a_name_says(program: str, module: bool, kind: str, words: tuple[st
         ("trian.py", "the program 'trian.py' isn't in FOLDER, which has data, empty/, train.py"),
         ("empty", "the program FOLDER/empty is a directory without a __main__.py, which is empty"),
         ("/none/train.py", "the program '/none/train.py' isn't on this host"),
-        ("data", "FOLDER/data isn't executable and has no first line"),
+        ("data", "FOLDER/data isn't executable and is no script"),
         ("none.sh", "the program 'none.sh' isn't in FOLDER"),
         ("a/b/c", "the program 'a/b/c' isn't in FOLDER"),
         ("\ud800.py", "isn't in FOLDER"),

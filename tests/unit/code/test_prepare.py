@@ -53,6 +53,22 @@ def test_code_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
     assert done.stdout == "['train.py', '--lr', 'a b'] part\n"
 
 
+def test_a_program_that_was_named_without_its_directory(tmp_path: Path) -> None:
+    """SDK v2's local mode mounts ``source_dir`` and sends the base name of ``sub/train.py``."""
+    write(tmp_path / "sub")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "train.py").write_text("")
+    workspace = prepare(job(tmp_path, source=str(tmp_path), arguments=("a",)), {}, sys.executable, no_tools)
+    assert (workspace.argv, workspace.cwd) == ((sys.executable, "sub/train.py", "a"), str(tmp_path))
+    with pytest.raises(UsageError, match=r"'none.py' isn't in .*, which has \.ipynb_checkpoints/, sub/$"):
+        prepare(job(tmp_path, "none.py", str(tmp_path)), {}, sys.executable)
+    with pytest.raises(UsageError, match=r"'train.py' isn't in .*, which has"):
+        prepare(job(tmp_path, source="s3://bucket/key"), {}, sys.executable)
+    write(tmp_path / "other")
+    with pytest.raises(UsageError, match=r"itself but is other/train.py and sub/train.py there; .* the source_dir"):
+        prepare(job(tmp_path, source=str(tmp_path)), {}, sys.executable)
+
+
 def test_a_source_is_brought_to_the_code_directory(bench: Bench, tmp_path: Path) -> None:
     source = write(tmp_path / "source")
     workspace = prepare(job(tmp_path / "code", source=str(source)), bench.environ, sys.executable, tools_of(bench))

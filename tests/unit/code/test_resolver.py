@@ -61,6 +61,32 @@ Building wheels for collected packages: thing
   ERROR: Failed building wheel for thing
 ERROR: Failed to build installable wheels for some pyproject.toml based projects (thing)
 """
+
+
+def said_by_a_build(*lines: str, code: int = 1) -> str:
+    """What pip makes of a build of ``thing`` that wrote ``lines``."""
+    output = "".join(f"      {line}\n" for line in lines)
+    return f"""
+  Building wheel for thing (setup.py): started
+  error: subprocess-exited-with-error
+
+  × python setup.py bdist_wheel did not run successfully.
+  │ exit code: {code}
+  ╰─> [{len(lines)} lines of output]
+{output}      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+"""
+
+
+SOURCE = said_by_a_build(
+    "running build_ext", "gcc -c x.c", "x.c:1:10: fatal error: cuda.h: No such file or directory",
+    "    1 | #include <cuda.h>", "compilation terminated.", "error: command '/usr/bin/gcc' failed with exit code 1",
+)  # fmt: skip
+WORDY = said_by_a_build(
+    "Traceback (most recent call last):", '  File "setup.py", line 9, in <module>', "RuntimeError:",
+    "The detected CUDA version (11.8) mismatches the version that was used to compile", "PyTorch (12.1).",
+)  # fmt: skip
 INVALID = (
     "ERROR: Invalid requirement: 'foo=1.0': Expected semicolon (from line 3 of requirements.txt)\nHint: = is not ==\n"
 )
@@ -78,6 +104,12 @@ error: externally-managed-environment
     python3-xyz, where xyz is the package you are trying to
     install.
 note: If you believe this is a mistake, contact your Python installation.
+"""
+CONFIGURATION = """
+Configuration file could not be loaded.
+File contains no section headers.
+file: '/etc/pip.conf', line: 1
+'index-url = http://127.0.0.1/simple\\n'
 """
 CRASH = """
 ERROR: Exception:
@@ -113,12 +145,29 @@ SENTENCES = {
                      "ModuleNotFoundError: No module named 'torch'"),
     "compiler": (COMPILER, "thing: Building wheel for thing (pyproject.toml) did not run successfully: "
                            "error: command 'gcc' failed: No such file or directory"),
+    "a compiler's error": (SOURCE, "thing: python setup.py bdist_wheel did not run successfully: "
+                                   "x.c:1:10: fatal error: cuda.h: No such file or directory"),
+    "a compiler's error, raised": (
+        said_by_a_build("x.c:1:10: fatal error: cuda.h: No such file", "Traceback:", "RuntimeError: Error compiling"),
+        "thing: python setup.py bdist_wheel did not run successfully: x.c:1:10: fatal error: cuda.h: No such file; "
+        "RuntimeError: Error compiling",
+    ),
+    "an exception of many lines": (
+        WORDY, "thing: python setup.py bdist_wheel did not run successfully: RuntimeError: The detected CUDA version "
+        "(11.8) mismatches the version that was used to compile PyTorch (12.1).",
+    ),
+    "a build that was killed": (
+        said_by_a_build(code=-9),
+        "thing: python setup.py bdist_wheel did not run successfully: no output, exit code: -9",
+    ),
     "invalid": (INVALID, "Invalid requirement: 'foo=1.0': Expected semicolon (from line 3 of requirements.txt)"),
     "disk": (DISK, "Could not install packages due to an OSError: [Errno 28] No space left on device"),
     "hashes": (HASHES, "THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the "
                        "package versions, x."),
     "managed": (MANAGED, "This environment is externally managed To install Python packages system-wide, try apt "
                          "install python3-xyz, where xyz is the package you are trying to install."),
+    "configuration": (CONFIGURATION, "Configuration file could not be loaded. File contains no section headers. "
+                                     "file: '/etc/pip.conf', line: 1"),
     "crash": (CRASH, "AssertionError: egg_link_path is None"),
     "uv": (UV_OLD, "No solution found when resolving dependencies: Because there is no version of nope==9 and you "
                    "require nope==9, we can conclude that your requirements are unsatisfiable."),

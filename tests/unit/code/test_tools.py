@@ -79,10 +79,10 @@ def test_a_line_without_an_end_is_cut(heard: Heard) -> None:
 
 def test_what_a_program_left_in_the_background_is_not_waited_for(heard: Heard) -> None:
     began = time.monotonic()
-    process = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(20)'],"
+    process = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'],"
     assert heard.run(process + "start_new_session=True); print('left', flush=True)") == 0
     assert heard.lines == ["left"]
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 50
 
 
 def left_of_group(group: int) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_stop_ends_the_program_and_its_children(ignores: bool, heard: Heard, m
     with pytest.raises(Stopped, match="told to stop \\(signal 15\\)"):
         words = [sys.executable, "-S", "-c", SLOW.replace("IGNORE", str(ignores))]
         heard.tools.run(words, dict(os.environ), "/", line)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left_of_group(pids[0]):
         assert time.monotonic() < deadline, "a child of the program was left behind"
     with pytest.raises(Stopped):
@@ -133,7 +133,7 @@ def test_a_stop_is_noticed_in_work_of_our_own(heard: Heard) -> None:
     heard.loop.call_later(0.1, lambda: heard.tools.hear(15))
     began = time.monotonic()
     with pytest.raises(Stopped):
-        while time.monotonic() - began < 10:
+        while time.monotonic() - began < 60:
             heard.tools.breathe()
     with pytest.raises(Stopped):
         heard.tools.pause(1)

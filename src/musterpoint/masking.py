@@ -18,13 +18,18 @@ SHORTEST_MIXED = 4
 _LONG_LINE = 12
 """Characters from which on one line of a secret of several lines is a secret itself."""
 _CUT = 8
-"""How much of a secret's beginning is known for it where a text was cut there."""
+"""How much of a secret's beginning is known for it where a text was cut there, with an ellipsis."""
+_CUT_UNMARKED = 24
+_COMMON = frozenset(' :{["')
+"""In the beginnings of URLs, JSON texts and keys, which many share."""
 
 _BESIDE = frozenset((
     "type", "kind", "user", "username", "name", "email", "client_email", "project", "project_id", "region", "id",
     "client_id", "host", "port", "url", "uri", "auth_uri", "token_uri", "universe_domain", "database", "scope",
 ))  # fmt: skip
 """Names within an object called a secret whose values are none."""
+_PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"))
+"""How lists spell variables: one item holds the name, the other the value."""
 
 
 class Masker:
@@ -61,7 +66,7 @@ class Masker:
                 pattern = re.compile("|".join(_bounded(re.escape(value), value) for value in found))
                 self._patterns = {found: pattern}
             text = pattern.sub(MASK, text)
-        return self._without_beginnings(text) if "…" in text or "..." in text else text
+        return _without(text, self._beginnings)
 
     def mask_value(self, name: str, value: str) -> str:
         """The value of a variable or option ``name`` for a table."""
@@ -83,25 +88,24 @@ class Masker:
         if self._values is None:
             secrets = {secret for told in self._told for secret in _within("", told, False)}
             secrets.update(_of_arguments(self._arguments))
-            forms = {form for secret in secrets if _is_findable(secret) for form in _forms(secret)}
+            bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
+            forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
         return self._values
 
-    def _without_beginnings(self, text: str) -> str:
-        """Without what is left of a secret where a text was cut."""
-        return _without(text, self._beginnings)
-
     def _beginnings(self, text: str) -> Iterator[tuple[int, int]]:
-        long = [value for value in self._known() if len(value) > _CUT]
-        for mark in ("…", "..."):
-            end = text.find(mark)
-            while end >= 0:
-                for value in long:
-                    at = text.rfind(value[:_CUT], max(0, end - len(value)), end)
-                    if at >= 0 and value.startswith(text[at:end]):
-                        yield at, end
-                        break
-                end = text.find(mark, end + len(mark))
+        """What is left of secrets that were cut short."""
+        for value in self._known():
+            begins = value[:_CUT]
+            at = text.find(begins) if len(value) > _CUT else -1
+            while at >= 0:
+                end = at + _CUT
+                while text[end : end + 1] == value[end - at : end - at + 1] != "":
+                    end += 1
+                telling = end - at >= _CUT_UNMARKED and not _COMMON & set(text[at:end])
+                if telling or text.startswith(("…", "..."), end):
+                    yield at, end
+                at = text.find(begins, end)
 
 
 def _without(text: str, search: Any) -> str:
@@ -119,43 +123,52 @@ def _without(text: str, search: Any) -> str:
 
 def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
     """The secrets of ``value``, which is called ``name``; ``secret`` says that it is part of one."""
-    secret = secret or is_secret(name)
-    if isinstance(value, str):
-        yield from _in_text(name, value, secret)
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _within(str(key), inner, secret and str(key).lower() not in _BESIDE)
-    elif isinstance(value, (list, tuple)):
-        if all(isinstance(word, str) for word in value):
-            yield from _of_arguments(value)
-        for inner in value:
-            yield from _within("", inner, secret)
-    elif secret and isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
+    left = [(name, value, secret)]  # not by recursion: hyperparameters may be nested as deep as anything
+    while left:
+        name, value, secret = left.pop()
+        secret = secret or is_secret(name)
+        if isinstance(value, str):
+            if secret and not is_plain(value):
+                yield value
+            inside = _decoded(value)
+            if inside is None:
+                yield from _of_lines(value)
+            else:
+                left.append((name, inside, secret))
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                left.append((str(key), inner, secret and str(key).lower() not in _BESIDE))
+            for called, holds in _PAIRS:
+                if isinstance(value.get(called), str):
+                    left.append((value[called], value.get(holds), False))
+        elif isinstance(value, (list, tuple)):
+            if all(isinstance(word, str) for word in value):
+                yield from _of_arguments(value)
+            left += [("", inner, secret) for inner in value]
+        elif secret and isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield str(value)
 
 
-def _in_text(name: str, value: str, secret: bool) -> Iterator[str]:
-    if secret and not is_plain(value):
-        yield value
-    if value.lstrip()[:1] in ("{", "[") and any(hint in value.lower() for hint in HINTS):
+def _decoded(text: str) -> Any:
+    """The JSON value that ``text`` is, if a name in it may be a secret's; else None."""
+    if text.lstrip()[:1] in ("{", "[") and any(hint in text.lower() for hint in HINTS):
         try:
             import json
 
-            yield from _within(name, json.loads(value), secret)
-            return
+            return json.loads(text)
         except (ValueError, RecursionError):
             pass
-    yield from _of_lines(value)
+    return None
 
 
 def _of_lines(text: str) -> Iterator[str]:
-    """Secrets inside a text, such as the password of a URL. A mere word behind a name may be anybody's sentence."""
+    """Secrets inside a text, such as the password of a URL. A mere word behind ``name:`` may be anybody's sentence."""
     from musterpoint.secret_shapes import by_name, by_shape
 
     for start, end in by_shape(text):
         yield text[start:end]
     for start, end in by_name(text):
-        if not text[start:end].isalpha():
+        if text[start - 1] in "='\"" or not text[start:end].isalpha():
             yield text[start:end]
 
 
@@ -163,11 +176,11 @@ def _of_arguments(words: Iterable[str]) -> Iterator[str]:
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
-        if equals:
+        if equals and " " not in name:
             if is_secret(name.lstrip("-")) and not is_plain(value):
                 yield value
         elif before.startswith("-") and is_secret(before.lstrip("-")) and not word.startswith("--"):
-            yield from _in_text("", word, True)
+            yield from _within("", word, True)
         yield from _of_lines(word)
         before = word
 
@@ -180,38 +193,73 @@ def _is_findable(secret: str) -> bool:
     return len(secret) >= SHORTEST or (len(secret) >= SHORTEST_MIXED and mixed)
 
 
+def _bare(secret: str) -> tuple[str, ...]:
+    """``secret`` and what it may stand for: without blanks and quotes around it, without percent-encoding."""
+    return secret, secret.strip(), secret.strip().strip("'\""), _from_url(secret)
+
+
 def _forms(secret: str) -> Iterator[str]:
-    """How a secret may be spelled: as it is, in URLs, in JSON, in Python's and a shell's quotes, line by line."""
+    """How a secret may be spelled: in base64, in URLs, in JSON, in Python's and a shell's quotes, line by line."""
     yield secret
-    stripped = secret.strip()
-    if stripped != secret and _is_findable(stripped):
-        yield stripped
+    data = _bytes(secret)
+    if len(secret) >= SHORTEST:
+        from binascii import b2a_base64
+
+        yield b2a_base64(data, newline=False).decode().rstrip("=")
     if not secret.isalnum():
         from json import dumps
 
-        yield from (_in_url(secret, ""), _in_url(secret, "/"), _in_url(secret, "").replace("%20", "+"))
+        for digits in ("02X", "02x"):
+            whole = _in_url(data, "", digits)
+            yield from (whole, whole.replace("%20", "+"), _in_url(data, "/", digits))
         for once in (dumps(secret)[1:-1], dumps(secret, ensure_ascii=False)[1:-1]):
             yield from (once, dumps(once)[1:-1], once.replace("/", "\\/"))
         yield from (repr(secret)[1:-1], secret.replace("'", "'\"'\"'"))
+    if not secret.isascii():
+        yield from (ascii(secret)[1:-1], repr(data)[2:-1])
     if "\n" in secret:
-        for line in secret.splitlines():
-            if len(line.strip()) >= _LONG_LINE and not line.startswith("-----"):
-                yield line.strip()
+        yield from filter(_is_telling, map(str.strip, secret.splitlines()))
 
 
-def _in_url(text: str, safe: str) -> str:
+def _is_telling(line: str) -> bool:
+    """Whether one line of a secret of several lines is a secret itself."""
+    dense = " " not in line and _is_findable(line) and not line.isalpha()
+    return (len(line) >= _LONG_LINE or dense) and not line.startswith("-----")
+
+
+def _bytes(text: str) -> bytes:
+    """As a program would find it in its environment; half of a surrogate pair can only be from JSON."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _in_url(data: bytes, safe: str, digits: str) -> str:
     """Percent-encoded. ``urllib.parse`` costs more than all of this at start."""
     kept = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~" + safe.encode())
-    data = text.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in data)
+    return "".join(chr(byte) if byte in kept else f"%{byte:{digits}}" for byte in data)
 
 
-_AFTER = r"(?<=%[0-9A-F][0-9A-F])|(?<=\\[nrtbfv])|(?<=\[[0-9]m)|(?<=\[[0-9][0-9]m)|(?<=\[[0-9];[0-9][0-9]m)"
+def _from_url(text: str) -> str:
+    """What a percent-encoded ``text`` stands for."""
+    first, *rest = text.split("%")
+    data = bytearray(_bytes(first))
+    for part in rest:
+        try:
+            data += bytes.fromhex(part[:2]) + _bytes(part[2:])
+        except ValueError:
+            return text
+    return data.decode("utf-8", "surrogateescape")
+
+
+_AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m", r"\[[0-9];[0-9][0-9]m")
 """What ends in a letter or digit and still stands before a word: an escape of a URL, of a string, of a terminal."""
 
 
 def _bounded(pattern: str, value: str) -> str:
-    """Short words are hidden only where they stand alone."""
-    if not value.isalnum() or len(value) >= 12:
+    """Short ones, and those that may be words or counts, are hidden only where they stand alone."""
+    if not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
         return pattern
-    return rf"(?:(?<![A-Za-z0-9])|{_AFTER}){pattern}(?![A-Za-z0-9])"
+    after = "|".join(f"(?<={before}{pattern})" for before in _AFTER)
+    return f"{pattern}(?![A-Za-z0-9])(?:(?<![A-Za-z0-9]{pattern})|{after})"

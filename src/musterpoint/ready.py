@@ -87,7 +87,7 @@ def get_ready(
     if choice.launcher == "mpi":
         from musterpoint.fabric.mpi import find_mpi
 
-        mpi = find_mpi(environ)
+        mpi = find_mpi(environ, choice.reason)
     return Ready(workspace, devices, choice, modules, mpi)
 
 

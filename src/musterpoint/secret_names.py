@@ -10,19 +10,18 @@ HINTS = ("token", "secret", "pass", "pwd", "cred", "key", "auth", "jwt", "_pat",
 
 _SECRET_WORDS = frozenset((
     "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "credential",
-    "credentials", "creds", "apikey", "apitoken", "authtoken", "accesstoken", "accesskey", "secretkey", "privatekey",
-    "pgpassword", "authorization", "jwt",
+    "credentials", "creds", "apitoken", "authtoken", "accesstoken", "accesskey", "secretkey", "privatekey",
+    "clientsecret", "authorization", "auths", "jwt",
 ))  # fmt: skip
+_SECRET_ENDS = ("password", "passwd", "apikey")
+"""What a secret word may end with where words are glued together: ``dbpassword``."""
 _KEYS = frozenset((
     "api", "access", "private", "secret", "signing", "encryption", "account", "auth", "ssh", "shared", "master",
-    "storage", "client", "deploy", "hmac", "subscription", "kaggle", "webhook", "ssl", "tls",
+    "storage", "client", "deploy", "hmac", "subscription", "kaggle", "webhook", "ssl", "tls", "openai", "anthropic",
+    "gemini", "cohere", "mistral", "groq", "wandb", "comet", "stripe", "huggingface", "fernet", "decryption", "admin",
 ))  # fmt: skip
 _SECRET_AFTER = {
     "key": _KEYS, "keys": _KEYS,
-    "pass": frozenset((
-        "db", "database", "smtp", "mail", "ftp", "redis", "mysql", "postgres", "pg", "admin", "root", "user", "login",
-        "proxy", "registry",
-    )),
     "pat": frozenset(("github", "gitlab", "azure", "ado", "devops", "ext", "databricks", "snowflake", "personal")),
     "auth": frozenset(("rediscli", "redis", "config", "http", "proxy", "basic", "npm", "docker")),
     "tokens": frozenset(("api", "access", "auth", "refresh", "bearer")),
@@ -47,6 +46,12 @@ _TOKEN_KINDS = frozenset((
     "single", "multi", "current", "generated", "input", "output", "response", "think", "sub", "tool", "go", "role",
 ))  # fmt: skip
 """Words before ``token`` in the language of text models."""
+_PASSES = _TOKEN_KINDS | frozenset((
+    "forward", "backward", "single", "one", "two", "three", "multi", "second", "low", "high", "band", "all", "by", "n",
+    "test", "train", "eval", "optimizer", "render", "compiler", "data", "full", "extra", "dry", "boarding", "must",
+    "hp",
+))  # fmt: skip
+"""Words before ``pass`` that speak of a run through something."""
 _TOKEN_FACTS = frozenset((
     "id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings",
     "embedder", "dropout", "drop", "classification", "level", "merging", "merge", "mixing", "mixer", "mix", "pooling",
@@ -66,20 +71,30 @@ def is_secret(name: str) -> bool:
     words = _words(name)
     if not words or words[-1] in _NOT_VALUES or name == "PWD":
         return False
+    if words == ["auth"]:
+        return name == "_auth"  # npm's
     for before, word, after in zip(["", *words[:-1]], words, [*words[1:], ""], strict=True):
         if word == "token":
             if before not in _TOKEN_KINDS and after not in _TOKEN_FACTS:
                 return True
-        elif word in _SECRET_WORDS or (before in _SECRET_AFTER.get(word, ()) and (not after or word.startswith("key"))):
+        elif word == "pass":
+            if before and not after and before not in _PASSES:
+                return True
+        elif (
+            word in _SECRET_WORDS
+            or word.endswith(_SECRET_ENDS)
+            or (before in _SECRET_AFTER.get(word, ()) and (not after or word.startswith("key")))
+        ):
             return True
     return False
 
 
 def is_plain(value: str) -> bool:
-    """Whether a value can't be a secret whatever its name: a switch, nothing, a reference, or the path of a file."""
+    """Whether a value can't be a secret whatever its name: a switch, nothing, ``<s>``, a reference, a file's path."""
     return (
         value.lower() in ("true", "false", "none", "null", "yes", "no", "on", "off")
         or (value.startswith(("/", "./")) and value.endswith((".json", ".pem", ".txt", ".key", ".crt", ".yaml")))
+        or (value.startswith("<") and value.endswith(">"))
         or value.startswith(("/run/secrets/", "/var/run/secrets/", "arn:aws", "${", "$("))
     )
 

@@ -29,10 +29,11 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}[^\w/+]{1,20}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
     (("AKIA", "ASIA"), r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
     (("://",), r"://[^\s:/@'\"]*:(?!\d{1,5}(?:[/?#,;\s'\")\]]|$))(?P<secret>[^\s/'\"]+)@"),
+    (("://",), r"://[^\s:/@'\"]*:(?!\d{1,5}/)(?P<secret>[^\s/'\"@]{1,64}/[^\s'\"@]{1,64})@"),
     (("://",), r"https?://(?P<secret>(?=[^\s/@:'\"]*\d)[\w.~%-]{16,})@"),
     (
-        ("X-Amz-", "Signature=", "sig="),
-        r"[?&](?:X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|Signature|sig)=(?P<secret>[^\s&'\"]+)",
+        ("X-Amz-", "X-Goog-", "Signature=", "sig="),
+        r"[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential)|X-Amz-Security-Token|Signature|sig)=(?P<secret>[^\s&'\"]+)",
     ),
     (
         ("earer", "EARER"),
@@ -43,18 +44,28 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         r"[Aa]uthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?[Bb]asic\s{1,8}(?P<secret>[\w+/=-]+)",
     ),
     (("eyJ",), r"(?<![\w-])(?P<secret>eyJ[\w-]{10,}\.[\w-]*\.[\w-]{10,}[\w.-]*)"),
+    (("login",), r"\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>\S+)"),
     (
         (
-            "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "npm_", "pypi-AgE", "xox", "AIza",
-            "dckr_pat_", "_live_", "_test_", "SG.", "dapi", "ya29.", "nvapi-", "oGZXIvYXdz", "IQoJb3JpZ2lu",
+            "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "npm_", "pypi-AgE", "AIza", "dckr_pat_",
+            "_live_", "_test_", "whsec_", "SG.", "dapi", "ya29.", "1//0", "GOCSPX-", "nvapi-", "r8_", "_v1_", "hvs.",
+            "hvb.", ".atlasv1.", "8Q~", "7Q~", "AGE-SECRET-KEY-", "oGZXIvYXdz", "IQoJb3JpZ2lu",
         ),
-        r"(?<![\w-])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
-        r"|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{35}|dckr_pat_[\w-]{20,}"
-        r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|dapi[0-9a-f]{32}|ya29\.[\w-]{20,}"
-        r"|nvapi-[\w-]{20,}|(?:FwoGZXIvYXdz|FQoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9/+=]{20,})",
+        r"(?<![\w-])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}"
+        r"|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,}|AIza[\w-]{35}|dckr_pat_[\w-]{20,}|r8_[A-Za-z0-9]{37}"
+        r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[\w+/=]{24,}|SG\.[\w-]{16,}\.[\w-]{16,}|dapi[0-9a-f]{32}"
+        r"|ya29\.[\w-]{20,}|1//0[\w-]{20,}|GOCSPX-[\w-]{20,}|nvapi-[\w-]{20,}|wandb_v1_\w{20,}|do[opr]_v1_[0-9a-f]{64}"
+        r"|hv[sb]\.[\w-]{20,}|\w{14}\.atlasv1\.\w{60,}|\w{3}[78]Q~[\w~.-]{31,34}|AGE-SECRET-KEY-1[0-9A-Z]{50,}"
+        r"|(?:FwoGZXIvYXdz|FQoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9/+=]{20,})",
     ),
+    (("gl",), r"(?<![\w-])(?P<secret>gl(?:pat|dt|rt|cbt|ptt|soat|ft|agent|oas|imt)-[\w-]{20,}(?:\.[\w.]+)?)"),
+    (("xox", "xapp-"), r"(?<![\w-])(?P<secret>(?:xox[abeprs]|xapp)-[\w-]{10,})"),
     (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:[a-z]+[0-9]*-){0,4}(?=[\w]*\d)\w{16}[\w-]{4,})"),
-    (("hooks.slack.com",), r"hooks\.slack\.com/services/(?P<secret>[\w/]+)"),
+    (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:proj|svcacct|admin|ant|or|None)-[\w-]{20,})"),
+    (
+        ("hooks.slack.com", "/api/webhooks/"),
+        r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/(?P<secret>[\w/-]+)",
+    ),
 )  # fmt: skip
 """What has to be in a text for it to be worth a look, and the form; the group ``secret`` is what is hidden."""
 
@@ -72,16 +83,23 @@ def by_name(text: str) -> Iterator[Span]:
     lowered = text.lower()
     if not any(hint in lowered for hint in HINTS):
         return
-    done = 0
+    done, judged = 0, dict[str, bool]()
     for word in _pattern("word").finditer(text):
         if word.start() < done:
             continue
-        name = word[0][-_LONGEST_NAME:]
-        if is_secret(name.strip("-.")):
+        name = word[0][-_LONGEST_NAME:].strip("-.")
+        if name not in judged:
+            judged[name] = is_secret(name)
+        if judged[name] and not _is_of_path(text, word.start(), word.end()):
             span = _value(text, word.end(), word[0].startswith("-"))
             if span is not None and not is_plain(text[span[0] : span[1]]):
                 yield span
                 done = span[1]
+
+
+def _is_of_path(text: str, start: int, end: int) -> bool:
+    """Whether a word stands between two colons, as ``secret`` in an ARN."""
+    return text[start - 1 : start] == ":" == text[end : end + 1]
 
 
 def _value(text: str, at: int, option: bool) -> Span | None:
@@ -118,7 +136,7 @@ _FORMS = {
     "is": r"""["']?[ \t]{1,8}is[ \t]{1,8}(?P<quote>["'])""",
     '"': r'(?:[^"\\\n]|\\.)*',
     "'": r"(?:[^'\\\n]|\\.)*",
-    "bare": r"""[^\s"',;&}\])\\]+""",
+    "bare": r"""(?![{[(]+(?:[\s"'\\]|$))[^\s"',;&}\])\\]+""",
     "following": r"""[ \t]{1,8}[^\s"',;&}\])\\]+""",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,7 @@ LOOK_ALIKES = [
     "s3://bucket/prefix/model.tar.gz", "http://10.0.0.1:7777/path", "git@github.com:owner/repo.git",
     "ssh://git@github.com/owner/repo", "TF_CONFIG={\"cluster\": {\"worker\": [\"algo-1:7777\"]}}", "AKIAshort",
     "sk-learn-contrib-imbalanced-learn-and-friends", "bearer of bad news", "basic training at dawn",
+    "arn:aws:secretsmanager:eu-west-1:1:secret:prod/db-AbCdEf", "token=<image1>", '"credentials": {"x1": 1}',
     "arn:aws:iam::123456789012:role/Trainer", "loss: 0.123456 token/s: 12345.6", "eyJ is how JSON starts in base64",
 ]  # fmt: skip
 
@@ -92,6 +94,7 @@ def test_the_users_own_text_loses_known_values_only() -> None:
 
 PIECES = (
     "x", "a-", "a.", "--a", "a=b ", "a:", "key", "token=", "token: ", "--token ", "eyJ-", "sk-a-", "://a:", "a@", "hf_",
+    "token ", "'token',", "hunter2222", "hunter22", "…", "://a:b/", "machine h login u password ", "Qz9-",
     "-----BEGIN PRIVATE KEY-----", "AKIA", "Bearer ", "\\", '"', 'api_key"', 'key\\":\\"', "...", "hunter2222...", "é",
 )  # fmt: skip
 
@@ -110,7 +113,8 @@ def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
     masker.mask("")
     short = seconds(65_536)
     assert short < 1
-    assert seconds(8 * 65_536) < 30 * max(short, 0.02)
+    # what else the machine does can only add to a measured time
+    assert any(seconds(8 * 65_536) < 30 * max(short, 0.02) for _ in range(3))
 
 
 def test_a_switch_before_it_does_not_hide_an_option() -> None:
@@ -138,9 +142,14 @@ KNOWN = Masker(
     {
         "TLS_PRIVATE_KEY": PEM, "DATABASE": "postgres://me:pg-pass-1@db/x", "DB_PASSWORD": 'p@ss w/rd"1',
         "SERVICE": '{"db": {"password": "nested-77"}, "all": [{"api_key": "listed-88"}], "port": 5432}',
-        "SMTP_PASS": "q7#a", "PIN_TOKEN": "1234",
+        "SMTP_PASS": "q7#a", "PIN_TOKEN": "1234", "QUOTED_TOKEN": "'quoted-1'", "LONG_TOKEN": "Qz9-" * 12,
+        "DOCKER_AUTH_CONFIG": '{"auths": {"r.example": {"auth": "bWU6ZG9ja2VyLTE=", "email": "a@b.example"}}}',
+        "BROKER": "amqp://me:s%2Fash-1@mq", "ALL_SECRETS": "line-1a\r\nline-2b", "DSN": "host=db password=wordonly",
+        "SPECIAL_PASSWORD": "pä→ss-1", "MIXED_TOKEN": "hunter2x",
     },
-    {"api": {"token": 12345678, "retries": 7654321}, "secrets": {"user": "somebody", "second": "inside-9"}},
+    {"api": {"token": 12345678, "retries": 7654321}, "options": ["-x A_TOKEN=opt-12 -x NCCL_DEBUG=INFO"],
+     "variables": [{"name": "DB_PASSWORD", "value": "paired-1"}, {"name": "LEVEL", "value": "harmless-2"}],
+     "secrets": {"user": "somebody", "second": "inside-9"}},
     ["--api-key", "argument 5", "--name", "harmless", "TOKEN=worded-6"],
     {"trainingjobconfig.json": {"vault": {"secret": "filed-11"}}},
 )  # fmt: skip
@@ -159,10 +168,25 @@ KNOWN = Masker(
         ("argument 5 harmless worded-6 filed-11", "*** harmless *** ***"),
         ("cut at nested-7… and listed-8...", "cut at ***… and ***..."),
         ("nested nest… ...", "nested nest… ..."),
+        ("cut " + "Qz9-" * 7 + " and " + "Qz9-" * 5, "cut *** and " + "Qz9-" * 5),
+        ("-x A_TOKEN=opt-12 -x NCCL_DEBUG=INFO", "-x A_TOKEN=*** -x NCCL_DEBUG=INFO"),
+        ("paired-1 harmless-2 quoted-1 wordonly", "*** harmless-2 *** ***"),
+        ("bWU6ZG9ja2VyLTE= a@b.example", "*** a@b.example"),
+        ("s%2Fash-1 s%2fash-1 s/ash-1 line-1a line-2b", "*** *** *** *** ***"),
+        ("bmVzdGVkLTc3 mysql -phunter2x", "*** mysql -p***"),
+        (ascii("pä→ss-1") + repr("pä→ss-1".encode()), "'***'b'***'"),
     ],
 )  # fmt: skip
 def test_what_is_known_in_every_spelling(text: str, masked: str) -> None:
     assert KNOWN.mask_user(text) == masked
+
+
+def test_nothing_is_nested_too_deep() -> None:
+    deep: Any = "hunter2222"
+    for _ in range(5000):
+        deep = [deep]
+    masker = Masker({"JSON_TOKEN": "[" * 50_000}, {"password": deep, "secret": "half\ud800\udcff"})
+    assert masker.mask_user("hunter2222") == MASK
 
 
 def test_facts_keep_their_shape() -> None:

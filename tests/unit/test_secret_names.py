@@ -11,7 +11,8 @@ SECRET = (
     "privateKey", "client_secret", "AWSSecretKey", "credentials", "PGPASSWORD", "SMTP_PASS", "REDISCLI_AUTH",
     "GITHUB_PAT", "X-Api-Key", "refresh_tokens", "api_keys", "JWT", "HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY",
     "authToken", "MLFLOW_TRACKING_PASSWORD", "AccountKey", "db.user.passwd", "--token", "NPM_CONFIG__AUTH",
-    "SECRET_KEY_BASE", "vault_token", "token",
+    "SECRET_KEY_BASE", "vault_token", "token", "dbpassword", "MYAPIKEY", "clientsecret", "auths", "_auth", "OPENAI_KEY",
+    "FERNET_KEY", "ELASTIC_PASS",
 )  # fmt: skip
 HARMLESS = (
     "tokenizer", "maxTokens", "num_tokens", "keyDim", "SECRET_FILE", "bos_token", "monkey", "", "key", "keys",
@@ -19,7 +20,8 @@ HARMLESS = (
     "patience", "spatial", "PWD", "OLDPWD", "token_embedder", "placeholder_token", "initializer_token", "token_ratio",
     "tokens", "new_token_id", "password_min_length", "secret_name", "secrets.json", "token.py", "TOKEN_URL",
     "public_key", "SSH_AUTH_SOCK", "keyboard", "keypoint", "use_token_type", "tokenization", "secretary",
-    "--max-new-tokens",
+    "--max-new-tokens", "auth", "auth_mode", "key_padding_mask", "passenger", "SM_HP_PASS", "two_pass", "n_pass",
+    "kms_key",
 )  # fmt: skip
 
 

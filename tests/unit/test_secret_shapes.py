@@ -20,6 +20,17 @@ from musterpoint.secret_shapes import by_name, by_shape
         ("https://hooks.slack.com/services/T0/B0/abc", "T0/B0/abc"),
         ("a " + "sk_live_" + "a1B2c3D4e5F6g7H8" + " b", "sk_live_" + "a1B2c3D4e5F6g7H8"),
         ("sk-learn-contrib-imbalanced-learn-and-friends-2", ""),
+        ("s3://id:ab/cd+ef@bucket/key", "ab/cd+ef"),
+        ("machine h login me password pw-1 machine", "pw-1"),
+        ("https://discord.com/api/webhooks/1/a-B_2", "1/a-B_2"),
+        ("x sk-proj-a_B-c_D-0123456789abc", "sk-proj-a_B-c_D-0123456789abc"),
+        ("glrt-a1B2c3D4e5a1B2c3D4e5.01.0w1", "glrt-a1B2c3D4e5a1B2c3D4e5.01.0w1"),
+        ("xapp-1-A01-12345-abc", "xapp-1-A01-12345-abc"),
+        ("GOCSPX-" + "a1B2" * 6, "GOCSPX-" + "a1B2" * 6),
+        ("hvs." + "a1B2" * 6, "hvs." + "a1B2" * 6),
+        ("abc8Q~" + "a1B2" * 8, "abc8Q~" + "a1B2" * 8),
+        ("https://storage.example/o?X-Goog-Signature=77aa&x=1", "77aa"),
+        ("logged in with login form and password field", ""),
     ],
 )
 def test_forms(text: str, secret: str) -> None:

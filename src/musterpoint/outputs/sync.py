@@ -111,6 +111,7 @@ class Sync:
             while not self._is_settled and (patience := self._until + LATE - self._loop.clock()) > 0:
                 self._loop.turn(patience)
             self._report(self._loop.clock() - began)
+        self._over = self._over or {}  # how the companion ends is no news any more
         self._texts.close()
 
     def hear(self, signo: int) -> None:

@@ -31,10 +31,10 @@ QUIET = 5.0
 REWRITTEN = 10.0
 """Seconds for which a file that is closed and opened again, over and over, isn't caught half-written."""
 STALLED, NEVER = 60.0, 20.0
-"""Seconds without headway after which the final sync gives up; the second where nothing ever went up."""
+"""Seconds without headway after which the final sync gives up; the second where nothing went up or is on its way."""
 HOPELESS, HOPED = 8, 5.0
-"""Lasting failures in a row, without a success in between, after which it gives up unless there was headway in the last
-seconds."""
+"""Failures in a row, without a success in between, after which what is sent again is no headway; lasting ones end it
+unless there was headway in the last seconds."""
 REFUSALS = 3
 """Lasting failures of one file after which that one is given up."""
 NAMED = 5
@@ -229,7 +229,8 @@ class Uploader:
             self._files, self._bytes, self._lasting = self._files + 1, self._bytes + size, 0
             write_record(self._record, path, begun)
             return
-        self._best -= sent  # what is sent again is headway again
+        if self._ledger.failures < HOPELESS:
+            self._best -= sent  # what is sent again is headway again, but not for ever
         kind, words, passing = self._bucket.explain(error)
         if kind == "file":
             if version is None:
@@ -276,7 +277,8 @@ class Uploader:
         done = self._files + self._bytes + (sum(self._bucket.sent.values()) if self._bucket else 0)
         if done > self._best:
             self._best, self._headway_at = done, now
-        longest = STALLED if self._ledger.up else NEVER
+        waits = self._bucket is not None and any(self._bucket.sent.values())  # all may have left, but for S3's answer
+        longest = STALLED if self._ledger.up or waits else NEVER
         still = now - self._headway_at
         hopeless = still >= longest or (self._lasting >= HOPELESS and still >= HOPED)
         return self._ledger.is_idle or now >= self._until or hopeless

@@ -57,7 +57,7 @@ class Explain:
             text = f"can't enter the working directory {process.cwd}: {error.strerror}"
         else:
             text = f"can't execute {program}: {error.strerror}{_advice(error)}"
-        said = reason.fit([f"muster: {process.name} on {self._host}: {text}"])
+        said = reason.fit([f"muster: {process.name} on {self._host}: {self._mask(text)}"])
         ours = (exit_codes.LAUNCHER, said, "infra") if step == "fork" else (exit_codes.USAGE, said, "user")
         return self._failure(*ours)._replace(rank=process.rank, local_rank=process.local_rank)
 

@@ -89,8 +89,10 @@ def test_without_mpirun_hydra_will_do(tmp_path: Path) -> None:
 
 
 def test_none_at_all_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(LauncherError, match=r"no mpirun on PATH .*openmpi-bin.*--launcher ranks") as caught:
-        find_mpi({"PATH": str(tmp_path)})
+    with pytest.raises(
+        LauncherError, match=r"mpi \(it was asked for\): there is no mpirun on PATH .*openmpi-bin.*--launcher ranks"
+    ) as caught:
+        find_mpi({"PATH": str(tmp_path)}, "it was asked for")
     assert caught.value.code == 72
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from musterpoint.integrations.sagemaker_drivers import launcher_of
+from musterpoint.integrations.sagemaker_drivers import launcher_of, quote_file
 
 FOLDER = "/opt/ml/input/data/sm_drivers/distributed_drivers/"
 JOB = {"SM_ENTRY_SCRIPT": "train.py"}
@@ -35,5 +38,29 @@ def test_no_program_at_all() -> None:
 
 def test_the_line_of_the_image_is_one_that_python_runs(root: Path) -> None:
     (line,) = (root / "container" / "sagemaker_drivers.pth").read_text().splitlines()
-    assert line.startswith("import sys; ") and FOLDER in line
+    place = line.partition('startswith("')[2].partition('"')[0]
+    assert line.startswith("import sys; ") and place and FOLDER.startswith(place)
     exec(line, {})  # this Python was started for something else
+
+
+def test_what_the_sdk_writes_for_a_shell(tmp_path: Path) -> None:
+    """Its script's own form (``export NAME='VALUE'``, nothing quoted), sourced by the shell that its job runs in."""
+    values = {
+        "SM_HP_TEXT": "it's 'two' lines\nexport A='b'; $(false) `false` \\", "SM_HPS": '{"text": "it\'s"}',
+        "SM_CHANNEL_VAL.X-1": "/val.x-1", "SM_CHANNEL_A-B": "/a-b", "SM_CHANNEL_A_B": "/a_b",
+        "SM_HP_A B": "c", "SM_HP_É": "é", "SM_HP_EMPTY": "",
+        "SM_HP_LAST": "ends in 'quotes'",
+    }  # fmt: skip
+    path = tmp_path / "sm_training.env"
+    path.write_text("".join(f"export {name}='{value}'\n" for name, value in values.items()), encoding="utf-8")
+    quote_file(str(path))
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    done = subprocess.run(
+        ["/bin/bash", "-ec", f"source {path}; {sys.executable} -c '{show}'"],
+        env={"PYTHONUTF8": "1"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    seen = json.loads(done.stdout)
+    assert seen["SM_CHANNEL_A_B"] == values.pop("SM_CHANNEL_A_B") != values.pop("SM_CHANNEL_A-B")
+    assert {name: seen.get(name.translate({32: 95, 45: 95, 46: 95, 201: 95})) for name in values} == values
+    quote_file(str(tmp_path / "none"))
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]

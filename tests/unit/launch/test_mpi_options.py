@@ -113,6 +113,16 @@ def test_old_spellings_are_about_the_same() -> None:
     assert keys == ["map-by", "bind-to", "mca btl", "mca x", "x A"]
 
 
+def test_a_list_of_variables_is_the_same_as_each() -> None:
+    """Open MPI takes either -x or that."""
+    found = read("--mca mca_base_env_list 'A=1;GIT_TOKEN=t-1;;PATH' -x B=2 -mca btl self")
+    assert [setting[:2] for setting in found.exports] == [("GIT_TOKEN", "t-1")]
+    words = [flag.words for flag in found.flags]
+    assert words == [("-x", "A=1"), ("-x", "PATH"), ("-x", "B=2"), ("-mca", "btl", "self")]
+    with pytest.raises(UsageError, match="ends after --mca"):
+        read("--mca mca_base_env_list")
+
+
 @pytest.mark.parametrize("text", ["-x GIT_TOKEN=t-1 -x NCCL_DEBUG=INFO", "-x GIT_TOKEN=t-1 --NCCL_DEBUG=INFO"])
 @pytest.mark.parametrize("flavour", [OPEN_MPI, MPICH])
 def test_a_secret_is_on_no_command_line(text: str, flavour: str) -> None:

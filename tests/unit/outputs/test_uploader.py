@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,7 +108,8 @@ def test_one_file_that_is_refused_does_not_end_the_upload_of_another(made: Uploa
 
 
 def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploader, "NEVER", 0.05)
+    now = 1000.0
+    monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
     (tmp_path / "files" / "big").write_text("x" * 1000)
     made._bucket = far = Far(made)  # type: ignore[assignment]
     made._told(["finish", "1000"])
@@ -119,8 +121,33 @@ def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, mon
     made._ledger.hurry()
     turn(made)
     for sent in (100, 200, 300):
-        time.sleep(0.04)
+        now += uploader.STALLED - 1
         far.sent["big"] = sent
         assert not made._is_over()
-    time.sleep(0.06)
+    now += uploader.STALLED - 1
+    assert not made._is_over(), "S3 may take a while to put the parts together"
+    now += 2
+    assert made._is_over()
+
+
+def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(
+    made: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 behind every body; all bytes leave this host again and again."""
+    now = 1000.0
+    monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
+    (tmp_path / "files" / "one").write_text("x")
+    made._bucket = far = Far(made)  # type: ignore[assignment]
+    made._told(["finish", "100000"])
+    for _ in range(uploader.HOPELESS):
+        turn(made)
+        far.sent["one"] = 1
+        assert not made._is_over()
+        made._done("one", OSError("passing"))
+        turn(made)
+        now += uploader.NEVER - 1
+    turn(made)
+    far.sent["one"] = 1
+    assert not made._is_over(), "an answer may still come"
+    now += uploader.STALLED
     assert made._is_over()

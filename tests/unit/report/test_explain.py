@@ -37,6 +37,11 @@ def test_what_cannot_start(number: int, step: str, words: str) -> None:
     assert (failure.rank, failure.local_rank) == (3, 1)
 
 
+def test_a_secret_in_the_place_of_a_program_is_hidden() -> None:
+    explain = Explain("algo-2", lambda text: text.replace(PROCESS.words[0], "***"))
+    assert "can't execute ***: " in explain.cannot_start(PROCESS, os_error(errno.ENOENT), "exec").reason
+
+
 def test_no_room_for_a_process() -> None:
     failure = EXPLAIN.cannot_start(PROCESS, os_error(errno.EAGAIN), "fork")
     assert failure.reason.startswith("muster: rank 3 on algo-2: no process can be started: Resource temporarily")

@@ -49,8 +49,9 @@ class Client:
 
     def __init__(self, python: Path, environ: dict[str, str], folder: Path) -> None:
         self.python, self.folder = python, folder
-        (folder / "src").mkdir()
-        shutil.copy(PROGRAM, folder / "src" / "train.py")
+        (folder / "src" / "sub").mkdir(parents=True)
+        for name in ("train.py", "sub/who.py"):
+            shutil.copy(PROGRAM, folder / "src" / name)
         (folder / "data").mkdir()
         (folder / "data" / "numbers.txt").write_text("1 2 3")
         (folder / "sagemaker.yaml").write_text(NO_TELEMETRY)
@@ -66,7 +67,7 @@ class Client:
         """A script's end, with both its streams in ``stdout``."""
         return subprocess.run(
             [self.python, "-c", script, *words], cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=380, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=900, check=False,
         )  # fmt: skip
 
     @staticmethod
@@ -114,4 +115,4 @@ def client_of(bin_directory: Path, environ: dict[str, str], folder: Path) -> Ite
 
 
 def _docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=180).stdout

@@ -11,7 +11,7 @@ import pytest
 
 from .sdk import Client, client_of, snippet
 
-pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(1000)]
 
 Image = Callable[[str], str]
 
@@ -24,8 +24,9 @@ for name, settings in json.loads(sys.argv[1]).items():
     session = LocalSession()
     session.config = {"local": {"local_code": True, **settings.pop("local", {})}}
     estimator = getattr(importlib.import_module(module), kind)(
-        entry_point="train.py", source_dir="src", role="arn:aws:iam::111122223333:role/SageMaker", instance_count=2,
-        instance_type="local", output_path="file://" + name, sagemaker_session=session, **settings,
+        entry_point=settings.pop("entry_point", "train.py"), source_dir="src", instance_count=2, instance_type="local",
+        role="arn:aws:iam::111122223333:role/SageMaker", output_path="file://" + name, sagemaker_session=session,
+        **settings,
     )
     print("BEGIN", name, flush=True)
     try:
@@ -57,7 +58,10 @@ def test_estimators(client: Client, image: Image) -> None:
     given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": 'two words, "quoted"'}}
     mirrored = {"multi_worker_mirrored_strategy": {"enabled": True}}
     jobs = {
-        "plain": {"estimator": "sagemaker.estimator.Estimator", "image_uri": image("base"), **given},
+        "plain": {
+            "estimator": "sagemaker.estimator.Estimator", "image_uri": image("base"),
+            "entry_point": "sub/who.py", **given,
+        },
         "failing": {
             "estimator": "sagemaker.estimator.Estimator", "image_uri": image("base"),
             "hyperparameters": {"fail": "loss is nan"},

@@ -13,8 +13,9 @@ import pytest
 
 from .sdk import Client, client_of, snippet
 
-pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(1000)]
 
+TEXT = """it's two words, "quoted" """
 Image = Callable[[str], str]
 
 JOBS = """
@@ -44,7 +45,7 @@ for name, settings in json.loads(sys.argv[1]).items():
     )
     print("BEGIN", name, flush=True)
     try:
-        trainer.train([InputData(channel_name="training", data_source="data")])
+        trainer.train([InputData(channel_name=channel, data_source="data") for channel in ("training", "more-1")])
         print("END", name, "done", flush=True)
     except RuntimeError as error:
         print("END", name, "error", error, flush=True)
@@ -79,7 +80,7 @@ def test_muster_brings_itself_as_in_the_documentation(client: Client, stock: str
 
 
 def test_trainers(client: Client, image: Image) -> None:
-    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": 'two words, "quoted"'}}
+    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": TEXT}}
     jobs = {
         "plain": {"training_image": image("base"), **given},
         "failing": {
@@ -116,7 +117,8 @@ def test_trainers(client: Client, image: Image) -> None:
     plain = client.model("plain/compressed_artifacts/model.tar.gz")
     assert sorted(plain) == ["algo-1", "algo-2"], done.stdout
     for result in plain.values():
-        assert (result["epochs"], result["text"], result["numbers"]) == (3, 'two words, "quoted"', "1 2 3")
+        assert (result["epochs"], result["text"], result["numbers"]) == (3, TEXT, "1 2 3")
+        assert result["more"] == "/opt/ml/input/data/more-1"
 
     log, end = client.part(done.stdout, "failing")
     assert end.startswith("error Failed to run") and end.endswith("exited with code: 7"), "the program's own code"

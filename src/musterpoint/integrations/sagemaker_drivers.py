@@ -3,12 +3,17 @@
 ModelTrainer uploads its drivers with every job, and its ``sm_train.sh`` runs one as ``python3 DRIVER``. With
 ``container/sagemaker_drivers.pth`` in the image that Python calls :func:`take_over` before anything else
 (``sagemaker.train.container_drivers``, read at 1.27.0).
+
+Before them ``sm_train.sh`` has a script write the job's variables and sources them. That script quotes nothing and
+takes names as they come: a hyperparameter ``it's``, or a channel ``val-1``, would end the job there.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import re
 import sys
 from typing import Mapping, Sequence
 
@@ -18,9 +23,17 @@ DRIVERS = {"mpi_driver.py": "mpi", "torchrun_driver.py": "torchrun", "basic_scri
 SWITCH = "MUSTER_SDK_DRIVERS"
 """``off`` in a job's environment leaves the SDK's drivers alone."""
 
+VARIABLES = "environment.py"
+"""The SDK's script that writes :data:`WRITTEN`, for a shell to source."""
+WRITTEN = "/opt/ml/input/sm_training.env"
+_EXPORT = re.compile(r"^export ([^\n]+?)='(.*?)'\n(?=export |\Z)", re.DOTALL | re.MULTILINE)
+
 
 def take_over() -> None:
     """Becomes musterpoint's driver: same process id, same place. Returns where the job is none for us."""
+    if os.path.basename(sys.orig_argv[-1]) == VARIABLES and os.environ.get(SWITCH) != "off":
+        atexit.register(quote_file, WRITTEN)
+        return
     launcher = launcher_of(sys.orig_argv, os.environ)
     if launcher:
         environ = {"MUSTER_LAUNCHER": launcher, **os.environ}
@@ -40,3 +53,22 @@ def launcher_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     except ValueError:
         return ""
     return "" if not isinstance(config, dict) or config.get("smp") else launcher
+
+
+def quote_file(path: str) -> None:
+    """Puts what the SDK wrote to ``path`` into a form that a shell reads as it was meant; a missing file stays so."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(quoted(text))
+    except (OSError, ValueError):
+        return  # the SDK's script says what went wrong, or the shell does
+
+
+def quoted(exports: str) -> str:
+    """``export NAME='VALUE'`` lines with quotes in values escaped, and in names ``_`` where no name may have that."""
+    lines: dict[str, str] = {}
+    for name, value in sorted(_EXPORT.findall(exports), key=lambda found: not found[0].isidentifier()):
+        lines.setdefault(re.sub(r"\W", "_", name, flags=re.ASCII), value.replace("'", "'\\''"))
+    return "".join(f"export {name}='{value}'\n" for name, value in lines.items())

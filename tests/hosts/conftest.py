@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import pytest
 
@@ -62,6 +62,7 @@ class Local:
         self.token = f"muster-test-{uuid.uuid4().hex}"
         self.environ["MUSTER_TEST_TOKEN"] = self.token
         self.output = folder / "job"
+        self.started: list[subprocess.Popen[str]] = []
 
     def program(self, text: str, name: str = "program.py") -> Path:
         path = self.folder / name
@@ -73,12 +74,14 @@ class Local:
         return [self.python, "-m", "musterpoint", "local", *place, *map(str, words)]
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.command(*words), env=self.environ, cwd=self.folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
+        self.started.append(process)
+        return process
 
-    def finish(self, process: subprocess.Popen[str], timeout: float = 150.0) -> Ran:
+    def finish(self, process: subprocess.Popen[str], timeout: float = 200.0) -> Ran:
         started = time.monotonic()
         try:
             stdout, stderr = process.communicate(timeout=timeout)
@@ -89,10 +92,10 @@ class Local:
         done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
         return Ran(self.output, done, time.monotonic() - started)
 
-    def run(self, *words: str | Path, timeout: float = 150.0) -> Ran:
+    def run(self, *words: str | Path, timeout: float = 200.0) -> Ran:
         return self.finish(self.start(*words), timeout)
 
-    def stop(self, *words: str | Path, when: str, lines: int, timeout: float = 150.0) -> Ran:
+    def stop(self, *words: str | Path, when: str, lines: int, timeout: float = 200.0) -> Ran:
         """Runs a job, and stops it as StopTrainingJob does once ``when`` has stood in so many lines of its output."""
         process = self.start(*words)
         assert process.stdout is not None
@@ -122,10 +125,20 @@ def survivors(token: str) -> list[str]:
 def local(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Local]:
     runner = Local(python, environ, tmp_path)
     yield runner
-    assert survivors(runner.token) == [], "processes of the job were left behind"
+    left = survivors(runner.token)
+    end(runner.started)
+    assert left == [], "processes of the job were left behind"
 
 
-def eventually(check: Callable[[], bool], timeout: float = 30.0) -> None:
+def end(started: Iterable[subprocess.Popen[Any]]) -> None:
+    """Kills what a test that failed left running, and with it what it started, or it would slow down all others."""
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def eventually(check: Callable[[], bool], timeout: float = 200.0) -> None:
     """Returns when ``check`` holds."""
     deadline = time.monotonic() + timeout
     while not check():
@@ -141,6 +154,7 @@ class Train:
         self.token = f"muster-test-{uuid.uuid4().hex}"
         self.environ = {**environ, "SAGEMAKER_BASE_DIR": str(base), "MUSTER_TEST_TOKEN": self.token}
         self.environ["MUSTER_MASTER_PORT"] = "0"  # other tests' jobs run beside this one
+        self.started: list[subprocess.Popen[bytes]] = []
         for name in ("input/config", "model", "code"):
             (base / name).mkdir(parents=True)
         (base / "input/config/resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
@@ -155,15 +169,17 @@ class Train:
     def start(self, *before: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE,
               **environ: str) -> subprocess.Popen[bytes]:  # fmt: skip
         """``before`` are words in front of the command; ``environ`` are options and whatever the program wants."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*before, self.python, "-m", "musterpoint.cli.train"], env={**self.environ, **environ}, cwd="/",
             stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
         )  # fmt: skip
+        self.started.append(process)
+        return process
 
     def run(self, *before: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
         process = self.start(*before, **environ)
         try:
-            stdout, stderr = process.communicate(timeout=60)
+            stdout, stderr = process.communicate(timeout=200)
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
@@ -190,7 +206,9 @@ class Train:
 def train(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Train]:
     host = Train(python, environ, tmp_path / "ml")
     yield host
-    assert survivors(host.token) == [], "processes of the job were left behind"
+    left = survivors(host.token)
+    end(host.started)
+    assert left == [], "processes of the job were left behind"
 
 
 MakeIndex = Callable[..., Index]
@@ -200,7 +218,7 @@ MakeIndex = Callable[..., Index]
 def user_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The user's Python: a virtual environment with nothing but pip in it, for what tests install."""
     folder = tmp_path_factory.mktemp("user") / "python"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=170)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=280)
     return str(folder / "bin" / "python")
 
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def usable() -> bool:

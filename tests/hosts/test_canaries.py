@@ -17,7 +17,7 @@ import pytest
 from .conftest import Local, MakeIndex, Train
 from .packages import PYPROJECT, backend, sdist
 
-pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.timeout(300)]
 
 PEM = "\n".join((
     "-----BEGIN RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEAcanary0123456789abcdefghij",
@@ -47,6 +47,9 @@ SECRETS = {
     "the roll call's secret": "muster-canary-10",
     "an option of mpirun": "mpi-canary-11",
     "an argument": "argument canary 12",
+    "a registry's login": "Y2FuYXJ5OmNhbmFyeS0xMw",
+    "a name in camelCase": "camel-canary-14",
+    "one of a list of variables": "item-canary-15",
 }  # fmt: skip
 
 HARMLESS = {
@@ -76,6 +79,7 @@ def variables(index: str) -> dict[str, str]:
         "PIP_INDEX_URL": index.replace("://", "://aws:" + SECRETS["a password of the index's URL"] + "@"),
         "TLS_PRIVATE_KEY": PEM, "SERVICE": json.dumps({"db": {"password": SECRETS["JSON in a variable"]}}),
         "MUSTER_SECRET": SECRETS["the roll call's secret"],
+        "DOCKER_AUTH_CONFIG": json.dumps({"auths": {"r.example": {"auth": SECRETS["a registry's login"] + "=="}}}),
     }  # fmt: skip
 
 
@@ -84,6 +88,8 @@ HYPERPARAMETERS: dict[str, Any] = {
     "token": int(SECRETS["a number as hyperparameter"]),
     "service": {"retries": 3, "client_secret": SECRETS["a nested hyperparameter"]},
     "endpoints": [{"url": "https://a.example", "access_token": SECRETS["a hyperparameter in a list"]}],
+    "dbPassword": SECRETS["a name in camelCase"],
+    "variables": [{"name": "HUB_TOKEN", "value": SECRETS["one of a list of variables"]}],
     "header": "Authorization: Bearer " + SECRETS["a bearer token"],
     "extra": f"--fast --password={SECRETS['a word of a hyperparameter']} --lr 1",
     "sagemaker_mpi_custom_mpi_options": f"-x GIT_TOKEN={SECRETS['an option of mpirun']} -x NCCL_DEBUG=INFO",
@@ -188,13 +194,17 @@ def test_failures_of_our_own(planted: Train) -> None:
     def fails(code: int, said: str, *words: str) -> None:
         (planted.base / "output/failure").unlink(missing_ok=True)
         command = [planted.python, *(words or ("-m", "musterpoint.cli.train"))]
-        done = subprocess.run(command, env=planted.environ, cwd="/", capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, env=planted.environ, cwd="/", capture_output=True, timeout=200, check=False)
         assert done.returncode == code, done.stderr
         assert said in planted.reason
         assert leaks(done.stderr.decode() + done.stdout.decode() + written(planted.base)) == [], planted.reason
 
     configure(planted, sagemaker_program="trian.py")
     fails(64, "'trian.py' isn't in")
+    planted.environ["MUSTER_PYTHON"], python = SECRETS["a variable"], planted.environ["MUSTER_PYTHON"]
+    configure(planted)
+    fails(64, "can't execute ***: No such file")
+    planted.environ["MUSTER_PYTHON"] = python
     configure(planted, api_key=SECRETS["a hyperparameter"] + "\0")
     fails(64, 'the hyperparameter "api_key" = "***')
     configure(planted, sagemaker_container_log_level=SECRETS["a hyperparameter"])

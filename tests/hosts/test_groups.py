@@ -28,10 +28,10 @@ how = sys.argv[1] if len(sys.argv) > 1 else ""
 if group == "data":
     if how == "fail":
         sys.exit(9)
-    time.sleep(60 if how == "serve" else 3)
+    time.sleep(600 if how == "serve" else 3)
     print("the data host is done", flush=True)
 elif how == "fail":
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -79,7 +79,7 @@ class Cluster:
         codes = {}
         try:
             for host, process in started.items():
-                codes[host] = process.wait(60)
+                codes[host] = process.wait(150)
         finally:
             for process in started.values():
                 process.kill()

@@ -24,7 +24,7 @@ if "--wait" in sys.argv:
         sys.exit(0)
     signal.signal(signal.SIGTERM, save)
     open(os.path.join(model, "ready"), "w").close()
-    time.sleep(60)
+    time.sleep(600)
 if "--fail" in sys.argv:
     print("ArithmeticError: loss is NaN", file=sys.stderr)
     sys.exit(7)
@@ -64,7 +64,7 @@ class Toolkit:
     def run(self, **hyperparameters: object) -> tuple[int, str]:
         process = self.start(**hyperparameters)
         try:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=200)
         finally:
             process.kill()
         return process.returncode, output.decode()
@@ -100,7 +100,7 @@ def test_a_stop_reaches_the_program(toolkit: Toolkit) -> None:
     try:
         toolkit.train.ready(process, "ready")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
     finally:
         process.kill()
     assert process.returncode == 143, output

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.skipif(not works(), reason="no PID 
 
 ORPHANS = """
 import os, signal, sys, time
+read, write = os.pipe()
 for _ in range(20):
     child = os.fork()
     if child == 0:
@@ -32,10 +33,22 @@ for _ in range(20):
             os._exit(3)
         os._exit(0)
     os.waitpid(child, 0)
-time.sleep(0.4)
-pids = [name for name in os.listdir("/proc") if name.isdigit()]
-states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in pids]
-print(states.count("Z"), os.getppid(), flush=True)
+os.close(write)
+os.read(read, 1)  # every orphan has ended
+
+def zombies():
+    found = 0
+    for name in os.listdir("/proc"):
+        try:
+            found += open(f"/proc/{int(name)}/stat").read().rpartition(")")[2].split()[0] == "Z"
+        except (ValueError, OSError):
+            pass  # no process, or gone meanwhile
+    return found
+
+until = time.monotonic() + 30
+while zombies() and time.monotonic() < until:
+    time.sleep(0.05)
+print(zombies(), os.getppid(), flush=True)
 if HOW == "stays":
     if os.fork() == 0:
         os.setsid()
@@ -61,7 +74,7 @@ import os, pathlib, signal, sys, time
 folder, rank = pathlib.Path(os.environ["SM_MODEL_DIR"]), os.environ["RANK"]
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), (folder / f"checkpoint-{rank}").touch(), sys.exit(0)))
 (folder / f"ready-{rank}").touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -73,7 +86,7 @@ def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped
     train.ready(process, "ready-0", "ready-1")
     first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(first, signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode == 143
     assert train.left("checkpoint-0")
     assert train.left("checkpoint-1")

@@ -67,7 +67,7 @@ class Hosts:
         names = self.folder / "names"
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
         told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0",
-                "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "30", **environ}  # fmt: skip
+                "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
         running = {}
         for host in HOSTS:
             base = {"SM_CURRENT_HOST": host, "SAGEMAKER_BASE_DIR": str(self.folder / host)}
@@ -77,7 +77,7 @@ class Hosts:
                     stdin=subprocess.DEVNULL, env={**self.environ, **told, **base, **only.get(host, {})},
                 )  # fmt: skip
         try:
-            self.codes = {host: process.wait(120) for host, process in running.items()}
+            self.codes = {host: process.wait(200) for host, process in running.items()}
         finally:
             for process in running.values():
                 process.kill()
@@ -184,7 +184,7 @@ def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> Non
 
 def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "2", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     assert "secret" in hosts.logs["algo-2"], hosts.logs
     assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
@@ -195,7 +195,7 @@ def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
     addresses = {**FOUR, "algo-3": "127.0.0.23"}
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "2", "train.py", addresses=addresses)
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", addresses=addresses)
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     for host in HOSTS:
         rows = hosts.left(host, "failure").splitlines()

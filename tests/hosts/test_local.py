@@ -86,7 +86,7 @@ class Muster:
         )
 
     def end(self, muster: subprocess.Popen[str]) -> Ended:
-        out, err = muster.communicate(timeout=120)
+        out, err = muster.communicate(timeout=200)
         assert self.pids() == set(), err
         return Ended(muster.returncode, out, err, self.directory / "out")
 
@@ -144,7 +144,7 @@ def test_the_second_host_fails(muster: Muster, name: str, what: str, code: int, 
 
 @pytest.mark.parametrize("name", EACH)
 def test_stop_training_job(muster: Muster, name: str) -> None:
-    ended = muster.run(*BACKENDS[name], "--stop-after", "2", "--stop-grace", "2", "--json", what="busy")
+    ended = muster.run(*BACKENDS[name], "--stop-after", "8", "--stop-grace", "2", "--json", what="busy")
     assert ended.code == 143
     assert json.loads(ended.out) == ended.job
     assert (ended.job["TrainingJobStatus"], ended.job["ExitCode"]) == ("Stopped", 143)
@@ -195,7 +195,7 @@ def test_a_control_plane_that_dies_takes_its_hosts_along(muster: Muster, name: s
     assert len(left) >= 4
     running.kill()
     for pidfd in left:
-        assert select.select([pidfd], [], [], 30)[0]
+        assert select.select([pidfd], [], [], 100)[0]
         os.close(pidfd)
     running.communicate()
     assert muster.pids() == set()
@@ -253,7 +253,7 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
 )
 def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:
     running = muster.start(*options, what="done")
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=200)
     assert running.returncode == 64
     assert words in err
     assert "Traceback" not in err

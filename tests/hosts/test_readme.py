@@ -64,7 +64,7 @@ def test_block_runs(block: Block, tmp_path: Path, commands: Path, environ: dict[
     (here / "examples").symlink_to(ROOT / "examples")
     env = {**environ, "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-e", "-c", block.text], cwd=here, env=env, capture_output=True, text=True, timeout=150, check=False
+        ["bash", "-e", "-c", block.text], cwd=here, env=env, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == block.code, f"{done.stdout}\n{done.stderr}"
 

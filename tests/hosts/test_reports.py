@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -24,11 +25,12 @@ while len(list(shared.glob("here-*"))) < 4:
 if rank == 3:
     time.sleep(600)
 if rank == 2:
-    while len(list(shared.glob("lost-*"))) < 2:
-        time.sleep(0.01)
-    time.sleep(0.3)
+    gone = []
+    while not gone:
+        time.sleep(0.005)
+        gone = [link for link in shared.glob("lost-*") if not pathlib.Path("/proc", os.readlink(link)).exists()]
     raise ValueError("the cause of it all")
-(shared / f"lost-{rank}").touch()
+(shared / f"lost-{rank}").symlink_to(str(os.getpid()))
 raise RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:40")
 """
 
@@ -39,15 +41,14 @@ def test_a_symptom_that_is_told_first_is_counted_and_the_cause_leads(local) -> N
     assert ran.code == 1, ran.stderr
     lines = ran.reason.splitlines()
     assert lines[:2] == ["ValueError: the cause of it all", "rank 2 (local rank 0) on algo-2, exit code 1"]
-    assert "other ranks failed after it" in lines[-1]
+    assert re.fullmatch("(1 other rank|2 other ranks) failed after it.*", lines[-1])
     assert [ran.outcome(host)["class"] for host in HOSTS] == ["user", "user"]
 
 
 def test_the_failures_after_the_first_are_the_same_number_everywhere(local) -> None:  # type: ignore[no-untyped-def]
     ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", local.program(FOUR_FAIL), local.folder)
-    assert {ran.left(host, "failure").splitlines()[-1] for host in HOSTS} == {
-        "2 other ranks failed after it (peer lost)"
-    }
+    (said,) = {ran.left(host, "failure").splitlines()[-1] for host in HOSTS}
+    assert said in ("1 other rank failed after it (peer lost)", "2 other ranks failed after it (peer lost)")
 
 
 def test_a_symptom_without_a_cause_is_one(local) -> None:  # type: ignore[no-untyped-def]
@@ -88,7 +89,7 @@ def test_a_failure_file_of_the_users_own_is_kept(local) -> None:  # type: ignore
         "    base = pathlib.Path(os.environ['SM_OUTPUT_DIR'])\n"
         "    (base / 'failure').write_text('my own words')\n"
         "    sys.exit(4)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     ran = local.run(*TWO, "--launcher", "ranks", program)
     assert ran.code == 4, ran.stderr
@@ -169,7 +170,7 @@ def step():
 
 if os.environ["RANK"] == "1":
     step() if "--raise" in sys.argv else sys.exit(5)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -233,7 +234,7 @@ STOPPED = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda signo, frame: sys.exit(0))
 (pathlib.Path(os.environ["SM_MODEL_DIR"]) / "ready").touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -243,7 +244,7 @@ def test_a_stop_is_one_in_the_outcome_whatever_its_code(train, code: int) -> Non
     process = train.start(MUSTER_STOP_EXIT_CODE=str(code))
     train.ready(process, "ready")
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == code
     outcome = json.loads((train.base / "output/outcome.json").read_text())
     assert (outcome["code"], outcome["cause"], outcome["class"]) == (code, "platform", "stopped")

@@ -25,7 +25,7 @@ names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "SM_CURRENT_HOST", "SM_HP_EPOCHS",
 os.write(1, b"SEEN" + json.dumps([sys.argv[1:], *(os.environ.get(name) for name in names)]).encode() + b"\\n")
 if "--fail" in sys.argv:
     if os.environ["RANK"] != "1":
-        time.sleep(60)
+        time.sleep(600)
     raise ArithmeticError("loss is NaN")
 """
 
@@ -69,7 +69,7 @@ class Toolkit:
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 )  # fmt: skip
         try:
-            return {host: process.wait(120) for host, process in running.items()}
+            return {host: process.wait(200) for host, process in running.items()}
         finally:
             for process in running.values():
                 process.kill()

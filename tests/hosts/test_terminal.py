@@ -42,7 +42,7 @@ class Screen:
         self.seen = b""
 
     def until(self, text: bytes, after: bytes = b"") -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while text not in self.seen.partition(after)[2] if after else text not in self.seen:
             assert select.select([self.master], [], [], deadline - time.monotonic())[0], self.seen
             self.seen += os.read(self.master, 4096)
@@ -53,7 +53,7 @@ class Screen:
     def end(self) -> str:
         """``CODE True`` where the terminal was given back."""
         self.until(b"\r\n", after=b"THE END ")
-        self.shell.wait(20)
+        self.shell.wait(60)
         os.close(self.master)
         return self.seen.partition(b"THE END ")[2].decode().strip()
 
@@ -73,7 +73,7 @@ CATCHES = """
 import sys, time
 try:
     print("go", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 except KeyboardInterrupt:
     sys.exit(int(sys.stdin.readline()))
 """
@@ -91,7 +91,7 @@ def test_ctrl_c_is_the_one_ranks_own(train) -> None:  # type: ignore[no-untyped-
 READS = """
 import sys, time
 print(repr(sys.stdin.read()), flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

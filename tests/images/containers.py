@@ -58,13 +58,13 @@ class Host:
         """What it wrote so far: stdout, then stderr."""
         return (self.stdout + self.stderr).decode(errors="replace")
 
-    def saw(self, text: str, timeout: float = 60.0) -> None:
+    def saw(self, text: str, timeout: float = 150.0) -> None:
         """Returns when ``text`` stands in the output."""
         with self._news:
             self._news.wait_for(lambda: text in self.log or self.code is not None, timeout)
         assert text in self.log, f"{self.name} never said {text!r}; exit code {self.code}"
 
-    def end(self, timeout: float = 60.0) -> int:
+    def end(self, timeout: float = 150.0) -> int:
         """The container's exit code, once it has ended."""
         with self._news:
             self._news.wait_for(lambda: self.code is not None, timeout)
@@ -195,7 +195,7 @@ class Job:
             self.hosts[name].start()
         return self
 
-    def ends(self, timeout: float = 90.0) -> list[int]:
+    def ends(self, timeout: float = 250.0) -> list[int]:
         """Every container's exit code, in order, once all have ended."""
         deadline = time.monotonic() + timeout
         return [host.end(max(0.0, deadline - time.monotonic())) for host in self.hosts.values()]

@@ -12,7 +12,7 @@ import pytest
 
 from musterpoint.cli.bundle import bundle
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 PROGRAM = """
 import argparse, json, os, pathlib, shutil, signal, socket, sys, time
@@ -24,7 +24,6 @@ rank = os.environ["OMPI_COMM_WORLD_RANK"]
 names = ("OMPI_COMM_WORLD_SIZE", "RANK", "SM_CURRENT_HOST", "LD_PRELOAD", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 seen = {name: os.environ.get(name) for name in names}
 seen.update(epochs=epochs, host=socket.gethostname(), python=sys.executable, uv=shutil.which("uv"))
-print("SEEN" + json.dumps(seen), flush=True)
 
 def save(signo, frame):
     time.sleep(1)
@@ -32,6 +31,7 @@ def save(signo, frame):
     sys.exit(0)
 
 signal.signal(signal.SIGTERM, save)
+print("SEEN" + json.dumps(seen), flush=True)
 if epochs > 1:
     open("/opt/ml/checkpoints/go").readline()
 """

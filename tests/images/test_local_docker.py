@@ -19,10 +19,14 @@ from typing import Any
 import docker
 import pytest
 
-from musterpoint.local import docker_keeper
-from musterpoint.local.container import OWNER, RUN
+from musterpoint.errors import UsageError
+from musterpoint.local import docker_keeper, tree
+from musterpoint.local.container import OWNER, RUN, Container
+from musterpoint.local.docker_hosts import Docker
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
 
-pytestmark = [pytest.mark.timeout(170), pytest.mark.xdist_group("muster local --image")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("muster local --image")]
 SOMEBODY = 1000
 """A user that isn't root, as on people's own machines."""
 
@@ -58,7 +62,7 @@ class Muster:
 
     def end(self, process: subprocess.Popen[bytes], seen: bytes = b"") -> Ended:
         try:
-            out, err = process.communicate(timeout=140)
+            out, err = process.communicate(timeout=250)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -238,7 +242,7 @@ def test_a_muster_that_is_killed_leaves_nothing(muster: Muster, image: Callable[
     owners = {path.lstat().st_uid for path in muster.output.rglob("*")}
     assert owners == {0, SOMEBODY}, "containers of this image run as root"
     process.kill()
-    process.communicate(timeout=140)  # the keeper has these pipes as long as it runs
+    process.communicate(timeout=250)  # the keeper has these pipes as long as it runs
     assert muster.left() == []
     assert {path.lstat().st_uid for path in muster.output.rglob("*")} == {SOMEBODY}
 
@@ -329,6 +333,28 @@ def test_an_image_of_ones_own_without_a_network(muster: Muster, plain: str) -> N
     process.send_signal(signal.SIGINT)
     ended = muster.end(process)
     assert ended.code == 137, "a first process that hears nothing and has started nothing need not be waited for"
+
+
+def test_two_jobs_of_one_name_that_begin_at_once(muster: Muster, image: Callable[[str], str]) -> None:
+    """Both find the name free. The second ends with a word about it, the first goes on."""
+    program = muster.program(BUSY)
+    container = Container(image("base"))
+    job = LocalJob(muster.name, ("algo-1", "algo-2"), "program.py", str(muster.folder / "code"), container=container)
+    layout = Layout(str(muster.folder / "late"))
+    late = Docker(job, layout)
+    try:
+        process = muster.start(*RANKS, "--image", image("base"), program, "stop")
+        seen = until(process, b"busy", 2)
+        tree.write(job, "algo-1", layout)
+        late.open()
+        with pytest.raises(UsageError, match=f"--job-name='{muster.name}': .* is already in use"):
+            late.start("algo-1", (), {}, 0, 1)
+    finally:
+        late.close()
+    assert len(muster.left()) == 3
+    process.send_signal(signal.SIGINT)
+    ended = muster.end(process, seen)
+    assert (ended.code, ended.job["TrainingJobStatus"]) == (143, "Stopped"), ended
 
 
 def test_what_cannot_run_is_said_before_anything_is_made(muster: Muster, engine: docker.DockerClient) -> None:

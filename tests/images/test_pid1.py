@@ -11,7 +11,7 @@ import pytest
 
 from .containers import RANKS
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 SAVES = """
 import os, pathlib, signal, sys, time
@@ -36,21 +36,25 @@ exit $code
 """
 
 
-def test_a_stop_of_one_container_is_heard_and_both_save(job: Any) -> None:
-    """The shape of SDK v3's driver, as a user without any privilege."""
+@pytest.mark.parametrize("init", [False, True], ids=["a shell", "docker's init"])
+def test_a_stop_of_one_container_is_heard_and_both_save(job: Any, init: bool) -> None:
+    """The shape of SDK v3's driver, as a user without any privilege; and an init, which needs no watch."""
     script = "/opt/ml/code/sm_train.sh"
+    command = "train" if init else ["/bin/bash", "-c", f"chmod +x {script} && {script}"]
     hosts = job(
         "base", SAVES, distribution=RANKS, environment={"MUSTER_LAUNCHER": "ranks"}, files={"sm_train.sh": DRIVER},
-        command=["/bin/bash", "-c", f"chmod +x {script} && {script}"], user=1000, cap_drop=["ALL"],
+        command=command, user=1000, cap_drop=["ALL"], init=init,
     ).start()  # fmt: skip
     for number, host in enumerate(hosts.hosts.values()):
         host.saw(f"rank {number} trains")
-        host.saw("which keeps SIGTERM to itself: it is watched, so that a stop reaches the job")
+        if not init:
+            host.saw("which keeps SIGTERM to itself: it is watched, so that a stop reaches the job")
     hosts["algo-2"].stop()
     assert hosts.ends() == [143, 143]
     for number, host in enumerate(hosts.hosts.values()):
         assert (host.ml / "checkpoints" / f"checkpoint-{number}").read_text() == "15"
-        assert "the driver goes on: 143, TracerPid:\t0" in host.log
+        assert ("the driver goes on: 143, TracerPid:\t0" in host.log) != init
+        assert ("PID 1" in host.log) != init
         assert (host.outcome["class"], host.outcome["host"]) == ("stopped", "algo-2")
         assert host.reason == "", "a stop is no failure"
 
@@ -88,7 +92,7 @@ def test_the_shell_is_the_shell_it_was(job: Any) -> None:
         containers[variant] = hosts["algo-1"]
         containers[variant].container.start()  # a terminal's output is read when it has ended
     for variant, host in containers.items():
-        code = host.container.wait(timeout=90)["StatusCode"]
+        code = host.container.wait(timeout=250)["StatusCode"]
         text = host.container.logs().decode()
         print(f"--- {variant}\n{text}{(host.ml / 'output' / 'train.log').read_text()}")
         said[variant] = code, re.sub(r"(line \d+:) +\d+ ", r"\1 PID ", text)

@@ -34,7 +34,7 @@ class MpiJob:
         return [*where, *chosen, *options, path, *arguments]
 
     def run(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
-        return self.local.run(*self.words(program, options, arguments), timeout=100)
+        return self.local.run(*self.words(program, options, arguments), timeout=200)
 
     def bridged(self, program: str | Path, *options: str | Path) -> Any:
         """As :meth:`run`, on the hosts of ``with_bridge.py``."""
@@ -42,7 +42,7 @@ class MpiJob:
         assert plain[1:3] == ["-m", "musterpoint"]
         command = [plain[0], str(Path(__file__).parent / "with_bridge.py"), *plain[3:]]
         self.local.command = lambda *words, output=None: command
-        return self.local.run(timeout=100)
+        return self.local.run(timeout=200)
 
     def start(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
         return self.local.start(*self.words(program, options, arguments))
@@ -50,14 +50,14 @@ class MpiJob:
     def ready(self, process: Any, ranks: int, hosts: tuple[str, ...] = ("algo-1", "algo-2")) -> None:
         """Returns when ``ranks`` ranks have said that they are ready."""
         logs = [self.local.output / "hosts" / host / "log" for host in hosts]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while sum(log.read_text().count("is ready") for log in logs if log.exists()) < ranks:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def finish(self, process: Any) -> Any:
-        return self.local.finish(process, 100)
+        return self.local.finish(process, 200)
 
     def left(self, ran: Any, host: str) -> list[dict[str, Any]]:
         """What the ranks of a host wrote, in order of their ranks."""

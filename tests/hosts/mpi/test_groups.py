@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.rollcall.ports import any_free
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 GROUPS = [
     {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
@@ -73,7 +73,7 @@ def test_mpirun_on_the_group_that_the_job_names(
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )  # fmt: skip
     try:
-        said = [process.communicate(timeout=60)[0] for process in running]
+        said = [process.communicate(timeout=200)[0] for process in running]
     finally:
         for process in running:
             process.kill()

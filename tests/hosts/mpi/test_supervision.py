@@ -10,9 +10,11 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint.supervise.ending import LAUNCHER_SECONDS
+
 from .conftest import PROGRAMS
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
 FLAVOURS = ["openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"]
 HOSTS = ("algo-1", "algo-2")
@@ -32,7 +34,6 @@ def test_a_rank_that_aborts_its_world_ends_the_job_with_its_code(
     assert f"rank {who} (local rank 1) on algo-{hosts}, exit code 5" in ran.reason
     outcome = ran.outcome("algo-1")
     assert (outcome["rank"], outcome["cause"], outcome["class"]) == (who, "user", "user")
-    assert ran.seconds < 40
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -64,7 +65,7 @@ def when(ran: Any, host: str, event: str) -> float:
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_path: Path) -> None:
-    """Every host is done half a second after the last rank; mpirun and its daemons leave nothing lying about."""
+    """Every host is done soon after the last rank; mpirun and its daemons leave nothing lying about."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     job = under(flavour)
@@ -72,7 +73,7 @@ def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_pat
     ran = job.run("aborts.py", *TWO_BY_TWO, arguments=("none", "-1", "wait"))
     assert ran.code == 0, ran.stderr + ran.stdout
     last = max(when(ran, host, "rank-ended") for host in HOSTS)
-    assert max(when(ran, host, "over") for host in HOSTS) - last < 0.5
+    assert max(when(ran, host, "over") for host in HOSTS) - last < LAUNCHER_SECONDS - 1
     assert list(scratch.iterdir()) == []
 
 
@@ -117,7 +118,7 @@ def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Cal
     local.program((PROGRAMS / "aborts.py").read_text(), "aborts.py")
     start = f"{local.python} launcher.py --train-script aborts.py --muster-launcher mpi none -1 wait --muster-slots"
     shell = local.program(f"{start} 2 || exit\necho between\n{start} 1 || exit\necho after them\n", "run.sh")
-    ran = local.run("--hosts", "2", "--backend", "netns", "--launcher", "script", shell, timeout=100)
+    ran = local.run("--hosts", "2", "--backend", "netns", "--launcher", "script", shell)
     assert ran.code == 0, ran.stderr + ran.stdout
     first, _, second = ran.log("algo-2").partition("between")
     assert sorted(re.findall(r"rank (\d) is ready", first)) == ["2", "3"]

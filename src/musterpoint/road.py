@@ -104,19 +104,18 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
     say, record = scene.console.say, scene.timeline.add
     for said in job.notes:
         say(f"{said.level}: {said.text}".removeprefix("info: "))
-    ready: Ready | None = None
-    refusal: Failure | None = None
     early: Abandoned | None = None
     try:
         ready, refusal = _ready_or_refused(scene, job, options)
     except Abandoned as stop:
-        early = stop
+        if stop.signal == signal.SIGINT:
+            raise  # who presses Ctrl-C doesn't want to wait
+        ready, refusal, early = None, None, stop
     muster = Muster(
         scene.loop, job.hosts, job.group_hosts, job.current_host, offer_of(job, options, ready), options, say, record
     )
     if early is not None:
-        # who presses Ctrl-C doesn't want to wait
-        muster.pass_on(early, grace(job.grace, options.stop_grace) if early.signal != signal.SIGINT else 0.0)
+        muster.pass_on(early)
     scene.ears.hear = lambda signo: muster.abandon(signo) if signo in STOPPING else None
     roster, peers = muster.run()
     plan = None

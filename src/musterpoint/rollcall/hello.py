@@ -11,7 +11,8 @@ from musterpoint.rollcall.roster import MOST_PORTS, Offer
 
 class Hello(NamedTuple):
     """``incarnation`` is drawn once per start of a host. ``sees`` are the addresses it sees for the leader's name,
-    ``dialled`` is the one it connected to. ``nonce`` is empty without a secret.
+    ``dialled`` is the one it connected to. ``nonce`` is empty without a secret. ``stop`` is the signal by which this
+    host was told to stop before it called, or 0.
     """
 
     host: str
@@ -21,12 +22,14 @@ class Hello(NamedTuple):
     dialled: str = ""
     nonce: str = ""
     protocol: int = wire.PROTOCOL
+    stop: int = 0
 
     def pack(self) -> bytes:
         return wire.pack(
             "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
             slots=self.offer.slots, version=self.offer.version, room=self.offer.room, ports=list(self.offer.ports),
             incarnation=self.incarnation, sees=list(self.sees), dialled=self.dialled, nonce=self.nonce,
+            stop=self.stop,
         )  # fmt: skip
 
     @classmethod
@@ -43,6 +46,7 @@ class Hello(NamedTuple):
         return cls(
             host, offer, wire.text(message, "incarnation", 64), wire.texts(message, "sees"),
             wire.text(message, "dialled", 64), wire.text(message, "nonce", 64), protocol,
+            wire.number(message, "stop", 255),
         )  # fmt: skip
 
 

@@ -54,14 +54,21 @@ class LeaderCall:
         self._checked = checked != "off"
         self._view = Attendance(hosts, me, names, self._seats, self._checked)
         self._links: dict[Link, None] = {}
+        self._stop: Abandoned | None = None
+        self._told: set[str] = set()
         self._beats = Beats()
         self._door: Door
         self._teller: Teller
         self._timers: list[Timer] = []
         self._last_sweep = 0.0
 
-    def start(self) -> None:
-        """Raises UsageError if the port can't be listened on."""
+    def start(self, stop: Abandoned | None = None, seconds: float = 0.0) -> None:
+        """``stop``: this host was told to stop before; it says so to every host that comes within ``seconds``.
+
+        Raises:
+            UsageError: the port can't be listened on.
+        """
+        self._stop = stop
         make_room(len(self._hosts))
         sock = listen(self._settings.rollcall_port, self._me)
         self._door = Door(
@@ -74,8 +81,11 @@ class LeaderCall:
             self._limits.retry_most, self._limits.say,
         )  # fmt: skip
         self._last_sweep = self._loop.clock()
+        until: tuple[float, Callable[[], None]] = self._settings.rollcall_timeout, self._deadline
+        if stop is not None:
+            until = seconds, lambda: self._abandon(stop)
         self._timers = [
-            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
+            self._loop.call_later(*until),
             self._loop.call_later(self._limits.beat / SHARES, self._sweep),
         ]
         self._follower.follow(self._me)
@@ -85,7 +95,10 @@ class LeaderCall:
 
     def abandon(self, signal: int) -> None:
         """This host was told to stop: so are the others."""
-        self._end(Abandoned(self._me, signal), wire.pack("abandon", host=self._me, signal=signal))
+        self._abandon(Abandoned(self._me, signal))
+
+    def _abandon(self, stop: Abandoned) -> None:
+        self._end(stop, _pack_abandon(stop))
 
     # hellos and seats
 
@@ -106,9 +119,22 @@ class LeaderCall:
             ours, theirs = self._offer.version, hello.offer.version
             self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {ours}")
         link.send(member.welcome(self._me))
+        if self._stop is not None:
+            self._tell_of(self._stop, member)
+            return
+        if hello.stop:
+            self._abandon(Abandoned(hello.host, hello.stop))
+            return
         self._apply(self._seats.claim(member.call, proved))
         if self._checked and hello.host not in self._seats.taken:
             self._follower.follow(hello.host)
+
+    def _tell_of(self, stop: Abandoned, member: Member) -> None:
+        assert member.link is not None
+        member.link.send(_pack_abandon(stop))
+        self._told.add(member.name)
+        if self._told == self._others:
+            self._abandon(stop)
 
     def _turn_away(self, link: Link, hello: Hello, proved: bool, reason: str) -> None:
         """Ends the roll call too if it is certain that this was the host itself: nobody else will come for its seat."""
@@ -192,8 +218,7 @@ class LeaderCall:
             return
         message = wire.unpack(payload)
         if message["t"] == "abandon":
-            signal = wire.number(message, "signal", 255)
-            self._end(Abandoned(member.name, signal), wire.pack("abandon", host=member.name, signal=signal))
+            self._abandon(Abandoned(member.name, wire.number(message, "signal", 255)))
         elif message["t"] == "leaving":
             self._deadline(f"{member.name} reached its deadline")
         else:
@@ -201,8 +226,9 @@ class LeaderCall:
 
     def _ended(self, link: Link, why: str, _eof: bool) -> None:
         self._drop(link)
+        if self._seats.taken.get(link.owner.name) is link.owner.call:
+            self._view.left[link.owner.name] = why
         self._seats.left(link.owner.call)
-        self._view.left[link.owner.name] = why
         self._record("connection-ended", host=link.owner.name, why=why)
 
     def _drop(self, link: Link) -> None:
@@ -289,3 +315,7 @@ class LeaderCall:
             timer.cancel()
         for host in self._hosts:
             self._follower.drop(host)
+
+
+def _pack_abandon(stop: Abandoned) -> bytes:
+    return wire.pack("abandon", host=stop.host, signal=stop.signal)

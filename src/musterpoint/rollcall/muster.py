@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier
 
 MASTER_PORT = 7777
 _MANY_HOSTS = 100
-_LOOK = 4.0
-"""Seconds after which a host that was told to stop asks itself whether anybody else is up: time for two calls."""
+_TELLING = 8.0
+"""Seconds that a host which was told to stop waits for others to tell it to: ``docker stop`` kills after ten."""
 
 
 class Muster:
@@ -54,8 +54,7 @@ class Muster:
         self._port_is_free = port_is_free
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
         self._stopped: Abandoned | None = None
-        self._patience = 0.0
-        self._names: Names
+        self._tells = False
 
     def run(self) -> tuple[Roster, Peers]:
         """The roster and this host's end of the channel; blocks in the loop until every host is here.
@@ -66,7 +65,8 @@ class Muster:
             Abandoned: a host was told to stop in the meantime, or this one before (:meth:`pass_on`).
         """
         if self._stopped is not None:
-            self._tell_of(self._stopped)
+            if self._tells:
+                self._tell_of(self._stopped)
             raise self._stopped
         leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
@@ -77,7 +77,7 @@ class Muster:
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
         self._record("rollcall-started", hosts=len(self._hosts), leader=leader)
-        call = self._call = self._part(leader)
+        call = self._call = self._names_part() if self._settings.rollcall == "names" else self._part(leader)
         call.start()
         while call.result is None and call.error is None:
             self._loop.turn()
@@ -91,43 +91,24 @@ class Muster:
             return self._assumed(call.result), LonePeers(self._loop)
         return call.result
 
-    def pass_on(self, stop: Abandoned, seconds: float) -> None:
-        """To be called before :meth:`run`, which then takes at most ``seconds``: this host was told to stop and attends
-        the roll call so that nobody waits for it in vain.
+    def pass_on(self, stop: Abandoned) -> None:
+        """To be called before :meth:`run`: this host was told to stop. It attends the roll call for a moment to say so;
+        else the others would wait for it until their deadline.
         """
-        self._stopped = stop
-        self._patience = seconds
+        self._stopped, self._tells = stop, True
 
     def _tell_of(self, stop: Abandoned) -> None:
         settings = self._settings
-        if not self._patience or len(self._hosts) == 1 or settings.rollcall != "full" or not settings.rollcall_port:
+        if len(self._hosts) == 1 or settings.rollcall != "full" or not settings.rollcall_port:
             return
-        call = self._call = self._part(self._group_hosts[0])
         try:
-            call.start()
+            call = self._call = self._part(self._group_hosts[0])
+            call.start(stop, _TELLING)
         except MusterError:
             return  # nobody can reach this host
-        self._say(f"{stop}: telling the other hosts, for {self._patience:g} s at most")
-        others = [host for host in self._hosts if host != self._me]
-        for host in others:
-            self._names.ask(host, lambda _answer: None)
-
-        def look() -> None:
-            if all(self._names.known(host).vanished for host in others):
-                call.abandon(stop.signal)
-
-        timers = [
-            self._loop.call_later(min(_LOOK, self._patience), look),
-            self._loop.call_later(self._patience, lambda: call.abandon(stop.signal)),
-        ]
-        while call.result is None and call.error is None:
+        self._say(f"{stop}: telling the other hosts, for {_TELLING:g} s at most")
+        while call.error is None:
             self._loop.turn()
-        for timer in timers:
-            timer.cancel()
-        if isinstance(call.result, tuple):
-            _, peers = call.result
-            peers.stopping(stop.signal)
-            peers.close()
 
     def abandon(self, signal: int) -> None:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`Abandoned`, on every host reached."""
@@ -136,18 +117,20 @@ class Muster:
         else:
             self._call.abandon(signal)
 
-    def _part(self, leader: str) -> LeaderCall | WorkerCall | NamesCall:
+    def _known(self) -> tuple[Names, Limits]:
         from musterpoint.rollcall.limits import Limits
         from musterpoint.rollcall.names import Names, resolve
 
-        limits = self._limits or Limits()
-        names = self._names = Names(self._loop, self._fixed(), self._lookup or resolve)
-        if self._settings.rollcall == "names":
-            from musterpoint.rollcall.names_call import NamesCall
+        return Names(self._loop, self._fixed(), self._lookup or resolve), self._limits or Limits()
 
-            return NamesCall(
-                self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, limits, self._say
-            )
+    def _names_part(self) -> NamesCall:
+        from musterpoint.rollcall.names_call import NamesCall
+
+        names, limits = self._known()
+        return NamesCall(self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, limits, self._say)
+
+    def _part(self, leader: str) -> LeaderCall | WorkerCall:
+        names, limits = self._known()
         if self._me == leader:
             from musterpoint.rollcall.leader import LeaderCall
 

@@ -44,6 +44,7 @@ class WorkerCall:
         self._limits = limits
         self._say = say
         self._record = record
+        self._stop: Abandoned | None = None
         self._incarnation = draw()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
@@ -62,10 +63,15 @@ class WorkerCall:
         self._handshake: Timer | None = None
         self._timers: list[Timer] = []
 
-    def start(self) -> None:
+    def start(self, stop: Abandoned | None = None, seconds: float = 0.0) -> None:
+        """``stop``: this host was told to stop before, and says so to a leader that is there within ``seconds``."""
+        self._stop = stop
         self._teller = Teller(self._loop, self._say, self._sentence, self._limits.retry_most, self._limits.say)
+        until: tuple[float, Callable[[], None]] = self._settings.rollcall_timeout, self._deadline
+        if stop is not None:
+            until = seconds, lambda: self._end(stop)
         self._timers = [
-            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
+            self._loop.call_later(*until),
             self._loop.call_later(self._limits.beat / SHARES, self._sweep),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
@@ -102,7 +108,8 @@ class WorkerCall:
         self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended)
         nonce = draw() if self._settings.secret else ""
         sees = self._names.known(self._leader).addresses
-        hello = Hello(self._me, self._offer, self._incarnation, sees[:8], address, nonce).pack()
+        stop = self._stop.signal if self._stop else 0
+        hello = Hello(self._me, self._offer, self._incarnation, sees[:8], address, nonce, stop=stop).pack()
         self._hello = hello[4:]
         self._heard_at = self._loop.clock()
         self._handshake = self._loop.call_later(self._limits.hello, self._no_answer)

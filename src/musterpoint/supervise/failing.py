@@ -26,8 +26,9 @@ def failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     if state.phase == "waiting":
         if state.verdict is not None:
             return state, []
-        # everybody else may be done by now, and then no verdict comes
-        return state._replace(failure=state.failure or failure), [TellFailed(failure)]
+        if failure.kind != "peer":  # everybody else may be done by now, and then no verdict comes
+            state = state._replace(failure=state.failure or failure)
+        return state, [TellFailed(failure)]
     if state.phase == "judging" and _was_symptom(state) and failure.kind != "peer":
         return state._replace(failure=failure, secondary=state.secondary + 1), ask_verdict(failure)
     if state.failure is not None or state.verdict is not None:
@@ -71,7 +72,7 @@ def verdict_due(state: State, event: VerdictDue, rules: Rules) -> Decision:
 
 
 def job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
-    if state.verdict is not None or state.stopped_by:
+    if state.verdict is not None or state.stopped_by or state.phase in ("leaving", "over"):
         return state, []
     ours = state.secondary + (1 if state.failure is not None and state.failure != event.failure else 0)
     seen = max(ours, event.secondary)

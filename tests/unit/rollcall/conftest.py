@@ -36,7 +36,7 @@ PATIENCE = 60.0
 class Host:
     """One host of a job in a thread of its own; :attr:`events` and :attr:`said` grow as it goes.
 
-    ``listens=False`` leaves its events unheard until :meth:`listen`. ``stopped`` (a stop and seconds) came before.
+    ``listens=False`` leaves its events unheard until :meth:`listen`. ``stopped`` (a stop) came before.
     """
 
     def __init__(self, me: str, hosts: tuple[str, ...], port: int, **options: Any) -> None:
@@ -63,7 +63,7 @@ class Host:
             self._loop, hosts, group, me, offer, settings, self._say, self._record, addresses, limits=limits
         )
         if stopped is not None:
-            self._muster.pass_on(*stopped)
+            self._muster.pass_on(stopped)
         self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 

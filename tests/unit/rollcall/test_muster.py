@@ -11,6 +11,7 @@ import pytest
 from musterpoint.errors import RollCallError, UsageError
 from musterpoint.loop import Loop
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, StopAll
+from musterpoint.rollcall import muster as rollcall_muster
 from musterpoint.rollcall.muster import Abandoned, Muster
 from musterpoint.rollcall.names import Answer
 from musterpoint.rollcall.roster import Offer
@@ -180,33 +181,29 @@ def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
 @pytest.mark.parametrize("stopped", [1, 2])
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_stop_before_the_roll_call_is_told_in_it(start: Start, stopped: int, complete: bool) -> None:
-    """A host that was told to stop while its code was made ready; with all hosts the others' roll call ends well."""
+    """A host that was told to stop while its code was made ready; none gets a roster, even when all are here."""
     stop = Abandoned(f"algo-{stopped}", 15, "while its code was being made ready")
     others = [start(number, 3) for number in (1, 2, 3)[: 3 if complete else 2] if number != stopped]
-    left = start(stopped, 3, stopped=(stop, 600.0 if complete else 3.0))
+    left = start(stopped, 3, stopped=stop)
     assert left.failed() is stop
     for host in others:
-        if complete:
-            host.mustered()
-            assert host.event(StopAll) == StopAll(f"algo-{stopped}", 15)
-        else:
-            error = host.failed()
-            assert isinstance(error, Abandoned)
-            assert (error.host, error.signal) == (f"algo-{stopped}", 15)
+        error = host.failed()
+        assert isinstance(error, Abandoned)
+        assert (error.host, error.signal) == (f"algo-{stopped}", 15)
 
 
-def test_a_stop_before_the_roll_call_waits_for_nobody_whose_name_is_nowhere(port: int) -> None:
-    loop = Loop()
-    muster = Muster(
-        loop, ("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings(rollcall_port=port), print, lambda *a, **k: None,
-        lookup=lambda name, family: Answer((), "no such name", True),
-    )  # fmt: skip
-    stop = Abandoned("a", 15)
-    muster.pass_on(stop, 10_000.0)
-    with pytest.raises(Abandoned) as raised:
-        muster.run()
-    assert raised.value is stop
-    loop.close()
+def test_stops_of_two_hosts_before_the_roll_call_meet(start: Start) -> None:
+    """The deadline of the roll call does not count for them."""
+    stops = [Abandoned(f"algo-{number}", 15) for number in (1, 2)]
+    hosts = [start(number, 2, stopped=stop, rollcall_timeout=0.01) for number, stop in enumerate(stops, 1)]
+    assert [host.failed() for host in hosts] == stops
+
+
+def test_a_stop_before_the_roll_call_that_nobody_hears(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollcall_muster, "_TELLING", 0.1)
+    for number in (1, 2):
+        stop = Abandoned(f"algo-{number}", 15)
+        assert start(number, 3, stopped=stop).failed() is stop
 
 
 def test_a_stop_before_the_roll_call(port: int) -> None:

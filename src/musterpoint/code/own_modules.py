@@ -25,8 +25,11 @@ class OwnModules(SourceLoader):
             for name in names:
                 if name.endswith(".py"):
                     path = os.path.join(folder, name)
-                    with open(path, "rb") as file:
-                        self._texts[path] = file.read()
+                    try:
+                        with open(path, "rb") as file:
+                            self._texts[path] = file.read()
+                    except OSError:
+                        pass  # an editor's lock, or gone since
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
         """What ``sys.meta_path`` asks."""

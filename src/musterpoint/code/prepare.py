@@ -44,7 +44,11 @@ def prepare(
     source = None if holds_something(code) else _source(job)
     if source is None:
         _make(code)
-        if job.entry_point.source == code and not os.path.exists(os.path.join(code, program)):
+        if (
+            job.entry_point.source == code
+            and not job.entry_point.module
+            and not os.path.exists(os.path.join(code, program))
+        ):
             program = entry.beneath(program, code)
             job = job._replace(entry_point=job.entry_point._replace(program=program))
         start = _start(job, code, interpreter, environ, tools, installer, fetched=False)

@@ -32,6 +32,7 @@ _EXPORT = re.compile(r"^export ([^\n]+?)='(.*?)'\n(?=export |\Z)", re.DOTALL | r
 def take_over() -> None:
     """Becomes musterpoint's driver: same process id, same place. Returns where the job is none for us."""
     if os.path.basename(sys.orig_argv[-1]) == VARIABLES and os.environ.get(SWITCH) != "off":
+        atexit.unregister(quote_file)  # two .pth files may call this
         atexit.register(quote_file, WRITTEN)
         return
     launcher = launcher_of(sys.orig_argv, os.environ)
@@ -67,8 +68,15 @@ def quote_file(path: str) -> None:
 
 
 def quoted(exports: str) -> str:
-    """``export NAME='VALUE'`` lines with quotes in values escaped, and in names ``_`` where no name may have that."""
+    """``export NAME='VALUE'`` lines with quotes in values escaped, and in names ``_`` where no name may have that.
+
+    A text that has anything else in it, or escapes already, is another SDK's and stays as it is.
+    """
+    found = _EXPORT.findall(exports)
+    written = "".join(f"export {name}='{value}'\n" for name, value in found)
+    if written != exports or any("'\\''" in value or "'\"'\"'" in value for _name, value in found):
+        return exports
     lines: dict[str, str] = {}
-    for name, value in sorted(_EXPORT.findall(exports), key=lambda found: not found[0].isidentifier()):
+    for name, value in sorted(found, key=lambda pair: not pair[0].isidentifier()):
         lines.setdefault(re.sub(r"\W", "_", name, flags=re.ASCII), value.replace("'", "'\\''"))
     return "".join(f"export {name}='{value}'\n" for name, value in lines.items())

@@ -63,7 +63,7 @@ def read_options(distribution: Distribution, flavour: str, more: str = "") -> Op
 
 
 def _read(text: str, source: str, flavour: str) -> Options:
-    words = _Words(_without_env_list(_split(text, source)), source)
+    words = _Words(_without_env_list(_split(text, source)) if flavour == OPEN_MPI else _split(text, source), source)
     take = _open_mpi if flavour == OPEN_MPI else _hydra
     exports: list[EnvSetting] = []
     flags: list[Flag] = []
@@ -143,6 +143,8 @@ def _split(text: str, source: str) -> list[str]:
 
 def _without_env_list(words: list[str]) -> list[str]:
     """``--mca mca_base_env_list A=1;B`` as ``-x A=1 -x B``, which means the same."""
+    if "mca_base_env_list_delimiter" in words:
+        return words
     found: list[str] = []
     while words:
         if words[0].lstrip("-") in _MCA and words[1:2] == ["mca_base_env_list"] and len(words) > 2:

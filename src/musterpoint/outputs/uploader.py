@@ -33,8 +33,10 @@ REWRITTEN = 10.0
 STALLED, NEVER = 60.0, 20.0
 """Seconds without headway after which the final sync gives up; the second where nothing went up or is on its way."""
 HOPELESS, HOPED = 8, 5.0
-"""Failures in a row, without a success in between, after which what is sent again is no headway; lasting ones end it
-unless there was headway in the last seconds."""
+"""Lasting failures in a row, without a success in between, after which it gives up unless there was headway in the last
+seconds."""
+RESENT = 8
+"""Times that what is sent again of one file counts as headway."""
 REFUSALS = 3
 """Lasting failures of one file after which that one is given up."""
 NAMED = 5
@@ -74,6 +76,7 @@ class Uploader:
         self._until: float | None = None
         self._best, self._headway_at, self._lasting = -1, 0.0, 0
         self._refusals: dict[str, int] = {}
+        self._resent: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._files = self._bytes = 0
         self._told_at: dict[str, float] = {}
@@ -226,11 +229,13 @@ class Uploader:
         version, now = version_of(os.path.join(self._directory, path)), time.monotonic()
         if error is None:
             self._ledger.went_up(path, version, now)
+            self._resent.pop(path, None)
             self._files, self._bytes, self._lasting = self._files + 1, self._bytes + size, 0
             write_record(self._record, path, begun)
             return
-        if self._ledger.failures < HOPELESS:
-            self._best -= sent  # what is sent again is headway again, but not for ever
+        if sent and (resent := self._resent.get(path, 0)) < RESENT:
+            self._resent[path] = resent + 1
+            self._best -= sent
         kind, words, passing = self._bucket.explain(error)
         if kind == "file":
             if version is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.integrations.sagemaker_drivers import launcher_of, quote_file
+from musterpoint.integrations.sagemaker_drivers import launcher_of, quote_file, quoted
 
 FOLDER = "/opt/ml/input/data/sm_drivers/distributed_drivers/"
 JOB = {"SM_ENTRY_SCRIPT": "train.py"}
@@ -64,3 +64,12 @@ def test_what_the_sdk_writes_for_a_shell(tmp_path: Path) -> None:
     assert {name: seen.get(name.translate({32: 95, 45: 95, 46: 95, 201: 95})) for name in values} == values
     quote_file(str(tmp_path / "none"))
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["export A=5\nexport B='a b'\n", "export A='it'\\''s'\n", "export A='it'\"'\"'s'\n", "export A='a'\r\n", "A='b'\n"],
+    ids=["not quoted", "escaped", "escaped as shlex does", "of another system", "no export"],
+)
+def test_what_another_sdk_wrote_stays(text: str) -> None:
+    assert quoted(text) == text

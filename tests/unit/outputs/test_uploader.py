@@ -139,7 +139,7 @@ def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(
     (tmp_path / "files" / "one").write_text("x")
     made._bucket = far = Far(made)  # type: ignore[assignment]
     made._told(["finish", "100000"])
-    for _ in range(uploader.HOPELESS):
+    for _ in range(uploader.RESENT):
         turn(made)
         far.sent["one"] = 1
         assert not made._is_over()

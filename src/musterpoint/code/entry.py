@@ -19,8 +19,8 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
 
     ``.sh`` is a shell script whatever else is there. With a ``setup.py`` in ``folder`` a program is a module, as
     sagemaker-training has it; so is a directory with a ``__main__.py``, and a name with dots that is a module's.
-    ``.py`` is a Python script. Any other file is started by its own first line or as an executable, or by ``/bin/sh`` if
-    it is a text that has neither; a bare name that isn't a file is a command on PATH.
+    ``.py`` is a Python script. Any other file is started by its own first line or as an executable, or, if it is a text
+    that has neither, by ``/bin/sh``; a bare name that isn't a file is a command on PATH.
 
     Raises:
         UsageError: there is no such program, or it can't be started; the message says what is there instead.

@@ -8,7 +8,7 @@ from musterpoint import peers
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, grace, session_of, whole_grace
 
-from .history import BOOM, HERE, OPEN1, ORTED_GONE, OUTSIDE, R0, THEIRS, ended, play
+from .history import BOOM, ECHO, HERE, OPEN1, OUTSIDE, R0, THEIRS, ended, play
 
 CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "all well": ([OPEN1, ended(R0), peers.AllDone()], HERE, 0),
@@ -21,7 +21,7 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "stop during a verdict": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
     "outside, told to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.AllDone()], OUTSIDE, 0),
     "a host lost after our end": ([OPEN1, ended(R0), peers.PeerLost("algo-2", "killed"), peers.AllDone()], HERE, 76),
-    "a symptom after our end": ([OPEN1, ended(R0), ORTED_GONE, peers.AllDone()], HERE, 0),
+    "a symptom after our end": ([OPEN1, ended(R0), ev.Broken(ECHO), peers.AllDone()], HERE, 0),
     "a lost host": ([OPEN1, peers.PeerLost("algo-2", "killed"), ev.VerdictDue()], HERE, 76),
 }
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from environments import CACHE, Missing, lock, run, say
+from environments import CACHE, Missing, distribution, lock, run, say
 
 START_SECONDS = 60
 LOG = CACHE / "dockerd.log"
@@ -27,19 +27,24 @@ def answers() -> bool:
     return False
 
 
+def composes(words: list[str]) -> bool:
+    """Whether this command is a Docker Compose that works."""
+    if not shutil.which(words[0]):
+        return False
+    return subprocess.run([*words, "version"], capture_output=True, check=False).returncode == 0
+
+
 def lacking() -> list[str]:
     """The Debian packages to install for containers: nothing that would take the place of another Docker."""
     found = []
     search = os.environ["PATH"] + ":/usr/sbin:/sbin"
     if not answers() and not shutil.which("dockerd", path=search):
         found += ["docker.io", "iptables"]
-    plugin = shutil.which("docker") and subprocess.run(
-        ["docker", "compose", "version"], capture_output=True, check=False
-    )
-    if not (plugin and plugin.returncode == 0) and not shutil.which("docker-compose"):
-        found.append("docker-compose")
-    if not shutil.which("mmdebstrap"):
-        found.append("mmdebstrap")
+    if not any(composes(words) for words in (["docker", "compose"], ["docker-compose"])):
+        system = distribution()
+        # Ubuntu's docker-compose from 24.04 on is 1.29 under a Python that it can't be loaded by.
+        newer = system.get("ID") == "ubuntu" and float(system.get("VERSION_ID", "0")) >= 24
+        found.append("docker-compose-v2" if newer else "docker-compose")
     return found
 
 

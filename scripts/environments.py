@@ -7,6 +7,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,26 @@ def run(*command: str | Path, **options: Any) -> None:
         raise Missing(f"this command failed with code {done.returncode}: {' '.join(map(str, command))}")
 
 
+def distribution() -> dict[str, str]:
+    """What /etc/os-release says; nothing where there is none."""
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
     """One builder per environment, across processes and clones."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise Missing(
+            f"{error.filename} can't be written ({why}): run this as its owner, or in a clone of yours"
+        ) from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -6,7 +6,7 @@ test uses isn't replaced under it by another checkout.
 
 from __future__ import annotations
 
-import ast
+import configparser
 import contextlib
 import filecmp
 import os
@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
+from environments import CONSTRAINTS, ROOT, Missing, digest, distribution, lock, run, say
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
@@ -41,6 +41,12 @@ SOURCES = (
     "src",
 )
 PULL_SECONDS = 600
+
+# What the engine's own words leave open.
+HINTS = {
+    "Cannot connect to the Docker daemon": " `scripts/setup docker` starts it.",
+    "permission denied": ": add yourself to the group docker, or run this as root",
+}
 
 # A base image where there is no registry: Debian with apt and no more, without manuals and translations.
 SUITE = "bookworm"
@@ -68,7 +74,9 @@ def docker(*words: str, timeout: float = 60) -> str:
     except subprocess.TimeoutExpired:
         raise Missing(f"docker {words[0]} did not end in {timeout:.0f} s") from None
     if done.returncode:
-        raise Missing(f"docker {' '.join(words[:2])}: {done.stderr.strip() or f'code {done.returncode}'}")
+        text = done.stderr.strip() or f"code {done.returncode}"
+        hint = next((hint for words_of_it, hint in HINTS.items() if words_of_it in text), "")
+        raise Missing(f"docker {' '.join(words[:2])}: {text}{hint}")
     return done.stdout.strip()
 
 
@@ -103,19 +111,35 @@ def builder() -> tuple[list[str], dict[str, str]]:
     return ["docker", "build"], {"DOCKER_BUILDKIT": "0"}
 
 
-def mirror() -> list[str]:
-    """Debian's sources, in the words of mmdebstrap: this machine's mirrors, if it is a Debian of the same suite."""
-    sources = Path("/etc/apt/sources.list.d/debian.sources")
-    text = sources.read_text() if sources.is_file() else ""
-    lines = []
-    for block in text.split("\n\n"):
-        field = dict(re.findall(r"^(URIs|Suites): *(\S.*)$", block, re.MULTILINE))
-        lines += [
-            f"deb {field['URIs'].split()[0]} {suite} main"
-            for suite in field.get("Suites", "").split()
-            if suite.startswith(SUITE) and "URIs" in field
-        ]
-    return lines
+def mirror(apt: Path = Path("/etc/apt")) -> list[str]:
+    """Debian's sources, in the words of mmdebstrap: this machine's mirrors, if it is a Debian of any release."""
+    system = distribution()
+    release = system.get("VERSION_CODENAME")
+    if system.get("ID") != "debian" or not release:
+        return []
+    found: list[tuple[str, str]] = []
+    for file in sorted(apt.glob("sources.list.d/*.sources")):
+        for block in re.split(r"\n\s*\n", file.read_text()):
+            field = dict(re.findall(r"^([\w-]+):[ \t]*(\S.*)$", block, re.MULTILINE))
+            types, parts, keys = (field.get(name, "").split() for name in ("Types", "Components", "Signed-By"))
+            if "deb" in types and "main" in parts and field.get("Enabled") != "no" and _of_debian(keys):
+                places = field.get("URIs", "").split()
+                found += [(address, suite) for address in places for suite in field.get("Suites", "").split()]
+    for file in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))]:
+        text = file.read_text() if file.is_file() else ""
+        for options, address, suite in re.findall(
+            r"^deb[ \t]+(?:\[([^]]*)\][ \t]*)?(\S+)[ \t]+(\S+)[ \t]+main\b", text, re.MULTILINE
+        ):
+            keys = [word.partition("=")[2] for word in options.split() if word.startswith("signed-by=")]
+            if _of_debian(keys):
+                found.append((address, suite))
+    suites = {f"{release}{part}": f"{SUITE}{part}" for part in ("", "-updates", "-security")}
+    return [f"deb {address} {suites[suite]} main" for address, suite in dict.fromkeys(found) if suite in suites]
+
+
+def _of_debian(keys: Sequence[str]) -> bool:
+    """Whether a source with these ``Signed-By`` is Debian's and not a vendor's, whose suites have the same names."""
+    return all("debian-archive" in key for key in keys)
 
 
 def own_base() -> str:
@@ -123,11 +147,22 @@ def own_base() -> str:
     return f"musterpoint-base:{SUITE}-{digest(*SLIM, *mirror())[:8]}"
 
 
+def tools_for_base() -> list[str]:
+    """The Debian packages that making a base image lacks here."""
+    keys = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    return [
+        *([] if shutil.which("mmdebstrap") else ["mmdebstrap"]),
+        *([] if keys.exists() else ["debian-archive-keyring"]),
+    ]
+
+
 def make_base() -> str:
     """A slim Debian made with mmdebstrap; its tag."""
     tag = own_base()
-    if not shutil.which("mmdebstrap"):
-        raise Missing("there is no mmdebstrap here to make a base image with: `scripts/setup docker` installs it")
+    if tools_for_base():
+        raise Missing(
+            "mmdebstrap or Debian's keys, to make a base image with, are not here: `scripts/setup docker` installs them"
+        )
     say(f"{tag}: making it with mmdebstrap")
     with tempfile.TemporaryDirectory(prefix="muster-base-") as folder:
         tar = Path(folder) / "base.tar"
@@ -136,8 +171,8 @@ def make_base() -> str:
     return tag
 
 
-def base_image(wanted: str) -> str:
-    """The image to build on: ``wanted``, pulled if need be; if it is the default and can't be pulled, one made here."""
+def found_base(wanted: str) -> str:
+    """The image to build on: ``wanted``, pulled if need be; "" if it is the default, and one has to be made instead."""
     for image in (wanted, own_base()) if wanted == DEFAULT_BASE else (wanted,):
         if there(image):
             return image
@@ -148,24 +183,41 @@ def base_image(wanted: str) -> str:
         if wanted != DEFAULT_BASE:
             raise Missing(f"the base image {wanted} is not here and can't be pulled: {error}") from None
         say(f"it can't be pulled ({str(error).splitlines()[-1]})")
-        return make_base()
+        return ""
     return wanted
 
 
+def pip_files() -> list[Path]:
+    """Where pip looks for its settings; a later file counts more. Many a Debian's Python has no pip to ask."""
+    own = os.environ.get("PIP_CONFIG_FILE")
+    if own == os.devnull:
+        return []
+    home = Path.home()
+    shared = os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    mine = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return [
+        *(Path(folder, "pip", "pip.conf") for folder in shared.split(os.pathsep)),
+        Path("/etc/pip.conf"),
+        *(() if own else (home / ".pip" / "pip.conf", mine / "pip" / "pip.conf")),
+        Path(sys.prefix, "pip.conf"),
+        *((Path(own),) if own else ()),
+    ]
+
+
 def pip_settings() -> dict[str, str]:
-    """What pip is told on this machine, from variables and files, by option name (``index-url``)."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    ).stdout
-    found = {
-        name.removeprefix("PIP_").lower().replace("_", "-"): value
-        for name, value in os.environ.items()
-        if name.startswith("PIP_")  # which win, and are all there is where this Python has no pip
-    }
-    for line in listed.splitlines():
-        name, equals, value = line.partition("=")
-        if equals:
-            found.setdefault(name.rpartition(".")[2], str(ast.literal_eval(value)))
+    """What ``pip install`` is told on this machine, from files and variables, by option name (``index-url``)."""
+    told = configparser.RawConfigParser()
+    try:
+        told.read(pip_files())
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise Missing(f"pip's settings can't be read: {error}") from None
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        if told.has_section(section):
+            found.update({name.replace("_", "-"): value for name, value in told.items(section)})
+    for name, value in os.environ.items():
+        if name.startswith("PIP_"):
+            found[name.removeprefix("PIP_").lower().replace("_", "-")] = value
     return found
 
 
@@ -230,7 +282,7 @@ def prepare(base: str) -> str:
     with lock(ROOT / ".cache" / "images.lock"):
         fill(ROOT / "docker" / "certs", local_certificates())
         fill(ROOT / "docker" / "wheels", local_wheels())
-        return base_image(base)
+        return found_base(base) or make_base()
 
 
 def build_file(file: Path, target: str, tag: str, arguments: Mapping[str, str], words: Sequence[str] = ()) -> None:
@@ -242,7 +294,10 @@ def build_file(file: Path, target: str, tag: str, arguments: Mapping[str, str], 
     say(f"{tag}: building it, which takes minutes the first time")
     began = time.monotonic()
     run(*command, *settings, *words, *where, env={**os.environ, **arguments, **variables})
-    say(f"{tag}: built in {time.monotonic() - began:.0f} s")
+    size = ""
+    with contextlib.suppress(Missing):  # it may have been sent elsewhere
+        size = f", {int(docker('image', 'inspect', '--format', '{{.Size}}', tag)) / 1e6:,.0f} MB with its base image"
+    say(f"{tag}: built in {time.monotonic() - began:.0f} s{size}")
 
 
 def cuda_base(base: str, efa: str) -> str:

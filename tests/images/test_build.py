@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from typing import Any
 import docker
 import pytest
 
-pytestmark = pytest.mark.timeout(170)
+pytestmark = pytest.mark.timeout(300)
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 LABEL = "musterpoint.test"
@@ -65,7 +67,7 @@ def build(engine: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str
         engine.images.remove(tag, force=True)
 
 
-def test_what_the_images_are(engine: docker.DockerClient, image: Callable[[str], str]) -> None:
+def test_what_the_images_are(engine: docker.DockerClient, image: Callable[[str], str], root: Path) -> None:
     base = engine.images.get(image("base"))
     first = base.attrs["RootFS"]["Layers"][:-1]
     for name in TARGETS:
@@ -84,6 +86,11 @@ def test_what_the_images_are(engine: docker.DockerClient, image: Callable[[str],
         sizes = [each["Size"] for each in found.history() if each["Size"]]
         assert sizes[0] < MUSTERPOINT * MEGA, (name, sizes)
         assert found.attrs["RootFS"]["Layers"][: len(first)] == first, name
+        told = re.search(
+            rf"^\| `{name}` \|.*\| ([\d,]+) MB \|$", (root / "docs" / "images.md").read_text(), re.MULTILINE
+        )
+        added = sum(sizes[:-1]) / MEGA
+        assert told and 0.85 < added / int(told[1].replace(",", "")) < 1.15, (name, told, added)
     sizes = [each["Size"] for each in base.history() if each["Size"]]
     assert sum(sizes[:-1]) < (PYTHON_AND_PACKAGES + MUSTERPOINT) * MEGA, sizes
 
@@ -209,7 +216,7 @@ def test_the_job_that_a_person_composes(
 
 
 def test_the_command_names_what_is_there_already(
-    engine: docker.DockerClient, image: Callable[[str], str], root: Path
+    engine: docker.DockerClient, image: Callable[[str], str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag = f"{LABEL}:{uuid.uuid4().hex[:12]}"
     words = [root / "scripts" / "build-image", "--target", "base", "--tag", tag]
@@ -221,10 +228,81 @@ def test_the_command_names_what_is_there_already(
     finally:
         with contextlib.suppress(docker.errors.ImageNotFound):
             engine.images.remove(tag)
-    wrong = subprocess.run(
-        [root / "scripts" / "build-image", "--target", "gpu"], capture_output=True, text=True, check=False
+    for more, code, text in (
+        (["--target", "gpu"], 2, "choose from"),
+        (
+            ["--base", "musterpoint.test/none"],
+            1,
+            "the base image musterpoint.test/none is not here and can't be pulled",
+        ),
+    ):
+        wrong = subprocess.run([*words, *more], capture_output=True, text=True, check=False)
+        assert wrong.returncode == code and text in wrong.stderr and "Traceback" not in wrong.stderr, wrong.stderr
+    environment = {**os.environ, "DOCKER_HOST": "unix:///nowhere.sock"}
+    wrong = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    assert wrong.returncode == 1 and "`scripts/setup docker` starts it" in wrong.stderr
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    platform = runpy.run_path(str(root / "scripts" / "build-image"), run_name="build_image")["platform"]
+    assert platform(["--no-cache", "--platform", "linux/arm64"]) == "-arm64" and not platform(["--no-cache"])
+    assert platform(["--platform=linux/arm/v7"]) == "-arm-v7"
+
+
+def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's files, without pip to read them; apt's sources, of either kind; which Compose a system has."""
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    engine_of, images, environments = map(importlib.import_module, ("engine", "images", "environments"))
+    for name in [name for name in os.environ if name.startswith(("PIP_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".config" / "pip").mkdir(parents=True)
+    settings = (
+        "[global]\nindex-url = https://one/simple\n[install]\nextra_index_url =\n    file:///x\n    https://two/100%\n"
     )
-    assert wrong.returncode == 2 and "choose from" in wrong.stderr
+    (tmp_path / ".config" / "pip" / "pip.conf").write_text(settings)
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "three")
+    found = {name: value for name, value in images.build_arguments().items() if name.startswith("PIP_")}
+    assert found == {
+        "PIP_INDEX_URL": "https://one/simple",
+        "PIP_EXTRA_INDEX_URL": "https://two/100%",
+        "PIP_TRUSTED_HOST": "three",
+    }
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert images.pip_settings() == {"config-file": os.devnull, "trusted-host": "three"}
+
+    apt = tmp_path / "apt"
+    (apt / "sources.list.d").mkdir(parents=True)
+    (apt / "sources.list").write_text(
+        "# deb http://old/debian bookworm main\ndeb [arch=amd64] http://one/debian trixie main contrib\n"
+        "deb-src http://one/debian trixie main\ndeb http://more trixie stable\n"
+    )
+    (apt / "sources.list.d" / "debian.sources").write_text(
+        "Types: deb deb-src\nURIs: http://two/debian\nSuites: trixie trixie-updates trixie-backports\n"
+        "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n"
+        "Enabled: no\nTypes: deb\nURIs: http://three/debian\nSuites: trixie\nComponents: main\n\n"
+        "Types: deb\nURIs:\n http://four/debian\nSuites: trixie\nComponents: main\n"
+    )
+    (apt / "sources.list.d" / "docker.sources").write_text(
+        "Types: deb\nURIs: http://five/linux/debian\nSuites: trixie\nComponents: stable\n"
+        "Signed-By: /etc/apt/keyrings/docker.asc\n"
+    )
+    (apt / "sources.list.d" / "vendor.list").write_text(
+        "deb [arch=amd64 signed-by=/usr/share/keyrings/vendor.gpg] http://six trixie main\n"
+    )
+    system = {"ID": "debian", "VERSION_CODENAME": "trixie"}
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: system)
+    assert images.mirror(apt) == [
+        f"deb http://{place} main"
+        for place in ("two/debian bookworm", "two/debian bookworm-updates", "one/debian bookworm")
+    ]
+
+    (tmp_path / "docker-compose").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker-compose").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "docker-compose" in engine_of.lacking()
+    system.update({"ID": "ubuntu", "VERSION_ID": "24.04"})
+    assert "docker-compose-v2" in engine_of.lacking() and not images.mirror(apt)
+    with pytest.raises(environments.Missing, match="run this as its owner"), environments.lock(Path("/sys/no/x.lock")):
+        pass
 
 
 def test_the_dockerfiles_are_clean(root: Path) -> None:

@@ -16,12 +16,16 @@ SHORTEST = 6
 """Shorter values are replaced in a text only if they mix letters with something else: else they match by chance."""
 SHORTEST_MIXED = 4
 _LONG_LINE = 12
-"""Characters from which on one line of a secret of several lines is a secret itself."""
+"""Characters from which on one line of a secret of several lines is a secret itself, whatever is in it."""
+_LONG_WORD = 20
+"""Letters from which on a text is no word of a sentence."""
 _CUT = 8
 """How much of a secret's beginning is known for it where a text was cut there, with an ellipsis."""
 _CUT_UNMARKED = 24
 _COMMON = frozenset(' :{["')
 """In the beginnings of URLs, JSON texts and keys, which many share."""
+_PATHS = ("/", "./", "../", "~", "%2F", "%2f", "\\/")
+"""How paths begin, in every spelling: two in one directory share more than any two secrets."""
 
 _BESIDE = frozenset((
     "type", "kind", "user", "username", "name", "email", "client_email", "project", "project_id", "region", "id",
@@ -94,7 +98,7 @@ class Masker:
         return self._values
 
     def _beginnings(self, text: str) -> Iterator[tuple[int, int]]:
-        """What is left of secrets that were cut short."""
+        """What is left of secrets that were cut short. Only an ellipsis tells a path from its neighbours."""
         for value in self._known():
             begins = value[:_CUT]
             at = text.find(begins) if len(value) > _CUT else -1
@@ -103,7 +107,7 @@ class Masker:
                 while text[end : end + 1] == value[end - at : end - at + 1] != "":
                     end += 1
                 telling = end - at >= _CUT_UNMARKED and not _COMMON & set(text[at:end])
-                if telling or text.startswith(("…", "..."), end):
+                if (telling and not value.startswith(_PATHS)) or text.startswith(("…", "..."), end):
                     yield at, end
                 at = text.find(begins, end)
 
@@ -123,35 +127,33 @@ def _without(text: str, search: Any) -> str:
 
 def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
     """The secrets of ``value``, which is called ``name``; ``secret`` says that it is part of one."""
-    left = [(name, value, secret)]  # not by recursion: hyperparameters may be nested as deep as anything
+    left = [(name, value, secret)]  # not by recursion: a secret may lie deeper than Python's stack
     while left:
         name, value, secret = left.pop()
         secret = secret or is_secret(name)
         if isinstance(value, str):
             if secret and not is_plain(value):
                 yield value
-            inside = _decoded(value)
+            inside = _decoded(value, secret)
             if inside is None:
                 yield from _of_lines(value)
             else:
                 left.append((name, inside, secret))
         elif isinstance(value, Mapping):
+            named = {holds: value[called] for called, holds in _PAIRS if isinstance(value.get(called), str)}
             for key, inner in value.items():
-                left.append((str(key), inner, secret and str(key).lower() not in _BESIDE))
-            for called, holds in _PAIRS:
-                if isinstance(value.get(called), str):
-                    left.append((value[called], value.get(holds), False))
+                left.append((named.get(key, str(key)), inner, secret and str(key).lower() not in _BESIDE))
         elif isinstance(value, (list, tuple)):
             if all(isinstance(word, str) for word in value):
                 yield from _of_arguments(value)
             left += [("", inner, secret) for inner in value]
-        elif secret and isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif secret and isinstance(value, int) and not isinstance(value, bool):
             yield str(value)
 
 
-def _decoded(text: str) -> Any:
-    """The JSON value that ``text`` is, if a name in it may be a secret's; else None."""
-    if text.lstrip()[:1] in ("{", "[") and any(hint in text.lower() for hint in HINTS):
+def _decoded(text: str, secret: bool) -> Any:
+    """The JSON value that ``text`` is, if it is a ``secret`` or a name in it may be a secret's; else None."""
+    if text.lstrip()[:1] in ("{", "[") and (secret or any(hint in text.lower() for hint in HINTS)):
         try:
             import json
 
@@ -162,35 +164,43 @@ def _decoded(text: str) -> Any:
 
 
 def _of_lines(text: str) -> Iterator[str]:
-    """Secrets inside a text, such as the password of a URL. A mere word behind ``name:`` may be anybody's sentence."""
+    """Secrets inside a text. A mere word is one only behind what no sentence has: ``name=`` or a URL's ``user:``."""
     from musterpoint.secret_shapes import by_name, by_shape
 
-    for start, end in by_shape(text):
-        yield text[start:end]
-    for start, end in by_name(text):
-        if text[start - 1] in "='\"" or not text[start:end].isalpha():
-            yield text[start:end]
+    for search, signs in ((by_shape, "=:"), (by_name, "='\"")):
+        for start, end in search(text):
+            found = text[start:end]
+            if text[start - 1] in signs or not found.isalpha() or len(found) >= _LONG_WORD:
+                yield found
 
 
 def _of_arguments(words: Iterable[str]) -> Iterator[str]:
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
-        if equals and " " not in name:
-            if is_secret(name.lstrip("-")) and not is_plain(value):
-                yield value
-        elif before.startswith("-") and is_secret(before.lstrip("-")) and not word.startswith("--"):
+        # the option before it first: a secret in base64 may end in "="
+        if before.startswith("-") and is_secret(before.lstrip("-")) and not word.startswith("--"):
             yield from _within("", word, True)
+        elif equals and " " not in name and is_secret(name.lstrip("-")):
+            yield from _within("", value, True)
         yield from _of_lines(word)
-        before = word
+        before = "" if equals else word
 
 
 def _is_findable(secret: str) -> bool:
-    """Whether a secret can be told from other text."""
-    if MASK in secret:
+    """Whether a secret can be told from other text. A fraction can't: ``0.25`` is in ``10.257``."""
+    if MASK in secret or _is_fraction(secret):
         return False
     mixed = not secret.isalpha() and not secret.isdigit()
     return len(secret) >= SHORTEST or (len(secret) >= SHORTEST_MIXED and mixed)
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "." in text or "e-" in text
 
 
 def _bare(secret: str) -> tuple[str, ...]:
@@ -223,8 +233,11 @@ def _forms(secret: str) -> Iterator[str]:
 
 def _is_telling(line: str) -> bool:
     """Whether one line of a secret of several lines is a secret itself."""
-    dense = " " not in line and _is_findable(line) and not line.isalpha()
-    return (len(line) >= _LONG_LINE or dense) and not line.startswith("-----")
+    if line.startswith("-----") or line.endswith((":", "]")):
+        return False
+    mixed = any(map(str.isalpha, line)) and any(map(str.isdigit, line))
+    region = line[-2:-1] == "-"  # eu-west-1, algo-1
+    return len(line) >= _LONG_LINE or (len(line) >= SHORTEST and mixed and not region and " " not in line)
 
 
 def _bytes(text: str) -> bytes:

@@ -49,7 +49,8 @@ _TOKEN_KINDS = frozenset((
 _PASSES = _TOKEN_KINDS | frozenset((
     "forward", "backward", "single", "one", "two", "three", "multi", "second", "low", "high", "band", "all", "by", "n",
     "test", "train", "eval", "optimizer", "render", "compiler", "data", "full", "extra", "dry", "boarding", "must",
-    "hp",
+    "hp", "val", "valid", "validation", "warmup", "inference", "fast", "slow", "grad", "gradient", "nth", "is", "did",
+    "should", "will", "can", "does", "tests", "checks", "smoke", "sanity", "final", "pre", "post", "fwd", "bwd",
 ))  # fmt: skip
 """Words before ``pass`` that speak of a run through something."""
 _TOKEN_FACTS = frozenset((

@@ -28,8 +28,13 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     # a secret key beside its key id, then the key id itself
     (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}[^\w/+]{1,20}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
     (("AKIA", "ASIA"), r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
-    (("://",), r"://[^\s:/@'\"]*:(?!\d{1,5}(?:[/?#,;\s'\")\]]|$))(?P<secret>[^\s/'\"]+)@"),
-    (("://",), r"://[^\s:/@'\"]*:(?!\d{1,5}/)(?P<secret>[^\s/'\"@]{1,64}/[^\s'\"@]{1,64})@"),
+    (("://",), r"://[^\s:/@'\"\[]*:(?!\d{1,5}(?:[/?#,;\s'\")\]]|$))(?P<secret>[^\s/'\"]+)@"),
+    # with a slash in it, in base64 or escaped: a path behind host:port, host:$PORT or host:owner is none
+    (
+        ("://",),
+        r"://[^\s:/@'\"\[]*:(?!\d{1,5}(?:[/?#,;]|$))(?=[^\s'\"@]{0,128}[+=%\d])"
+        r"(?P<secret>[^\s/'\"@:,$<{]{1,64}/[^\s'\"@]{1,64})(?<!\.git)@",
+    ),
     (("://",), r"https?://(?P<secret>(?=[^\s/@:'\"]*\d)[\w.~%-]{16,})@"),
     (
         ("X-Amz-", "X-Goog-", "Signature=", "sig="),
@@ -44,7 +49,10 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         r"[Aa]uthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?[Bb]asic\s{1,8}(?P<secret>[\w+/=-]+)",
     ),
     (("eyJ",), r"(?<![\w-])(?P<secret>eyJ[\w-]{10,}\.[\w-]*\.[\w-]{10,}[\w.-]*)"),
-    (("login",), r"\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>\S+)"),
+    (
+        ("login",),
+        r"\b(?:machine\s{1,8}\S{1,128}|default)\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>\S+)",
+    ),
     (
         (
             "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "npm_", "pypi-AgE", "AIza", "dckr_pat_",
@@ -54,14 +62,14 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?<![\w-])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}"
         r"|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,}|AIza[\w-]{35}|dckr_pat_[\w-]{20,}|r8_[A-Za-z0-9]{37}"
         r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[\w+/=]{24,}|SG\.[\w-]{16,}\.[\w-]{16,}|dapi[0-9a-f]{32}"
-        r"|ya29\.[\w-]{20,}|1//0[\w-]{20,}|GOCSPX-[\w-]{20,}|nvapi-[\w-]{20,}|wandb_v1_\w{20,}|do[opr]_v1_[0-9a-f]{64}"
+        r"|ya29\.[\w-]{20,}|1//0[\w-]{20,}|GOCSPX-[\w-]{20,}|nvapi-(?=[\w-]*\d)[\w-]{20,}|wandb_v1_\w{20,}|do[opr]_v1_[0-9a-f]{64}"
         r"|hv[sb]\.[\w-]{20,}|\w{14}\.atlasv1\.\w{60,}|\w{3}[78]Q~[\w~.-]{31,34}|AGE-SECRET-KEY-1[0-9A-Z]{50,}"
         r"|(?:FwoGZXIvYXdz|FQoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9/+=]{20,})",
     ),
     (("gl",), r"(?<![\w-])(?P<secret>gl(?:pat|dt|rt|cbt|ptt|soat|ft|agent|oas|imt)-[\w-]{20,}(?:\.[\w.]+)?)"),
-    (("xox", "xapp-"), r"(?<![\w-])(?P<secret>(?:xox[abeprs]|xapp)-[\w-]{10,})"),
+    (("xox", "xapp-"), r"(?<![\w-])(?P<secret>(?:xox[abeprs]-(?=[\w-]*\d)|xapp-\d-)[\w-]{10,})"),
     (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:[a-z]+[0-9]*-){0,4}(?=[\w]*\d)\w{16}[\w-]{4,})"),
-    (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:proj|svcacct|admin|ant|or|None)-[\w-]{20,})"),
+    (("sk-",), r"(?<![\w-])(?P<secret>sk-(?:proj|svcacct|admin|ant|or|None)-(?=[\w-]*\d)[\w-]{20,})"),
     (
         ("hooks.slack.com", "/api/webhooks/"),
         r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/(?P<secret>[\w/-]+)",
@@ -90,16 +98,19 @@ def by_name(text: str) -> Iterator[Span]:
         name = word[0][-_LONGEST_NAME:].strip("-.")
         if name not in judged:
             judged[name] = is_secret(name)
-        if judged[name] and not _is_of_path(text, word.start(), word.end()):
+        if judged[name] and not _is_of_arn(text, word.start(), word.end()):
             span = _value(text, word.end(), word[0].startswith("-"))
             if span is not None and not is_plain(text[span[0] : span[1]]):
                 yield span
                 done = span[1]
 
 
-def _is_of_path(text: str, start: int, end: int) -> bool:
-    """Whether a word stands between two colons, as ``secret`` in an ARN."""
-    return text[start - 1 : start] == ":" == text[end : end + 1]
+def _is_of_arn(text: str, start: int, end: int) -> bool:
+    """Whether a word stands between two colons of an ARN, as in ``arn:aws:secretsmanager:eu-west-1:1:secret:db``."""
+    if text[start - 1 : start] != ":" or text[end : end + 1] != ":":
+        return False
+    before, arn, since = text[max(0, start - _LONGEST_NAME) : start].rpartition("arn:")
+    return arn != "" != since and not before[-1:].isalnum() and not any(map(str.isspace, since))
 
 
 def _value(text: str, at: int, option: bool) -> Span | None:

@@ -81,7 +81,7 @@ def test_a_host_that_ends_early_disturbs_nobody(local, launcher: str, first: str
 
 
 def test_a_program_that_cannot_be_executed_ends_every_host_with_64(local) -> None:  # type: ignore[no-untyped-def]
-    ran = local.run("--hosts", "2", "--backend", "process", local.program("no first line\n", "tool"))
+    ran = local.run("--hosts", "2", "--backend", "process", local.program("\0 is no text\n", "tool"))
     assert ran.code == 64, ran.stderr
     assert "tool" in ran.reason
     assert [ran.outcome(host)["code"] for host in ("algo-1", "algo-2")] == [64, 64]

@@ -40,6 +40,10 @@ SECRETS = {
     "https://b.s3.amazonaws.com/k?X-Amz-Signature=0f1e2d3c&x=1": "0f1e2d3c",
     "DefaultEndpointsProtocol=https;AccountKey=Zm9vYmFyYmF6;": "Zm9vYmFyYmF6",
     "userPassword=hunter22": "hunter22",
+    "WARNING:root:password: hunter22": "hunter22",
+    "ERROR:mypkg.db:token:hunter22": "hunter22",
+    "INFO:root:api_token: 0a1b2c3d after arn:aws:s3:::b": "0a1b2c3d",
+    "warn:db:token:hunter22": "hunter22",
     "HF_TOKEN=plainvalue99": "plainvalue99",
 }
 
@@ -58,6 +62,10 @@ LOOK_ALIKES = [
     "ssh://git@github.com/owner/repo", "TF_CONFIG={\"cluster\": {\"worker\": [\"algo-1:7777\"]}}", "AKIAshort",
     "sk-learn-contrib-imbalanced-learn-and-friends", "bearer of bad news", "basic training at dawn",
     "arn:aws:secretsmanager:eu-west-1:1:secret:prod/db-AbCdEf", "token=<image1>", '"credentials": {"x1": 1}',
+    "DB=arn:aws-cn:secretsmanager:cn-north-1:1:secret:prod/db-x", "https://[::1]:8080/a@b",
+    "login with password authentication failed", "git+ssh://github.com:owner/repo.git@v1", "val_pass=12",
+    "http://a:80,http://b/pkg@1.0", "http://host:$PORT/simple/x@1", "docker://repo:tag/x@sha256:0a1b2c",
+    "sk-or-chestrator-very-long-name-here", "sk-ant-colony-optimization-library", "xapp-controller-manager",
     "arn:aws:iam::123456789012:role/Trainer", "loss: 0.123456 token/s: 12345.6", "eyJ is how JSON starts in base64",
 ]  # fmt: skip
 
@@ -145,12 +153,16 @@ KNOWN = Masker(
         "SMTP_PASS": "q7#a", "PIN_TOKEN": "1234", "QUOTED_TOKEN": "'quoted-1'", "LONG_TOKEN": "Qz9-" * 12,
         "DOCKER_AUTH_CONFIG": '{"auths": {"r.example": {"auth": "bWU6ZG9ja2VyLTE=", "email": "a@b.example"}}}',
         "BROKER": "amqp://me:s%2Fash-1@mq", "ALL_SECRETS": "line-1a\r\nline-2b", "DSN": "host=db password=wordonly",
-        "SPECIAL_PASSWORD": "pä→ss-1", "MIXED_TOKEN": "hunter2x",
+        "SPECIAL_PASSWORD": "pä→ss-1", "MIXED_TOKEN": "hunter2x", "DB_SECRET": '{"username": "me", "pw": "object-4"}',
+        "CONFIG_SECRET": "aws:\n[default]\nregion:\neu-west-1\ntrain.py\ncredentials:\nabc-42x",
+        "TRAINING_SECRET": "/opt/ml/input/data/training/x",
     },
     {"api": {"token": 12345678, "retries": 7654321}, "options": ["-x A_TOKEN=opt-12 -x NCCL_DEBUG=INFO"],
      "variables": [{"name": "DB_PASSWORD", "value": "paired-1"}, {"name": "LEVEL", "value": "harmless-2"}],
-     "secrets": {"user": "somebody", "second": "inside-9"}},
-    ["--api-key", "argument 5", "--name", "harmless", "TOKEN=worded-6"],
+     "secrets": {"user": "somebody", "second": "inside-9"}, "secret_weight": 0.25, "secret_rate": "1.5e-4",
+     "headers": "Authorization: Basic credentials", "help": "machine learning login page password forgotten"},
+    ["--api-key", "argument 5", "--name", "harmless", "TOKEN=worded-6", "--api-key", "YXJndW1lbnQ3ZQ==",
+     "--api-key=x", "follower", 'A_SECRET={"username": "me", "pw": "object-3"}'],
     {"trainingjobconfig.json": {"vault": {"secret": "filed-11"}}},
 )  # fmt: skip
 
@@ -174,6 +186,11 @@ KNOWN = Masker(
         ("bWU6ZG9ja2VyLTE= a@b.example", "*** a@b.example"),
         ("s%2Fash-1 s%2fash-1 s/ash-1 line-1a line-2b", "*** *** *** *** ***"),
         ("bmVzdGVkLTc3 mysql -phunter2x", "*** mysql -p***"),
+        ("YXJndW1lbnQ3ZQ== follower object-3 object-4", "*** follower *** ***"),
+        ("data: aws: [default] region: eu-west-1 train.py credentials: abc-42x",
+         "data: aws: [default] region: eu-west-1 train.py credentials: ***"),
+        ("/opt/ml/input/data/training/other /opt/ml/input/data/training/x", "/opt/ml/input/data/training/other ***"),
+        ("loss 10.257 1.5e-4 credentials forgotten", "loss 10.257 1.5e-4 credentials forgotten"),
         (ascii("pä→ss-1") + repr("pä→ss-1".encode()), "'***'b'***'"),
     ],
 )  # fmt: skip
@@ -183,10 +200,11 @@ def test_what_is_known_in_every_spelling(text: str, masked: str) -> None:
 
 def test_nothing_is_nested_too_deep() -> None:
     deep: Any = "hunter2222"
+    pairs: Any = {"name": "DB_PASSWORD", "value": "hunter3333"}
     for _ in range(5000):
-        deep = [deep]
-    masker = Masker({"JSON_TOKEN": "[" * 50_000}, {"password": deep, "secret": "half\ud800\udcff"})
-    assert masker.mask_user("hunter2222") == MASK
+        deep, pairs = [deep], {"name": "n", "value": pairs, "Key": "n", "Value": "m"}
+    masker = Masker({"JSON_TOKEN": "[" * 50_000}, {"password": deep, "secret": "half\ud800\udcff", "pairs": pairs})
+    assert masker.mask_user("hunter2222 hunter3333") == f"{MASK} {MASK}"
 
 
 def test_facts_keep_their_shape() -> None:

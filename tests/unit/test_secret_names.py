@@ -21,7 +21,7 @@ HARMLESS = (
     "tokens", "new_token_id", "password_min_length", "secret_name", "secrets.json", "token.py", "TOKEN_URL",
     "public_key", "SSH_AUTH_SOCK", "keyboard", "keypoint", "use_token_type", "tokenization", "secretary",
     "--max-new-tokens", "auth", "auth_mode", "key_padding_mask", "passenger", "SM_HP_PASS", "two_pass", "n_pass",
-    "kms_key",
+    "kms_key", "val_pass", "SM_HP_WARMUP_PASS", "tests_pass", "isPass", "should_pass", "grad_pass", "nth_pass",
 )  # fmt: skip
 
 

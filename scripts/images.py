@@ -6,20 +6,19 @@ test uses isn't replaced under it by another checkout.
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import filecmp
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from environments import CONSTRAINTS, ROOT, Missing, digest, distribution, lock, run, say
+import sources
+from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
@@ -29,7 +28,7 @@ CUDA_BASE = "nvidia/cuda:13.0.2-base-ubuntu24.04"
 # DeepSpeed compiles its operations on the GPU it finds.
 CUDA = {"TORCH_INDEX": "", "TENSORFLOW": "tensorflow[and-cuda]==2.21.*", "HOROVOD": "", "DEEPSPEED_BUILD": ""}
 # What goes into each image beside docker/Dockerfile; certificates and wheels come from this machine.
-SOURCES = (
+CONTEXT = (
     "LICENSE",
     "README.md",
     "container/sagemaker_drivers.pth",
@@ -111,40 +110,9 @@ def builder() -> tuple[list[str], dict[str, str]]:
     return ["docker", "build"], {"DOCKER_BUILDKIT": "0"}
 
 
-def mirror(apt: Path = Path("/etc/apt")) -> list[str]:
-    """Debian's sources, in the words of mmdebstrap: this machine's mirrors, if it is a Debian of any release."""
-    system = distribution()
-    release = system.get("VERSION_CODENAME")
-    if system.get("ID") != "debian" or not release:
-        return []
-    found: list[tuple[str, str]] = []
-    for file in sorted(apt.glob("sources.list.d/*.sources")):
-        for block in re.split(r"\n\s*\n", file.read_text()):
-            field = dict(re.findall(r"^([\w-]+):[ \t]*(\S.*)$", block, re.MULTILINE))
-            types, parts, keys = (field.get(name, "").split() for name in ("Types", "Components", "Signed-By"))
-            if "deb" in types and "main" in parts and field.get("Enabled") != "no" and _of_debian(keys):
-                places = field.get("URIs", "").split()
-                found += [(address, suite) for address in places for suite in field.get("Suites", "").split()]
-    for file in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))]:
-        text = file.read_text() if file.is_file() else ""
-        for options, address, suite in re.findall(
-            r"^deb[ \t]+(?:\[([^]]*)\][ \t]*)?(\S+)[ \t]+(\S+)[ \t]+main\b", text, re.MULTILINE
-        ):
-            keys = [word.partition("=")[2] for word in options.split() if word.startswith("signed-by=")]
-            if _of_debian(keys):
-                found.append((address, suite))
-    suites = {f"{release}{part}": f"{SUITE}{part}" for part in ("", "-updates", "-security")}
-    return [f"deb {address} {suites[suite]} main" for address, suite in dict.fromkeys(found) if suite in suites]
-
-
-def _of_debian(keys: Sequence[str]) -> bool:
-    """Whether a source with these ``Signed-By`` is Debian's and not a vendor's, whose suites have the same names."""
-    return all("debian-archive" in key for key in keys)
-
-
 def own_base() -> str:
     """The tag of the base image that this machine makes for itself: its recipe's."""
-    return f"musterpoint-base:{SUITE}-{digest(*SLIM, *mirror())[:8]}"
+    return f"musterpoint-base:{SUITE}-{digest(*SLIM, *sources.mirror(SUITE))[:8]}"
 
 
 def tools_for_base() -> list[str]:
@@ -166,7 +134,7 @@ def make_base() -> str:
     say(f"{tag}: making it with mmdebstrap")
     with tempfile.TemporaryDirectory(prefix="muster-base-") as folder:
         tar = Path(folder) / "base.tar"
-        run("mmdebstrap", *SLIM, SUITE, tar, *mirror())
+        run("mmdebstrap", *SLIM, SUITE, tar, *sources.mirror(SUITE))
         run("docker", "import", "--change", 'CMD ["bash"]', "--change", "LABEL musterpoint.base=1", tar, tag)
     return tag
 
@@ -187,54 +155,6 @@ def found_base(wanted: str) -> str:
     return wanted
 
 
-def pip_files() -> list[Path]:
-    """Where pip looks for its settings; a later file counts more. Many a Debian's Python has no pip to ask."""
-    own = os.environ.get("PIP_CONFIG_FILE")
-    if own == os.devnull:
-        return []
-    home = Path.home()
-    shared = os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-    mine = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    return [
-        *(Path(folder, "pip", "pip.conf") for folder in shared.split(os.pathsep)),
-        Path("/etc/pip.conf"),
-        *(() if own else (home / ".pip" / "pip.conf", mine / "pip" / "pip.conf")),
-        Path(sys.prefix, "pip.conf"),
-        *((Path(own),) if own else ()),
-    ]
-
-
-def pip_settings() -> dict[str, str]:
-    """What ``pip install`` is told on this machine, from files and variables, by option name (``index-url``)."""
-    told = configparser.RawConfigParser()
-    try:
-        told.read(pip_files())
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise Missing(f"pip's settings can't be read: {error}") from None
-    found: dict[str, str] = {}
-    for section in ("global", "install"):
-        if told.has_section(section):
-            found.update({name.replace("_", "-"): value for name, value in told.items(section)})
-    for name, value in os.environ.items():
-        if name.startswith("PIP_"):
-            found[name.removeprefix("PIP_").lower().replace("_", "-")] = value
-    return found
-
-
-def build_arguments() -> dict[str, str]:
-    """Where packages come from, as pip's and proxies' settings here say; folders of this machine are no use inside."""
-    settings = pip_settings()
-    found = {}
-    for name in ("index-url", "extra-index-url", "trusted-host"):
-        words = [word for word in settings.get(name, "").split() if not word.startswith(("file:", "/"))]
-        if words:
-            found["PIP_" + name.upper().replace("-", "_")] = " ".join(words)
-    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        if os.environ.get(name):
-            found[name] = os.environ[name]
-    return found
-
-
 def fill(folder: Path, files: Sequence[Path]) -> None:
     """Makes ``folder`` hold these files and no others (hidden ones apart): links, or copies across file systems."""
     for old in folder.glob("[!.]*"):
@@ -249,22 +169,11 @@ def fill(folder: Path, files: Sequence[Path]) -> None:
                 shutil.copy2(file, new)
 
 
-def local_wheels() -> list[Path]:
-    """torch's wheels in folders that pip is told to look in: of the size where it matters, and often for CPUs."""
-    folders = [Path(word.removeprefix("file://")) for word in pip_settings().get("find-links", "").split()]
-    return sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("torch-*.whl"))
-
-
-def local_certificates() -> list[Path]:
-    """The authorities that were added to this machine's, as Debian and Ubuntu keep them."""
-    return sorted(Path("/usr/local/share/ca-certificates").rglob("*.crt"))
-
-
 def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
     """A digest of all that an image is made of."""
     parts = [*words, *(f"{name}={value}" for name, value in sorted(arguments.items()))]
     files = [DOCKERFILE]
-    for name in SOURCES:
+    for name in CONTEXT:
         path = ROOT / name
         files += sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
@@ -280,8 +189,8 @@ def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
 def prepare(base: str) -> str:
     """Puts this machine's certificates and wheels into the build context; the tag of the image to build on."""
     with lock(ROOT / ".cache" / "images.lock"):
-        fill(ROOT / "docker" / "certs", local_certificates())
-        fill(ROOT / "docker" / "wheels", local_wheels())
+        fill(ROOT / "docker" / "certs", sources.local_certificates())
+        fill(ROOT / "docker" / "wheels", sources.local_wheels())
         return found_base(base) or make_base()
 
 
@@ -305,7 +214,7 @@ def cuda_base(base: str, efa: str) -> str:
     file = DOCKERFILE.with_name("Dockerfile.cuda")
     tag = "musterpoint-cuda:" + digest(file.read_text(), base, efa)[:12]
     if not there(tag):
-        build_file(file, "", tag, {"BASE_IMAGE": base, "EFA": efa, **build_arguments()})
+        build_file(file, "", tag, {"BASE_IMAGE": base, "EFA": efa, **sources.build_arguments()})
     return tag
 
 
@@ -314,7 +223,7 @@ def aws_image() -> str:
     folder = ROOT / "tests" / "images" / "aws"
     peer = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("sagemaker-training=="))
     stand = prepare(DEFAULT_BASE)
-    arguments = {"BASE_IMAGE": stand, "SAGEMAKER_TRAINING": peer, **build_arguments()}
+    arguments = {"BASE_IMAGE": stand, "SAGEMAKER_TRAINING": peer, **sources.build_arguments()}
     identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
     files = [file.read_text() for file in sorted(folder.iterdir()) if file.is_file()]
     named = [f"{name}={value}" for name, value in sorted(arguments.items())]
@@ -341,7 +250,7 @@ def images(
     if cuda:
         stand = cuda_base(stand, efa)
     identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
-    arguments = {"BASE_IMAGE": stand, "VERSION": version(), **build_arguments(), **(CUDA if cuda else {})}
+    arguments = {"BASE_IMAGE": stand, "VERSION": version(), **sources.build_arguments(), **(CUDA if cuda else {})}
     stamp = content(arguments, [identity, *words])[:12]
     found = []
     for target in targets:

@@ -250,7 +250,7 @@ def test_the_command_names_what_is_there_already(
 def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pip's files, without pip to read them; apt's sources, of either kind; which Compose a system has."""
     monkeypatch.syspath_prepend(str(root / "scripts"))
-    engine_of, images, environments = map(importlib.import_module, ("engine", "images", "environments"))
+    engine_of, sources, environments = map(importlib.import_module, ("engine", "sources", "environments"))
     for name in [name for name in os.environ if name.startswith(("PIP_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -260,14 +260,14 @@ def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monk
     )
     (tmp_path / ".config" / "pip" / "pip.conf").write_text(settings)
     monkeypatch.setenv("PIP_TRUSTED_HOST", "three")
-    found = {name: value for name, value in images.build_arguments().items() if name.startswith("PIP_")}
+    found = {name: value for name, value in sources.build_arguments().items() if name.startswith("PIP_")}
     assert found == {
         "PIP_INDEX_URL": "https://one/simple",
         "PIP_EXTRA_INDEX_URL": "https://two/100%",
         "PIP_TRUSTED_HOST": "three",
     }
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    assert images.pip_settings() == {"config-file": os.devnull, "trusted-host": "three"}
+    assert sources.pip_settings() == {"config-file": os.devnull, "trusted-host": "three"}
 
     apt = tmp_path / "apt"
     (apt / "sources.list.d").mkdir(parents=True)
@@ -290,7 +290,7 @@ def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monk
     )
     system = {"ID": "debian", "VERSION_CODENAME": "trixie"}
     monkeypatch.setattr("platform.freedesktop_os_release", lambda: system)
-    assert images.mirror(apt) == [
+    assert sources.mirror("bookworm", apt) == [
         f"deb http://{place} main"
         for place in ("two/debian bookworm", "two/debian bookworm-updates", "one/debian bookworm")
     ]
@@ -300,7 +300,7 @@ def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "docker-compose" in engine_of.lacking()
     system.update({"ID": "ubuntu", "VERSION_ID": "24.04"})
-    assert "docker-compose-v2" in engine_of.lacking() and not images.mirror(apt)
+    assert "docker-compose-v2" in engine_of.lacking() and not sources.mirror("bookworm", apt)
     with pytest.raises(environments.Missing, match="run this as its owner"), environments.lock(Path("/sys/no/x.lock")):
         pass
 

@@ -108,8 +108,6 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
     try:
         ready, refusal = _ready_or_refused(scene, job, options)
     except Abandoned as stop:
-        if stop.signal == signal.SIGINT:
-            raise  # who presses Ctrl-C doesn't want to wait
         ready, refusal, early = None, None, stop
     muster = Muster(
         scene.loop, job.hosts, job.group_hosts, job.current_host, offer_of(job, options, ready), options, say, record

@@ -125,7 +125,7 @@ def test_a_container_that_installs_alone_is_stopped(job: Any) -> None:
     host.saw("installing requirements.txt with pip")
     host.stop()
     assert (host.end(), host.outcome["class"]) == (143, "stopped")
-    assert "while its code was being made ready: telling the other hosts, for 8 s at most" in host.log
+    assert "while its code was being made ready: telling the others, for 8 s at most" in host.log
 
 
 @pytest.mark.parametrize(

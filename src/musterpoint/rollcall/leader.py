@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signal import SIGINT
 from typing import Any, Callable
 
 from musterpoint.errors import MusterError, RollCallError
@@ -18,6 +19,7 @@ from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.member import Member
 from musterpoint.rollcall.names import Answer, Follower, Names
+from musterpoint.rollcall.objection import objection_to
 from musterpoint.rollcall.progress import Teller
 from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.rollcall.seats import Change, Seated, Seats
@@ -56,19 +58,15 @@ class LeaderCall:
         self._links: dict[Link, None] = {}
         self._stop: Abandoned | None = None
         self._told: set[str] = set()
+        self._asked = False
         self._beats = Beats()
         self._door: Door
         self._teller: Teller
         self._timers: list[Timer] = []
         self._last_sweep = 0.0
 
-    def start(self, stop: Abandoned | None = None, seconds: float = 0.0) -> None:
-        """``stop``: this host was told to stop before; it says so to every host that comes within ``seconds``.
-
-        Raises:
-            UsageError: the port can't be listened on.
-        """
-        self._stop = stop
+    def start(self) -> None:
+        """Raises UsageError if the port can't be listened on."""
         make_room(len(self._hosts))
         sock = listen(self._settings.rollcall_port, self._me)
         self._door = Door(
@@ -81,11 +79,8 @@ class LeaderCall:
             self._limits.retry_most, self._limits.say,
         )  # fmt: skip
         self._last_sweep = self._loop.clock()
-        until: tuple[float, Callable[[], None]] = self._settings.rollcall_timeout, self._deadline
-        if stop is not None:
-            until = seconds, lambda: self._abandon(stop)
         self._timers = [
-            self._loop.call_later(*until),
+            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
             self._loop.call_later(self._limits.beat / SHARES, self._sweep),
         ]
         self._follower.follow(self._me)
@@ -93,17 +88,43 @@ class LeaderCall:
             for host in self._hosts:
                 self._follower.follow(host)
 
-    def abandon(self, signal: int) -> None:
-        """This host was told to stop: so are the others."""
-        self._abandon(Abandoned(self._me, signal))
+    def abandon(self, stop: Abandoned) -> None:
+        """This host was told to stop: so are the others. A second time, and on Ctrl-C, it waits for none of them."""
+        if self._asked or stop.signal == SIGINT:
+            self._stop = self._stop or stop
+            self._stop_now()
+        self._asked = True
+        self._pass_on(stop)
 
-    def _abandon(self, stop: Abandoned) -> None:
-        self._end(stop, _pack_abandon(stop))
+    def _pass_on(self, stop: Abandoned) -> None:
+        """A host was told to stop: so are all that are here, and for a moment those that come late, or they would wait
+        for this one until their deadline.
+        """
+        if self._stop is not None or self.result:
+            return
+        self._stop = stop
+        for link in list(self._links):
+            self._tell_of(stop, link)
+        if self.error is None:
+            self._say(f"{stop}: telling the others, for {self._limits.telling:g} s at most")
+            self._teller.stop()
+            self._timers[0].cancel()
+            self._timers[0] = self._loop.call_later(self._limits.telling, self._stop_now)
+
+    def _tell_of(self, stop: Abandoned, link: Link) -> None:
+        link.send(wire.pack("abandon", host=stop.host, signal=stop.signal))
+        self._told.add(link.owner.name)
+        if self._told == self._others:
+            self._stop_now()
+
+    def _stop_now(self) -> None:
+        assert self._stop is not None
+        self._end(self._stop, wire.pack("abandon", host=self._stop.host, signal=self._stop.signal))
 
     # hellos and seats
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        reason = self._objection(hello)
+        reason = objection_to(hello, self._me, self._offer, self._others, self._grouped, bool(self._settings.secret))
         if reason:
             self._turn_away(link, hello, proved, reason)
             return
@@ -120,21 +141,14 @@ class LeaderCall:
             self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {ours}")
         link.send(member.welcome(self._me))
         if self._stop is not None:
-            self._tell_of(self._stop, member)
+            self._tell_of(self._stop, link)
             return
         if hello.stop:
-            self._abandon(Abandoned(hello.host, hello.stop))
+            self._pass_on(Abandoned(hello.host, hello.stop))
             return
         self._apply(self._seats.claim(member.call, proved))
         if self._checked and hello.host not in self._seats.taken:
             self._follower.follow(hello.host)
-
-    def _tell_of(self, stop: Abandoned, member: Member) -> None:
-        assert member.link is not None
-        member.link.send(_pack_abandon(stop))
-        self._told.add(member.name)
-        if self._told == self._others:
-            self._abandon(stop)
 
     def _turn_away(self, link: Link, hello: Hello, proved: bool, reason: str) -> None:
         """Ends the roll call too if it is certain that this was the host itself: nobody else will come for its seat."""
@@ -157,26 +171,6 @@ class LeaderCall:
         if self._view.refused.get(host) != (reason, address):
             self._view.refused[host] = (reason, address)
             self._record("hello-refused", host=host, address=address, reason=reason)
-
-    def _objection(self, hello: Hello) -> str:
-        if hello.protocol != wire.PROTOCOL:
-            return (
-                f"{hello.host} speaks protocol {hello.protocol}, {self._me} protocol {wire.PROTOCOL}: "
-                "install the same version of musterpoint on all hosts"
-            )
-        if hello.host == self._me:
-            return f"{self._me} is the leader itself: two hosts have this name"
-        if hello.host not in self._others:
-            return f"{hello.host} is not one of the {len(self._hosts)} hosts of {self._offer.job}"
-        if bool(self._settings.secret) != bool(hello.nonce):
-            one, other = (self._me, hello.host) if self._settings.secret else (hello.host, self._me)
-            return f"{one} has a secret and {other} has none (--secret, MUSTER_SECRET)"
-        if hello.offer.job != self._offer.job:
-            return f"{hello.host} belongs to job {hello.offer.job!r}, {self._me} to {self._offer.job!r}"
-        ours, theirs = self._offer.launcher, hello.offer.launcher
-        if hello.host in self._grouped and ours and theirs and ours != theirs:
-            return f"{hello.host} would start the launcher {theirs}, {self._me} {ours}"
-        return ""
 
     def _resume(self, link: Link, _resume: Resume) -> None:
         self._door.refuse(link, f"{self._me} has started anew since this session began", over=True)
@@ -206,7 +200,7 @@ class LeaderCall:
             elif member.link is not None:
                 self._drop(member.link)
                 self._door.refuse(member.link, change.why)
-        if self._seats.filled and not self.error and not self.result:
+        if self._seats.filled and not self.error and not self.result and not self._stop:
             self._publish()
 
     # connections of hosts that are here
@@ -218,7 +212,7 @@ class LeaderCall:
             return
         message = wire.unpack(payload)
         if message["t"] == "abandon":
-            self._abandon(Abandoned(member.name, wire.number(message, "signal", 255)))
+            self._pass_on(Abandoned(member.name, wire.number(message, "signal", 255)))
         elif message["t"] == "leaving":
             self._deadline(f"{member.name} reached its deadline")
         else:
@@ -295,7 +289,9 @@ class LeaderCall:
         self._fail(reason)
 
     def _fail(self, headline: str) -> None:
-        """Everybody gets the same table."""
+        """Everybody gets the same table; not when it ends with a stop anyway."""
+        if self._stop is not None:
+            return
         text = self._view.table(headline, self._door.waiting())
         self._end(RollCallError(text), wire.pack("over", text=text))
 
@@ -315,7 +311,3 @@ class LeaderCall:
             timer.cancel()
         for host in self._hosts:
             self._follower.drop(host)
-
-
-def _pack_abandon(stop: Abandoned) -> bytes:
-    return wire.pack("abandon", host=stop.host, signal=stop.signal)

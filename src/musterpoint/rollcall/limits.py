@@ -8,10 +8,11 @@ class Limits(NamedTuple):
     drops its answers takes 10 s a look-up; a first SYN that is lost is sent again after 1 s.
 
     ``beat`` is the time between two signs of life. ``silence`` without any is silent; ``cut`` is how long a closed
-    connection may stay away. ``hold`` is how long a mere symptom of failure waits for the cause. ``mismatch`` is how
-    long a host with an unexpected address waits for one with the expected. ``hello`` and ``connect`` bound one try;
-    ``retry`` to ``retry_most`` is the time between two. ``say`` is the least time between two progress lines, ``flush``
-    the most that leaving may take.
+    connection may stay away. ``telling`` is how long a host that was told to stop waits for others to tell it to, and
+    less than the ten after which ``docker stop`` kills. ``hold`` is how long a mere symptom of failure waits for the
+    cause. ``mismatch`` is how long a host with an unexpected address waits for one with the expected. ``hello`` and
+    ``connect`` bound one try; ``retry`` to ``retry_most`` is the time between two. ``say`` is the least time between
+    two progress lines, ``flush`` the most that leaving may take.
     """
 
     beat: float = 5.0
@@ -25,3 +26,4 @@ class Limits(NamedTuple):
     retry_most: float = 2.0
     say: float = 10.0
     flush: float = 1.0
+    telling: float = 8.0

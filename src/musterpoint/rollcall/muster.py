@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier
 
 MASTER_PORT = 7777
 _MANY_HOSTS = 100
-_TELLING = 8.0
-"""Seconds that a host which was told to stop waits for others to tell it to: ``docker stop`` kills after ten."""
 
 
 class Muster:
@@ -103,19 +101,20 @@ class Muster:
             return
         try:
             call = self._call = self._part(self._group_hosts[0])
-            call.start(stop, _TELLING)
+            call.start()
         except MusterError:
             return  # nobody can reach this host
-        self._say(f"{stop}: telling the other hosts, for {_TELLING:g} s at most")
+        call.abandon(stop)
         while call.error is None:
             self._loop.turn()
 
     def abandon(self, signal: int) -> None:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`Abandoned`, on every host reached."""
+        stop = Abandoned(self._me, signal)
         if self._call is None:
-            self._stopped = Abandoned(self._me, signal)
+            self._stopped = stop
         else:
-            self._call.abandon(signal)
+            self._call.abandon(stop)
 
     def _known(self) -> tuple[Names, Limits]:
         from musterpoint.rollcall.limits import Limits

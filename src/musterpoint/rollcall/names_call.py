@@ -42,8 +42,8 @@ class NamesCall:
         for host in self._hosts:
             self._follower.follow(host)
 
-    def abandon(self, signal: int) -> None:
-        self._end(Abandoned(self._me, signal))
+    def abandon(self, stop: Abandoned) -> None:
+        self._end(stop)
 
     def _resolved(self, name: str, answer: Answer) -> None:
         if answer.addresses:

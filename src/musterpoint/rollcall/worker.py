@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from signal import SIGINT
 from typing import Any, Callable
 
 from musterpoint.errors import MusterError, RollCallError
@@ -63,25 +64,33 @@ class WorkerCall:
         self._handshake: Timer | None = None
         self._timers: list[Timer] = []
 
-    def start(self, stop: Abandoned | None = None, seconds: float = 0.0) -> None:
-        """``stop``: this host was told to stop before, and says so to a leader that is there within ``seconds``."""
-        self._stop = stop
+    def start(self) -> None:
         self._teller = Teller(self._loop, self._say, self._sentence, self._limits.retry_most, self._limits.say)
-        until: tuple[float, Callable[[], None]] = self._settings.rollcall_timeout, self._deadline
-        if stop is not None:
-            until = seconds, lambda: self._end(stop)
         self._timers = [
-            self._loop.call_later(*until),
+            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
             self._loop.call_later(self._limits.beat / SHARES, self._sweep),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
         self._follower.follow(self._me)
 
-    def abandon(self, signal: int) -> None:
-        """This host was told to stop: the leader tells the others."""
-        if self._link is not None:
-            self._link.send(wire.pack("abandon", signal=signal))
-        self._end(Abandoned(self._me, signal))
+    def abandon(self, stop: Abandoned) -> None:
+        """This host was told to stop: the leader tells the others, and may be reached in a moment, or it would wait for
+        this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
+        """
+        again, self._stop = self._stop is not None, stop
+        if self._ticket is not None or again or stop.signal == SIGINT:
+            self._stop_now()
+            return
+        self._say(f"{stop}: telling the others, for {self._limits.telling:g} s at most")
+        self._teller.stop()
+        self._timers[0].cancel()
+        self._timers[0] = self._loop.call_later(self._limits.telling, self._stop_now)
+
+    def _stop_now(self) -> None:
+        assert self._stop is not None
+        if self._ticket is not None and self._link is not None:
+            self._link.send(wire.pack("abandon", signal=self._stop.signal))
+        self._end(self._stop)
 
     # reaching the leader
 
@@ -174,6 +183,8 @@ class WorkerCall:
         if self._handshake is not None:
             self._handshake.cancel()
         self._record("seated", leader=self._leader, address=link.peer)
+        if self._stop is not None:
+            self._stop_now()
 
     def _start(self, link: Link, message: dict[str, Any]) -> None:
         try:
@@ -217,7 +228,7 @@ class WorkerCall:
     def _end(self, error: MusterError) -> None:
         if self.error or self.result:
             return
-        self.error = error
+        self.error = self._stop or error
         self._finish()
         if self._link is not None:
             farewell([self._link], self._limits.flush)

@@ -23,8 +23,9 @@ EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
 LIMITS = Limits(
     beat=0.2, silence=EVER, cut=EVER, hold=0.2, mismatch=0.3, hello=10.0, connect=10.0, retry=0.02, retry_most=0.1,
-    say=0.3,
+    say=0.3, telling=0.3,
 )  # fmt: skip
+TELLING = LIMITS._replace(telling=EVER)
 SHORT_SILENCE = LIMITS._replace(silence=0.6)
 SHORT_CUT = LIMITS._replace(cut=0.5)
 # For tests in which a symptom's time is over before it is known what became of a host.

@@ -11,13 +11,12 @@ import pytest
 from musterpoint.errors import RollCallError, UsageError
 from musterpoint.loop import Loop
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, StopAll
-from musterpoint.rollcall import muster as rollcall_muster
 from musterpoint.rollcall.muster import Abandoned, Muster
 from musterpoint.rollcall.names import Answer
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
-from .conftest import LIMITS
+from .conftest import LIMITS, TELLING
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
@@ -173,9 +172,36 @@ def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
     hosts[1].wait(lambda: "seated" in hosts[1].moments)
     hosts[stopped].abandon(15)
     for host in hosts:
-        error = host.failed()
-        assert isinstance(error, Abandoned)
-        assert (error.host, error.signal, error.code) == (f"algo-{stopped + 1}", 15, 143)
+        assert_stopped(host, f"algo-{stopped + 1}", 15)
+
+
+def assert_stopped(host: Any, by: str, signal: int) -> None:
+    error = host.failed()
+    assert isinstance(error, Abandoned), error
+    assert (error.host, error.signal, error.code) == (by, signal, 143)
+
+
+@pytest.mark.parametrize("stopped", [1, 2])
+def test_a_stop_waits_for_those_who_come_late(start: Start, stopped: int) -> None:
+    hosts = {number: start(number, 3, limits=TELLING) for number in {1, stopped}}
+    hosts[stopped].abandon(15)
+    hosts[stopped].wait(lambda: any("telling the others" in line for line in hosts[1].said + hosts[stopped].said))
+    for number in {1, 2, 3} - {*hosts}:
+        hosts[number] = start(number, 3)
+    for host in hosts.values():
+        assert_stopped(host, f"algo-{stopped}", 15)
+
+
+@pytest.mark.parametrize(("first", "second"), [(15, 15), (2, 0)])
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_ends_the_wait(start: Start, number: int, first: int, second: int) -> None:
+    """A second signal, and Ctrl-C at once."""
+    host = start(number, 3, limits=TELLING)
+    host.abandon(first)
+    if second:
+        host.wait(lambda: any("telling the others" in line for line in host.said))
+        host.abandon(second)
+    assert isinstance(host.failed(), Abandoned)
 
 
 @pytest.mark.parametrize("stopped", [1, 2])
@@ -183,24 +209,24 @@ def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
 def test_a_stop_before_the_roll_call_is_told_in_it(start: Start, stopped: int, complete: bool) -> None:
     """A host that was told to stop while its code was made ready; none gets a roster, even when all are here."""
     stop = Abandoned(f"algo-{stopped}", 15, "while its code was being made ready")
-    others = [start(number, 3) for number in (1, 2, 3)[: 3 if complete else 2] if number != stopped]
-    left = start(stopped, 3, stopped=stop)
+    limits = TELLING if complete else LIMITS._replace(telling=3.0)
+    others = [start(number, 3, limits=limits) for number in (1, 2, 3)[: 3 if complete else 2] if number != stopped]
+    left = start(stopped, 3, stopped=stop, limits=limits)
     assert left.failed() is stop
     for host in others:
-        error = host.failed()
-        assert isinstance(error, Abandoned)
-        assert (error.host, error.signal) == (f"algo-{stopped}", 15)
+        assert_stopped(host, f"algo-{stopped}", 15)
 
 
 def test_stops_of_two_hosts_before_the_roll_call_meet(start: Start) -> None:
     """The deadline of the roll call does not count for them."""
     stops = [Abandoned(f"algo-{number}", 15) for number in (1, 2)]
-    hosts = [start(number, 2, stopped=stop, rollcall_timeout=0.01) for number, stop in enumerate(stops, 1)]
+    hosts = [
+        start(number, 2, stopped=stop, rollcall_timeout=0.01, limits=TELLING) for number, stop in enumerate(stops, 1)
+    ]
     assert [host.failed() for host in hosts] == stops
 
 
-def test_a_stop_before_the_roll_call_that_nobody_hears(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall_muster, "_TELLING", 0.1)
+def test_a_stop_before_the_roll_call_that_nobody_hears(start: Start) -> None:
     for number in (1, 2):
         stop = Abandoned(f"algo-{number}", 15)
         assert start(number, 3, stopped=stop).failed() is stop

@@ -73,9 +73,9 @@ def test_the_deadline_names_who_is_missing_and_why(loop: Loop) -> None:
 
 def test_a_stop_ends_it(loop: Loop) -> None:
     made, _ = call(loop, lambda name, family: Answer((), "not yet"))
-    loop.call_later(0.05, lambda: made.abandon(15))
+    loop.call_later(0.05, lambda: made.abandon(Abandoned("algo-1", 15)))
     run(loop, made)
     assert isinstance(made.error, Abandoned)
     assert (made.error.host, made.error.signal) == ("algo-1", 15)
-    made.abandon(2)
+    made.abandon(Abandoned("algo-1", 2))
     assert made.error.signal == 15, "the first word stands"

@@ -195,8 +195,10 @@ class Members:
                 self._ranks[key].send(signo)
 
     def all_told(self) -> None:
-        """Everything is being killed: no end from now on is a failure."""
+        """Everything is being killed: no end from now on is a failure, and nothing left behind gets its time."""
         self._told.update(self._expected)
+        self._patient = False
+        self._end_held_back()
 
     def dismiss(self) -> None:
         """Ends the stubs: their programs have ended."""

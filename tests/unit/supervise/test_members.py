@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any, Iterator
 
 import pytest
@@ -157,3 +158,29 @@ def test_who_is_missing(slot: Slot) -> None:
     assert (slot.members.came_up(0), slot.members.came_up(1)) == (1, 0)
     slot.members.forget((0, 1))
     assert not slot.members.is_missing((0, 1))
+
+
+STUBBORN = (
+    "import signal, time\nsignal.signal(15, lambda *_: None)\nprint('up', flush=True)\nwhile True: time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("killed_first", [True, False])
+def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool) -> None:
+    """A launcher may die of the stop while everything is being killed, and its rank become ours after that."""
+    slot = Slot(mpi=False)
+    with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
+            slot.members.tell(15, patient=True)
+            if killed_first:
+                slot.members.all_told()
+            slot.members.ended(slot.member, -15)
+            if not killed_first:
+                assert slot.events == []
+                slot.members.all_told()
+            assert [type(event) for event in slot.events] == [RankEnded]
+            assert rank.poll() is None
+        finally:
+            rank.kill()
+            slot.close()

@@ -44,7 +44,7 @@ class Signals:
             numbers = os.read(self._read, 4096)
         except BlockingIOError:
             return
-        for signo in dict.fromkeys(numbers):
+        for signo in dict.fromkeys(numbers):  # a wrapper may send again what the terminal has sent: that is one
             self.hear(signo)
 
     def close(self) -> None:

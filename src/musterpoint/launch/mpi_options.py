@@ -63,7 +63,8 @@ def read_options(distribution: Distribution, flavour: str, more: str = "") -> Op
 
 
 def _read(text: str, source: str, flavour: str) -> Options:
-    words = _Words(_without_env_list(_split(text, source)) if flavour == OPEN_MPI else _split(text, source), source)
+    given = _split(text, source)
+    words = _Words(_without_env_list(given) if flavour == OPEN_MPI else given, source)
     take = _open_mpi if flavour == OPEN_MPI else _hydra
     exports: list[EnvSetting] = []
     flags: list[Flag] = []

@@ -21,8 +21,8 @@ from musterpoint.console import Console
 from musterpoint.local import docker_engine
 from musterpoint.local.container import OWNER, RUN, Surroundings, repair_body
 from musterpoint.local.docker_engine import Engine, EngineError
+from musterpoint.local.keeper import OUTLIVED
 
-_IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
 _AFTERMATH = 1.0
 """Seconds in which the daemon may still carry out what a dead ``muster local`` had asked for."""
 
@@ -134,7 +134,7 @@ def _foreign(directory: str) -> str:
 def main(argv: list[str]) -> int:
     words = json.loads(argv[1])
     around = Surroundings("", words["run"], owner_of(os.getpid()), security=tuple(words["security"]))
-    for name in _IGNORED:
+    for name in OUTLIVED:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     docker_engine.load()

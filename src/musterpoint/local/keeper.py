@@ -12,12 +12,13 @@ import select
 import signal
 import sys
 
-_BLOCKED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
+OUTLIVED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
+"""What the caller handles, and a keeper outlives."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _blocked() -> list[int]:
-    return [getattr(signal, name) for name in _BLOCKED]
+    return [getattr(signal, name) for name in OUTLIVED]
 
 
 def _adopt_orphans() -> None:

@@ -112,14 +112,14 @@ class LeaderCall:
             self._timers[0] = self._loop.call_later(self._limits.telling, self._stop_now)
 
     def _tell_of(self, stop: Abandoned, link: Link) -> None:
-        link.send(wire.pack("abandon", host=stop.host, signal=stop.signal))
+        link.send(_packed(stop))
         self._told.add(link.owner.name)
         if self._told == self._others:
             self._stop_now()
 
     def _stop_now(self) -> None:
         assert self._stop is not None
-        self._end(self._stop, wire.pack("abandon", host=self._stop.host, signal=self._stop.signal))
+        self._end(self._stop, _packed(self._stop))
 
     # hellos and seats
 
@@ -311,3 +311,7 @@ class LeaderCall:
             timer.cancel()
         for host in self._hosts:
             self._follower.drop(host)
+
+
+def _packed(stop: Abandoned) -> bytes:
+    return wire.pack("abandon", host=stop.host, signal=stop.signal)

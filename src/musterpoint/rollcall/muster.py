@@ -52,7 +52,6 @@ class Muster:
         self._port_is_free = port_is_free
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
         self._stopped: Abandoned | None = None
-        self._tells = False
 
     def run(self) -> tuple[Roster, Peers]:
         """The roster and this host's end of the channel; blocks in the loop until every host is here.
@@ -63,8 +62,7 @@ class Muster:
             Abandoned: a host was told to stop in the meantime, or this one before (:meth:`pass_on`).
         """
         if self._stopped is not None:
-            if self._tells:
-                self._tell_of(self._stopped)
+            self._tell_of(self._stopped)
             raise self._stopped
         leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
@@ -93,7 +91,7 @@ class Muster:
         """To be called before :meth:`run`: this host was told to stop. It attends the roll call for a moment to say so;
         else the others would wait for it until their deadline.
         """
-        self._stopped, self._tells = stop, True
+        self._stopped = stop
 
     def _tell_of(self, stop: Abandoned) -> None:
         settings = self._settings
@@ -112,7 +110,7 @@ class Muster:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`Abandoned`, on every host reached."""
         stop = Abandoned(self._me, signal)
         if self._call is None:
-            self._stopped = stop
+            self.pass_on(stop)
         else:
             self._call.abandon(stop)
 

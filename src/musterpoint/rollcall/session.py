@@ -39,12 +39,13 @@ Action = Union[Dial, Silent, Back, Lost]
 class Session:
     """``state`` is UP, SILENT (connected, nothing heard), CUT (no connection) or OVER (said bye, or lost).
 
-    ``calls`` is true for the end that dials. ``most_silence`` is how long mere silence is borne.
+    ``calls`` is true for the end that dials. ``most_silence`` is how long mere silence is borne. ``closed`` says that
+    the peer's side ended the last connection, and the session has not been resumed since.
     """
 
     __slots__ = (
-        "_calls", "_closed", "_cut_at", "_limits", "_most_silence", "_pressed", "_refused_from", "_told",
-        "heard_at", "state",
+        "_calls", "_cut_at", "_limits", "_most_silence", "_pressed", "_refused_from", "_told",
+        "closed", "heard_at", "state",
     )  # fmt: skip
 
     def __init__(self, now: float, calls: bool, most_silence: float, limits: Limits) -> None:
@@ -53,7 +54,7 @@ class Session:
         self._calls = calls
         self._most_silence = most_silence
         self._limits = limits
-        self._closed = False
+        self.closed = False
         self._cut_at = now
         self._refused_from: float | None = None
         self._told = False
@@ -72,14 +73,14 @@ class Session:
         if self.state not in (UP, SILENT):
             return []
         self.state = CUT
-        self._closed = closed
+        self.closed = closed
         self._cut_at = now
         return self._dial()
 
     def tried(self, now: float, kind: str) -> list[Action]:
         """A round of dialling brought nothing: REFUSED, VANISHED or NOTHING."""
         # a name can vanish with the network; after a closed connection it vanished with the host
-        telling = kind == REFUSED or (kind != NOTHING and self.state == CUT and self._closed)
+        telling = kind == REFUSED or (kind != NOTHING and self.state == CUT and self.closed)
         if not telling:
             self._refused_from = None
         elif self._refused_from is None:
@@ -93,6 +94,7 @@ class Session:
         news = self._told or self.state != UP
         self.state = UP
         self.heard_at = now
+        self.closed = False
         self._refused_from = None
         self._told = False
         return [Back()] if news else []
@@ -139,7 +141,7 @@ class Session:
         cut = self._limits.cut
         if self._calls and self._refused_from is not None and now - self._refused_from >= cut:
             return f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s"
-        if not self._calls and self.state == CUT and self._closed and now - self._cut_at >= cut:
+        if not self._calls and self.state == CUT and self.closed and now - self._cut_at >= cut:
             return f"its connection was closed and it did not come back within {cut:g} s"
         if quiet >= self._most_silence:
             return f"nothing was heard of it for {quiet:.0f} s"

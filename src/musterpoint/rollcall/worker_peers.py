@@ -57,7 +57,7 @@ class WorkerPeers(Events):
         self._points: list[str] = []
         self._done = False
         self._judged = self._stopped = self._all_done = False
-        self._alone = self._closed = False
+        self._alone = False
         self._lost_why = ""
         self._period = limits.beat / SHARES
         self._last_sweep = loop.clock()
@@ -193,7 +193,6 @@ class WorkerPeers(Events):
 
     def _ended(self, _link: Link, why: str, eof: bool) -> None:
         self._link = None
-        self._closed = eof
         self._record("connection-ended", host=self._leader, why=why)
         self._act(self._session.ended(self._loop.clock(), eof))
 
@@ -228,7 +227,6 @@ class WorkerPeers(Events):
         self._link = link
         link.on_frame, link.on_end = self._frame, self._ended
         self._record("session-resumed", host=self._leader, address=link.peer)
-        self._closed = False
         link.send(b"".join(self._mailbox.unacknowledged()))
         self._dialer.stop()
         self._act(self._session.resumed(self._loop.clock()))
@@ -265,7 +263,7 @@ class WorkerPeers(Events):
             self._link = None
         self._lost_why = why
         # one that ends well says so before it closes the connection; over a network that failed it may have said so
-        done = self._done and not self._closed
+        done = self._done and not self._session.closed
         if not self._all_done and not done and not self._judged and not self._judge_alone(why) and not self._stopped:
             self._record("host-lost", host=self._leader, why=why)
             self._emit(PeerLost(self._leader, why))

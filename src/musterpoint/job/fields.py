@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 from musterpoint.errors import UsageError
+from musterpoint.regular import regular
 
 _SHOWN = 80
+LARGEST_FILE = 64 << 20
+"""Bytes of a configuration file: far more than any platform sends."""
 _BOM = b"\xef\xbb\xbf"
 """What some editors begin a UTF-8 file with; the codec that leaves it out is one more module."""
 
@@ -42,11 +45,14 @@ def load(path: str) -> Any:
     """The decoded JSON file at ``path``.
 
     Raises:
-        UsageError: it can't be read, isn't UTF-8 or isn't JSON.
+        UsageError: it can't be read, is no file or too long, isn't UTF-8 or isn't JSON.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read().removeprefix(_BOM).decode()
+        with open(path, "rb", opener=regular) as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise UsageError(f"{path} is longer than {LARGEST_FILE >> 20} MiB, expected a configuration file")
+        text = data.removeprefix(_BOM).decode()
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

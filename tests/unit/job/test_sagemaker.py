@@ -175,7 +175,7 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_a_sentence(write_tree: WriteTree) -> None:
     base = write_tree(hyperparameters=None)
     (Path(base) / "input" / "config" / "hyperparameters.json").mkdir()
-    with pytest.raises(UsageError, match=r"hyperparameters.json can't be read: Is a directory"):
+    with pytest.raises(UsageError, match=r"hyperparameters.json can't be read: it is a directory, expected"):
         read(base)
 
 

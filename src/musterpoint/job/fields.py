@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 from musterpoint.errors import UsageError
+from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.regular import regular
 
 _SHOWN = 80
+LONGEST_HOST = 253
+"""Characters of a name that a resolver takes."""
 LARGEST_FILE = 64 << 20
 """Bytes of a configuration file: far more than any platform sends."""
 _BOM = b"\xef\xbb\xbf"
@@ -68,20 +71,22 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def text(value: Any, where: str) -> str:
-    """``value``, which must be a string without NUL; null counts as empty."""
+    """``value``, which must be a string without NUL, no longer than an argument can be; null counts as empty."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise wrong(where, value, "a string")
     if "\0" in value:
         raise wrong(where, value, "a string without NUL characters")
+    if size_of(value) > LONGEST_WORD:
+        raise wrong(where, value, f"at most {LONGEST_WORD:,} bytes")
     return value
 
 
 def host(value: Any, where: str) -> str:
     """``value``, which must be a host name (letters, digits, ``.``, ``_``, ``-``) or an address."""
     allowed = isinstance(value, str) and all(c.isascii() and (c.isalnum() or c in "._-:") for c in value)
-    if not allowed or not value or value[0] in ".-":
+    if not allowed or not value or value[0] in ".-" or len(value) > LONGEST_HOST:
         raise wrong(where, value, "a host name such as algo-1")
     return str(value)
 

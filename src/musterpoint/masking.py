@@ -22,6 +22,8 @@ _LONG_WORD = 20
 _CUT = 8
 """How much of a secret's beginning is known for it where a text was cut there, with an ellipsis."""
 _CUT_UNMARKED = 24
+_LONGEST = 256 << 10
+"""Characters of one text that are looked at: no argument, variable or quotation is longer."""
 _COMMON = frozenset(' :{["')
 """In the beginnings of URLs, JSON texts and keys, which many share."""
 _PATHS = ("/", "./", "../", "~", "%2F", "%2f", "\\/")
@@ -132,9 +134,10 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
         name, value, secret = left.pop()
         secret = secret or is_secret(name)
         if isinstance(value, str):
+            inside = _decoded(value, secret)
+            value = value[:_LONGEST]
             if secret and not is_plain(value):
                 yield value
-            inside = _decoded(value, secret)
             if inside is None:
                 yield from _of_lines(value)
             else:
@@ -153,7 +156,10 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
 
 def _decoded(text: str, secret: bool) -> Any:
     """The JSON value that ``text`` is, if it is a ``secret`` or a name in it may be a secret's; else None."""
-    if text.lstrip()[:1] in ("{", "[") and (secret or any(hint in text.lower() for hint in HINTS)):
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    lowered = text.lower()
+    if secret or any(hint in lowered for hint in HINTS):
         try:
             import json
 
@@ -183,7 +189,7 @@ def _of_arguments(words: Iterable[str]) -> Iterator[str]:
             yield from _within("", word, True)
         elif equals and " " not in name and is_secret(name.lstrip("-")):
             yield from _within("", value, True)
-        yield from _of_lines(word)
+        yield from _of_lines(word[:_LONGEST])
         before = "" if equals else word
 
 

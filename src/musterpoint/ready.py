@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.code.prepare import prepare
 from musterpoint.code.workspace import Workspace
+from musterpoint.errors import UsageError
+from musterpoint.exec_limits import size_of, too_much
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
@@ -121,7 +123,26 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         ready.modules,
         ready.mpi,
     )
+    _check_size(plan, environ)
     return plan._replace(notes=(*plan.notes, note)) if note else plan
+
+
+def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    """Whether the system takes every process's arguments and variables; a UsageError names the longest."""
+    for process in plan.processes:
+        variables = dict(environ)
+        variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
+        exceeded = too_much((*process.words, *(f"{name}={value}" for name, value in variables.items())))
+        if exceeded is not None:
+            before = ("", *process.words)
+            sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]
+            sizes += [(size_of(value), f"the variable {name:.80}") for name, value in variables.items()]
+            longest = ", ".join(f"{what} ({size:,} bytes)" for size, what in sorted(sizes, reverse=True)[:3])
+            taken, limit = exceeded
+            raise UsageError(
+                f"the arguments and variables of {process.name} take {taken:,} bytes, and this system takes {limit:,}: "
+                f"the longest are {longest}; send them as files of an input channel"
+            )
 
 
 def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:

@@ -125,6 +125,19 @@ def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
     assert any(seconds(8 * 65_536) < 30 * max(short, 0.02) for _ in range(3))
 
 
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_value_of_any_length_costs_little(piece: str, secret: bool) -> None:
+    """It can be no argument and no variable; what is quoted of it is its beginning."""
+    value = piece * ((8 << 20) // len(piece))
+    name = "api_key" if secret else "text"
+    masker = Masker({}, {name: [value, value]}, (f"--{name}", value), {"h.json": {name: value}, "broken.json": value})
+    began = time.process_time()
+    text = masker.mask_user(f"the text {value[:77]}...")
+    assert time.process_time() - began < 60
+    assert not secret or len(piece) < 6 or value[:77] not in text
+
+
 def test_a_switch_before_it_does_not_hide_an_option() -> None:
     text = "python train.py --verbose --api-key=abcdefgh --use-it --token abcdefgh"
     assert Masker().mask(text) == f"python train.py --verbose --api-key={MASK} --use-it --token {MASK}"

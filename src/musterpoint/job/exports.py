@@ -10,6 +10,7 @@ import re
 from typing import Any, Mapping
 
 from musterpoint import search_path
+from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.job.distribution import enabled, groups_named
 from musterpoint.job.hyperparameters import hidden, passable, text_of, values
 from musterpoint.job.model import Job
@@ -44,8 +45,6 @@ _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (
     "MODEL", "INPUT", "INPUT_CONFIG", "INPUT_DATA", "OUTPUT", "OUTPUT_DATA", "OUTPUT_INTERMEDIATE", "CHECKPOINT",
 )  # fmt: skip
-_LONGEST = 128 * 1024
-"""Bytes of one variable that Linux refuses to start a program with (``MAX_ARG_STRLEN``)."""
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
@@ -87,7 +86,7 @@ def sagemaker_exports(
 
 def _fits(name: str, value: str) -> bool:
     """Whether this can be a variable at all: a name without ``=``, and no longer than the kernel takes."""
-    return "=" not in name and passable(name) and len(f"{name}={value}".encode(errors="surrogateescape")) < _LONGEST
+    return "=" not in name and passable(name) and size_of(f"{name}={value}") <= LONGEST_WORD
 
 
 def _spelled(value: Any) -> str | None:

@@ -10,6 +10,7 @@ import json
 from typing import Any, Iterable, Mapping
 
 from musterpoint.errors import UsageError
+from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.job.fields import mapping, shown
 from musterpoint.job.model import Hyperparameter
 
@@ -51,11 +52,22 @@ def values(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Any]:
 
 
 def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
-    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given."""
+    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given.
+
+    Raises:
+        UsageError: it is longer than any name or path can be.
+    """
     for entry in hyperparameters:
         if entry.name == name and entry.value is not None:
-            return entry.value if isinstance(entry.value, str) else entry.raw
+            found = entry.value if isinstance(entry.value, str) else entry.raw
+            if size_of(found) > LONGEST_WORD:
+                raise UsageError(_too_long(f"the hyperparameter {name}", found))
+            return found
     return ""
+
+
+def _too_long(what: str, word: str) -> str:
+    return f"{what} is {size_of(word):,} bytes long, expected at most {LONGEST_WORD:,}, the longest argument there can be"
 
 
 def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker") -> tuple[str, ...]:
@@ -66,7 +78,7 @@ def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagema
     and everything else as JSON text.
 
     Raises:
-        UsageError: a name or value can't be an argument (a NUL, half of a surrogate pair).
+        UsageError: a name or value can't be an argument (a NUL, half of a surrogate pair, too long).
     """
     spell = _json_text if style == "json" else _sagemaker_text
     words: list[str] = []
@@ -79,6 +91,10 @@ def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagema
             raise _not_an_argument(entry, "it is nested too deeply") from None
         if not (passable(pair[0]) and passable(pair[1])):
             raise _not_an_argument(entry, "a NUL or half of a surrogate pair is in it")
+        for word in pair:
+            if size_of(word) > LONGEST_WORD:
+                text = _too_long(f"the hyperparameter {shown(entry.name)}", word)
+                raise UsageError(f"{text}: send it as a file of an input channel")
         words += pair
     return tuple(words)
 

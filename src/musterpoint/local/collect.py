@@ -8,7 +8,9 @@ import os
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
+from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.local.tree import Layout, write_text
+from musterpoint.regular import regular_itself
 
 ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """Archive: the directory of each host's tree that goes into it."""
@@ -25,7 +27,7 @@ def read(layout: Layout, host: str) -> Left:
     output = os.path.join(layout.tree(host), "output")
     outcome = _json(os.path.join(output, "outcome.json"))
     try:
-        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
             failure = file.read(4096)
     except OSError:
         failure = ""
@@ -87,7 +89,7 @@ def _same(one: str, other: str) -> bool:
 def _json(path: str) -> Any:
     """The file's JSON value; None if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        with open(path, encoding="utf-8", opener=regular_itself) as file:
+            return json.loads(file.read(LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 from typing import Any, Callable, Mapping, Sequence
@@ -252,8 +253,14 @@ def _environ() -> dict[str, str]:
 
 def _open_up(directory: str) -> None:
     """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
-    for parent, _, files in os.walk(directory):
-        os.chmod(parent, 0o777)
+    for _, _, files, folder in os.fwalk(directory):
+        os.fchmod(folder, 0o777)
         for name in files:
-            path = os.path.join(parent, name)
-            os.chmod(path, os.lstat(path).st_mode | 0o444)
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            except OSError:
+                continue  # a link, whose target is somebody else's
+            try:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o444)
+            finally:
+                os.close(fd)

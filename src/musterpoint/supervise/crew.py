@@ -123,7 +123,7 @@ class Crew:
     def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
         """The environment of a process of a session."""
         session, desk = self.sessions[number], self.desk.address
-        environment = planned_environment(session.plan, process, session.environ, desk, self._texts.filled_in)
+        environment = planned_environment(session.plan, process, session.environ, desk, self._texts.path)
         if process.role == "launcher":
             stub, scratch = self._texts.path("rank_stub"), self._scratch.path(session.environ)
             add_for_launcher(environment, session.plan, number, desk, stub, scratch)
@@ -133,7 +133,7 @@ class Crew:
         out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            words = [self._texts.filled_in(word) for word in process.words]
+            words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 words, environment, process.cwd, Streams(stdin, out, err),
                 with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),

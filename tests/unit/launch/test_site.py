@@ -51,7 +51,7 @@ def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: s
 def test_the_environment_of_a_program() -> None:
     made = site(environ={"A": "mine", "PYTHONPATH": "/mine"})
     own = EnvSetting("OMP_NUM_THREADS", "7", "the launcher knows better")
-    assert {name: value for name, value, _ in made.environment_of(own)} == {
+    assert {name: value for name, value, *_ in made.environment_of(own)} == {
         "OMP_NUM_THREADS": "7",
         "PYTHONPATH": os.pathsep.join(["/code", "/mine"]),
     }

@@ -227,9 +227,11 @@ def test_services_are_started_first(deck: Deck, tmp_path: Path) -> None:
 
 
 def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
-    script = f"test -r {program_of_ours('rendezvous')} && test -x $AGENT && echo found"
-    process = service(script, name="server")._replace(
-        environment=(EnvSetting("AGENT", program_of_ours("agent"), "a reason"),)
+    script = 'test -r "$0" && test -x "$AGENT" && test "$1 $MINE" = "{muster:nothing} {muster:agent}" && echo found'
+    process = service(script, name="server")
+    process = process._replace(
+        argv=(*process.argv, program_of_ours("rendezvous"), Argument("{muster:nothing}")),
+        environment=(EnvSetting("AGENT", *program_of_ours("agent")), EnvSetting("MINE", "{muster:agent}", "theirs")),
     )
     event = attendants_end(deck, EMPTY._replace(processes=(process,)))
     assert event.failure is not None

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.plan import program_of_ours
 from musterpoint.module_text import module_text
 from musterpoint.supervise import texts
 from musterpoint.supervise.texts import Texts
@@ -70,22 +69,6 @@ def test_nothing_is_written_unless_somebody_asks() -> None:
     before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
     Texts().close()
     assert (os.listdir("/proc/self/fd") if before else []) == before
-
-
-def test_names_are_filled_in_wherever_they_stand() -> None:
-    ours = Texts()
-    agent, stub = ours.path("agent"), ours.path("rank_stub")
-    assert ours.filled_in(program_of_ours("agent")) == agent
-    both = f"a={program_of_ours('agent')},{program_of_ours('rank_stub')};"
-    assert ours.filled_in(both) == f"a={agent},{stub};"
-    ours.close()
-
-
-@pytest.mark.parametrize("word", ["", "{}", "{muster:", "{muster:}", "{muster:no/path}", "a {other:agent} b"])
-def test_other_words_stay_as_they_are(word: str) -> None:
-    ours = Texts()
-    assert ours.filled_in(word) == word
-    ours.close()
 
 
 def call(path: str) -> str:

@@ -63,7 +63,8 @@ class Tail:
         begin = self._total - len(ring)
         heads = [head for head in self._heads if head[0] < begin]
         text, end = bytearray(), 0
-        for start, kept in [*heads, (begin, ring)] if heads else []:
+        pieces: list[tuple[int, bytes | bytearray]] = [*heads, (begin, ring)]
+        for start, kept in pieces if heads else []:
             if text and start > end:
                 text += left_out(start - end)
             text += kept[max(0, end - start) :] if text else kept

@@ -37,7 +37,7 @@ def launch_inside(request: Request) -> int | None:
     if offered is None:
         return exit_codes.STOPPED  # the job above is ending: nothing new is started
     for signo in STOPPING:
-        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
+        signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once, whatever we wait for
     options = settings.from_environ(request.environ, request.given)
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # what the outer one set for its own launcher isn't the user's wish
@@ -47,6 +47,8 @@ def launch_inside(request: Request) -> int | None:
     console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:
         console.say(note)
+    for signo in STOPPING:
+        signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
     code = outer.hand_over(plan, settings.without_own(environ))
     return exit_codes.INTERNAL if code is None else code
 

@@ -26,6 +26,7 @@ from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
+    from musterpoint.asking import Ask
     from musterpoint.code.tools import Tools
 
 
@@ -55,11 +56,12 @@ def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def get_ready(
     job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
-    tools: "Callable[[], Tools] | None" = None,
+    tools: "Callable[[], Tools] | None" = None, ask: "Ask | None" = None,
 ) -> Ready:  # fmt: skip
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
-    ``environ`` is :func:`activated`. Without ``tools`` nothing is fetched and nothing installed.
+    ``environ`` is :func:`activated`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
+    programs of this host where a stop has to be heard meanwhile.
 
     Raises:
         MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
@@ -73,10 +75,11 @@ def get_ready(
     answers: dict[str, bool] = {}
 
     def has(module: str) -> bool:
+        from musterpoint import asking
         from musterpoint.code.interpreter import has_module
 
         if module not in answers:
-            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/")
+            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/", ask or asking.ask)
         return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
@@ -87,9 +90,10 @@ def get_ready(
     modules = frozenset([module]) if module and has(module) else frozenset()
     mpi = None
     if choice.launcher == "mpi":
+        from musterpoint import asking
         from musterpoint.fabric.mpi import find_mpi
 
-        mpi = find_mpi(environ, choice.reason)
+        mpi = find_mpi(environ, choice.reason, ask or asking.ask)
     return Ready(workspace, devices, choice, modules, mpi)
 
 

@@ -191,7 +191,7 @@ def _ready_or_refused(scene: Scene, job: Job, options: Settings) -> tuple[Ready 
     try:
         # a program that somebody typed is here, with what it needs
         given = tools if request.program is None else None
-        ready = get_ready(job, options, request.environ, request.typed, given)
+        ready = get_ready(job, options, request.environ, request.typed, given, scene.ask)
         return ready._replace(ports=free_ports(job, options, ready)), None
     except Abandoned:
         raise

@@ -124,11 +124,7 @@ def _copy(source: str, stage: Stage, tools: Tools) -> None:
             if name == LOCAL_JOBS or any(kept == path or kept.startswith(path + os.sep) for kept in kept_out)
         ]
 
-    def copied(path: str, target: str) -> str:
-        tools.breathe()
-        return str(shutil.copy2(path, target, follow_symlinks=False))
-
-    shutil.copytree(source, stage.tree, symlinks=True, ignore=left_out, dirs_exist_ok=True, copy_function=copied)
+    shutil.copytree(source, stage.tree, symlinks=True, ignore=left_out, dirs_exist_ok=True, copy_function=tools.copy)
     for folder, folders, files in os.walk(stage.tree):
         for name in (*folders, *files):
             link = os.path.join(folder, name)

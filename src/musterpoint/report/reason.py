@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from typing import Callable
 
@@ -17,6 +18,8 @@ ERROR_SHARE = 480
 """Bytes of them for the error itself where there is more to say."""
 KILLED = 137
 """The code of what died by SIGKILL, and of a shell whose child did."""
+LARGEST_SOURCE = 512 << 10
+"""Bytes of a file that is looked at for what caught an exception."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
@@ -56,7 +59,7 @@ def _explained(
     from musterpoint.report import classify, culprit, hints
 
     tail = tails[0] or tails[1]
-    error = culprit.find(tail) or culprit.find(tails[1])
+    error = culprit.find(tail, status, lambda file: _source(file, code_root)) or culprit.find(tails[1])
     inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
     signo = -status if status is not None and status < 0 else None
@@ -73,6 +76,19 @@ def _explained(
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
     return code, classify.kind_of(text, -signo if signo else status, oom), fit(parts), signo
+
+
+def _source(file: str, code_root: str) -> str | None:
+    """The text of a Python file that a traceback names; None where there is none, or none of a sensible size."""
+    path = os.path.join(code_root, file)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(fd, "rb") as opened:
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)
+            text = opened.read(LARGEST_SOURCE + 1) if regular else b""
+    except (OSError, ValueError):
+        return None
+    return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST_SOURCE else None
 
 
 def with_secondary(failure: Failure, count: int) -> str:

@@ -36,6 +36,7 @@ class Outcome(NamedTuple):
     ``code`` is the exit code of the job. ``failure`` is the job's first failure, the same on every host; None when
     all went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
     ``ends`` are this host's ranks. ``secondary`` counts the failures after the first, on all hosts as far as known.
+    ``stopped_at`` is when a stop, here or elsewhere, was first heard of (the loop's clock); None: never.
     """
 
     code: int
@@ -43,6 +44,7 @@ class Outcome(NamedTuple):
     stopped_by: str
     ends: tuple[RankEnd, ...]
     secondary: int = 0
+    stopped_at: float | None = None
 
 
 class AttendantEnd(NamedTuple):

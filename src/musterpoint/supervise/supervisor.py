@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, StartEnded
+from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, StartEnded, StopAll
 from musterpoint.supervise import events as ev
 from musterpoint.supervise import handover, tree
 from musterpoint.supervise.companions import Companions
@@ -46,6 +46,7 @@ class Supervisor:
         self._say, self._record = say, record
         self._stop_signal = stop_signal
         self._state = State()
+        self._stopped_at: float | None = None
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
@@ -126,7 +127,7 @@ class Supervisor:
         return Outcome(
             code=code, failure=None if state.stop_signal else state.verdict or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", ends=tuple(self._crew.ends),
-            secondary=state.secondary,
+            secondary=state.secondary, stopped_at=self._stopped_at,
         )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
@@ -138,6 +139,8 @@ class Supervisor:
         try:
             while self._queue:
                 happened = self._queue.pop(0)
+                if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
+                    self._stopped_at = self._loop.clock()
                 self._state, actions = decide(self._state, happened, self._rules)
                 self._note(happened)
                 for action in actions:

@@ -328,3 +328,22 @@ def test_ranks_where_none_was_planned(stage: Stage, others: Others, tmp_path: Pa
     assert outcome.code == 72
     assert outcome.failure is not None
     assert "where 0 rank(s) were planned" in outcome.failure.reason
+
+
+def test_the_moment_of_a_stop_is_told(stage: Stage, ready: Path) -> None:
+    stage.stop_once_ready(ready)
+    before = stage.loop.clock()
+    outcome = stage.run(shell(f"echo > {ready}; sleep 100"))
+    assert outcome.stopped_at is not None
+    assert before < outcome.stopped_at <= stage.loop.clock()
+
+
+def test_the_platforms_clock_runs_though_a_failure_came_first(stage: Stage, ready: Path) -> None:
+    stage.stop_once_ready(ready)
+    outcome = stage.run(shell("exit 7", f"trap 'echo > {ready}; sleep 1; exit 0' TERM; while :; do sleep 0.1; done"))
+    assert outcome.code == 7
+    assert outcome.stopped_at is not None
+
+
+def test_without_a_stop_there_is_no_such_moment(stage: Stage) -> None:
+    assert stage.run(shell("exit 7")).stopped_at is None

@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     log_ranks: str = "all"
     log_dir: str = ""
     log_prefix: str = "none"
-    args: str = "sagemaker"
+    args: str = ""
     group: str = ""
     platform: str = "auto"
     hosts_file: str = ""
@@ -183,8 +183,9 @@ OPTIONS: tuple[Option, ...] = (
            "is older", _text, "HOW", ("auto", "off"), default="auto"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
            _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none, but in containers"),
-    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
-           "HOW", ("sagemaker", "json"), default="sagemaker"),
+    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
+           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW", ("sagemaker", "json"),
+           default="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
            default="the one group with accelerators"),
     Option("platform", "which platform's settings to read", _text, "NAME", ("auto", "sagemaker", "plain"),

@@ -42,6 +42,10 @@ def read_job(
             )
         from musterpoint.job.plain import read_plain
 
+        if settings.platform == "auto":
+            from musterpoint.job.unread import refuse_several
+
+            refuse_several(environ)
         return _launched(read_plain(), program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)

@@ -152,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_port", "the one port the leader listens on", _port, "P",
            default="7776; a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
-           default="7777 if free, else a free one"),
+           default="7777 if free, else a free one; without the roll call's channel always 7777"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
            default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),

@@ -1,7 +1,7 @@
 """``muster launch`` below another musterpoint: the plan is made here, and carried out by the one above.
 
 ``train`` whose entry point is our own ``launcher.py`` has this shape. There is one roll call, one channel, one stop
-budget and one failure file: the outer one's.
+budget and one failure file: the outer one's, which is told why the inner one ends before it has a plan.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.peers import Failure
 from musterpoint.ready import activated, get_ready, plan_here
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.scene import Request
@@ -51,6 +52,14 @@ def launch_inside(request: Request) -> int | None:
         signal.signal(signo, signal.SIG_IGN)  # the outer one stops our ranks itself
     code = outer.hand_over(plan, settings.without_own(environ))
     return exit_codes.INTERNAL if code is None else code
+
+
+def report(failure: Failure, environ: Mapping[str, str]) -> None:
+    """Tells a musterpoint above us why this launcher is about to end; nobody above: nothing happens."""
+    outer = Outer.find(environ)
+    if outer is not None:
+        outer.report(failure)
+        outer.close()
 
 
 def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:

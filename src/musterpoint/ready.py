@@ -15,13 +15,13 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.fabric.survey import survey
-from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import WANTED, Choice, choose, room_for_ranks
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.ports import insisted, wanted_ports
-from musterpoint.rollcall.ports import offered
+from musterpoint.launch.ports import agreed_ports, insisted, wanted_ports
+from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, Settings
 
@@ -150,10 +150,18 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
 
 
 def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
-    """What this host offers for servers of the launcher's framework."""
+    """What this host offers for servers of the launcher's framework.
+
+    Raises:
+        MusterError: a port that all hosts go by can't be had.
+    """
     launcher = ready.choice.launcher
     wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
-    return offered(wanted, insisted(launcher, options))
+    ports = offered(wanted, insisted(launcher, options))
+    if options.rollcall != "full" and len(job.hosts) > 1:
+        agreed = agreed_ports(launcher, ready.modules, options.master_port or MASTER_PORT)
+        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
+    return ports
 
 
 def offer_of(job: Job, options: Settings, ready: Ready | None) -> Offer:

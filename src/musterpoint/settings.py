@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     log_ranks: str = "all"
     log_dir: str = ""
     log_prefix: str = "none"
-    args: str = "sagemaker"
+    args: str = ""
     group: str = ""
     platform: str = "auto"
     hosts_file: str = ""
@@ -152,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_port", "the one port the leader listens on", _port, "P",
            default="7776; a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
-           default="7777 if free, else a free one"),
+           default="7777 if free, else a free one; without the roll call's channel always 7777"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
            default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),
@@ -183,12 +183,13 @@ OPTIONS: tuple[Option, ...] = (
            "is older", _text, "HOW", ("auto", "off"), default="auto"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
            _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none, but in containers"),
-    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
-           "HOW", ("sagemaker", "json"), default="sagemaker"),
+    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
+           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW", ("sagemaker", "json"),
+           default="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
            default="the one group with accelerators"),
-    Option("platform", "which platform's settings to read", _text, "NAME", ("auto", "sagemaker", "plain"),
-           default="auto"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME",
+           ("auto", "sagemaker", "plain"), default="auto"),
     Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", default="none"),
     Option("secret", "shared by all hosts of the job: seats are then taken by proof, not by address", _text, "TEXT",
            default="none; always set in muster local", secret=True),

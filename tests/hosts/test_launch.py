@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import uuid
 from pathlib import Path
@@ -155,6 +156,50 @@ def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]
     assert len({one["MASTER_PORT"] for one in facts}) == 1
     assert {one["MASTER_ADDR"] for one in facts} == {"127.0.0.21" if how == "names" else "algo-1"}
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as sock:
+        sock.bind(("0.0.0.0", 0))
+        sock.listen()
+        yield sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_without_a_channel_a_taken_port_is_an_error_and_not_another_port(hosts: Hosts, how: str, taken: int) -> None:
+    """The leader could tell nobody of another one: the others would wait for it at the port that all go by."""
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(taken))
+    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
+    failure = hosts.left("algo-1", "failure")
+    assert failure.startswith(f"muster: --rollcall {how}: port {taken} is taken on this host, the leader"), failure
+    assert "pass a --master-port" in failure
+    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == str(taken)
+
+
+def test_without_a_channel_the_default_port_is_the_same_everywhere(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    with socket.socket() as sock:
+        try:
+            sock.bind(("0.0.0.0", 7777))
+            sock.listen()
+        except OSError:
+            pass  # somebody else has it, which is as good
+        hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="")
+    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
+    assert "port 7777 is taken" in hosts.left("algo-1", "failure")
+    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == "7777"
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_without_a_channel_any_free_port_is_none(hosts: Hosts, how: str) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "--rollcall", how, "--master-port", "0", "train.py")
+    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
+    for host in HOSTS:
+        assert f"--master-port 0 with --rollcall {how}" in hosts.left(host, "failure")
+        assert "SHOW" not in hosts.logs[host]
 
 
 def test_without_a_channel_each_host_ends_by_itself(hosts: Hosts) -> None:

@@ -8,6 +8,7 @@ from typing import Iterable, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import text
+from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
 from musterpoint.job.toolkit_env import has_variables, read_variables
@@ -25,8 +26,8 @@ def read_job(
     """The job of this process. ``base`` is the platform's directory (default: as the environment says).
 
     With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
-    those of the hyperparameters) is what runs, from the working directory; without it the platform names the program,
-    too.
+    those of the hyperparameters, all of them, as SDK v3's drivers give them) is what runs, from the working directory;
+    without it the platform names the program, too.
 
     Raises:
         UsageError: there is no job here, or what is here is wrong.
@@ -41,13 +42,20 @@ def read_job(
             )
         from musterpoint.job.plain import read_plain
 
+        if settings.platform == "auto":
+            from musterpoint.job.unread import refuse_several
+
+            refuse_several(environ)
         return _launched(read_plain(), program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
     if program:
-        return _launched(job, program, module, job.arguments if arguments is None else arguments)
+        if arguments is None:
+            style = settings.args or "json"
+            arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
+        return _launched(job, program, module, arguments)
     return job._replace(arguments=(*job.arguments, *_typed(environ)))
 
 

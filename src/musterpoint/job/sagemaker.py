@@ -21,6 +21,9 @@ RESOURCES = "resourceconfig.json"
 CHECKPOINTS = "checkpointconfig.json"
 TRAINING_JOB = "trainingjobconfig.json"
 
+DRIVERS = "sm_drivers"
+"""The channel with the drivers that SDK v3 sends along with every job."""
+
 DEFAULT_BASE = "/opt/ml"
 GRACE = 120.0
 """Seconds between SIGTERM and SIGKILL (StopTrainingJob, spot interruption, maximum run time)."""
@@ -144,7 +147,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
         entry_point=entry_point(hyperparameters, environ),
         distribution=decoded.distribution._replace(groups=choice.groups),
         hyperparameters=hyperparameters,
-        arguments=to_arguments(hyperparameters, settings.args),
+        arguments=to_arguments(hyperparameters, settings.args or _spelling(config, paths)),
         channels=channels,
         groups=machines.groups,
         current_group=machines.current_group,
@@ -158,6 +161,12 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
         files=config.files,
         notes=(*config.notes, *decoded.notes, *choice.notes, *path_notes, *channel_notes),
     )
+
+
+def _spelling(config: Config, paths: Paths) -> str:
+    """How the job's sender expects its hyperparameters as arguments: those of SDK v3 as its drivers spell them."""
+    from_v3 = DRIVERS in config.inputs or os.path.isdir(os.path.join(paths.input_data, DRIVERS))
+    return "json" if from_v3 else "sagemaker"
 
 
 def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> EntryPoint:

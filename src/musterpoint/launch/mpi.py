@@ -42,9 +42,14 @@ def plan_mpi(site: Site) -> LaunchPlan:
 
     Raises:
         LauncherError: this host's MPI can't start the job.
-        UsageError: ``custom_mpi_options`` or the number of processes is wrong.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
     """
     roster, workspace = site.roster, site.workspace
+    if site.hosts > 1 and site.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {site.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
+            "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
+        )
     mpi = site.mpi
     if mpi is None:
         raise LauncherError("launcher mpi: this host's MPI is unknown")

@@ -177,5 +177,6 @@ class Muster:
             for host in self._hosts
         )
         leader = self._group_hosts[0]
-        port = self._master_port() if self._me == leader else self._settings.master_port or MASTER_PORT
+        # nobody could tell the others of another port
+        port = self._master_port() if len(self._hosts) == 1 else self._settings.master_port or MASTER_PORT
         return Roster(offer.job, offer.job, seats, addresses[leader], port, self._me)

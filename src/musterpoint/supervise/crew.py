@@ -5,6 +5,7 @@ from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.supervise import tree
 from musterpoint.supervise.attendants import Attendant, Attendants
 from musterpoint.supervise.companions import Companions
@@ -78,6 +79,7 @@ class Crew:
         """Starts a plan's processes, services first; returns its session number."""
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
+        self._members.reported = None  # what went wrong before this plan came doesn't end the job
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._members.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
@@ -215,6 +217,11 @@ class Crew:
             owner.tell(f"code {code}")
 
     # -- ends --
+
+    def reported(self, failure: Failure) -> None:
+        """A launcher of ours that runs as the job's program says why the rank that it is, or is part of, will end."""
+        self._record("reported", code=failure.code)
+        self._members.reported = failure
 
     def reap(self) -> None:
         """Collects every child that has ended: the one place that waits."""

@@ -180,13 +180,28 @@ class Supervisor:
         self._crew.reap()
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
-        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first."""
+        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
+        why they end.
+        """
         if line.startswith("start "):
             return self._daemons.asked(visitor, line.split())
+        if line.startswith(handover.FAILED):
+            return self._reported(visitor, line)
         if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
             return False
         visitor.on_line = lambda words, text: self._handed_over(visitor, text)
         visitor.tell(handover.encode(self._offer))
+        return True
+
+    def _reported(self, visitor: Visitor, line: str) -> bool:
+        try:
+            failure = handover.failure_from(line)
+        except ValueError as error:
+            self._say(f"warning: a launcher reported what is no failure: {error}")
+            return False
+        self._crew.reported(self._explain().inner(failure))
+        visitor.on_line = lambda words, text: None
+        visitor.tell("heard")
         return True
 
     def _handed_over(self, visitor: Visitor, text: str) -> None:

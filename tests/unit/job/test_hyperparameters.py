@@ -72,10 +72,18 @@ def test_spelled_as_sagemaker_training(hyperparameters: dict[str, str], argument
 
 
 def test_json_style_keeps_strings_and_encodes_the_rest() -> None:
-    sent = {"s": '"a b"', "flag": "true", "none": "null", "d": '{"b": 1, "a": null}'}
+    sent = {"s": '"a b"', "flag": "true", "none": "null", "d": '{"b": 1, "a": null}', "twice": '"[1,2]"'}
     assert to_arguments(decode(sent, "h"), "json") == (
-        "-s", "a b", "--flag", "true", "--none", "null", "-d", '{"b": 1, "a": null}',
+        "--s", "a b", "--flag", "true", "--none", "null", "--d", '{"b": 1, "a": null}', "--twice", "[1, 2]",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("style", ["sagemaker", "json"])
+def test_hidden_names_are_arguments_where_everything_is(style: str) -> None:
+    sent = decode({"sagemaker_recipe_local_path": "r.yaml", "_tuning_objective_metric": "loss", "lr": "1"}, "h")
+    assert to_arguments(sent, style) == ("--lr", "1")
+    words = ("--sagemaker_recipe_local_path", "r.yaml", "--_tuning_objective_metric", "loss", "--lr", "1")
+    assert to_arguments(sent, style, everything=True) == words
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800"])

@@ -260,10 +260,10 @@ def test_the_port_is_taken(start: Start) -> None:
     assert f"--rollcall-port {port} can't be listened on by algo-1 (address already in use)" in str(error)
 
 
-def run_alone(hosts: tuple[str, ...], settings: Settings, **seams: Any) -> Any:
+def run_alone(hosts: tuple[str, ...], settings: Settings, me: str = "algo-1", **seams: Any) -> Any:
     loop = Loop()
     offer = Offer("job", "torchrun", 2, "0.1", ports=(21001,))
-    muster = Muster(loop, hosts, hosts[:2], "algo-1", offer, settings, print, lambda *a, **k: None, **seams)
+    muster = Muster(loop, hosts, hosts[:2], me, offer, settings, print, lambda *a, **k: None, **seams)
     try:
         roster, peers = muster.run()
         peers.close()
@@ -317,6 +317,17 @@ def test_the_hosts_file_comes_first(tmp_path: Path) -> None:
     assert run_alone(("algo-1", "algo-2"), settings).seats[1].address == "10.1.1.2"
     with pytest.raises(UsageError, match="--hosts-file /nowhere can't be read: no such file"):
         run_alone(("algo-1", "algo-2"), Settings(rollcall="names", hosts_file="/nowhere"))
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+@pytest.mark.parametrize("me", ["algo-1", "algo-2"])
+def test_without_a_channel_every_host_computes_the_port_alike(how: str, me: str) -> None:
+    for wanted, expected in ((None, 7777), (5000, 5000)):
+        roster = run_alone(
+            ("algo-1", "algo-2"), Settings(rollcall=how, master_port=wanted), me, port_is_free=lambda port: False,
+            lookup=lambda name, _family: Answer((f"10.0.0.{name[-1]}",)),
+        )  # fmt: skip
+        assert roster.master_port == expected
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.supervise.desk import Desk, Visitor
-from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode, plan_from
+from musterpoint.supervise.handover import FAILED, HELLO, OUTER, OWN_CODES, Outer, encode, failure_from, plan_from
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
 PLAN = LaunchPlan(
@@ -88,6 +89,34 @@ def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], No
     assert outer is not None
     assert outer.hand_over(PLAN, {}) is None
     outer.close()
+
+
+@pytest.mark.parametrize("code", sorted(OWN_CODES))
+def test_a_failure_is_reported_before_the_launcher_ends(
+    code: int, desk: Callable[[Callable[[Visitor, str], None]], Desk]
+) -> None:
+    said: list[str] = []
+
+    def answer(visitor: Visitor, line: str) -> None:
+        said.append(line)
+        visitor.tell("heard")
+
+    outer = Outer.find({OUTER: desk(answer).address})
+    assert outer is not None
+    failure = Failure("algo-1", code, "muster", "user", "muster: no such file\non algo-1", at=1.5)
+    outer.report(failure)
+    assert [failure_from(line) for line in said] == [failure], "it was heard when this returns"
+    outer.close()
+
+
+WRONG = ["", "{}", "[" * 100_000, "9" * 5_000, encode(Failure("a", 7, "muster", "user", "x")._asdict()),
+         encode({**Failure("a", 64, "muster", "user", "x")._asdict(), "reason": 3})]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
+def test_what_is_no_failure_of_a_launcher_says_so(line: str) -> None:
+    with pytest.raises(ValueError):
+        failure_from(FAILED + line)
 
 
 @pytest.mark.parametrize("environ", [{}, {OUTER: ""}, {OUTER: "@musterpoint-of-a-job-that-is-gone"}])

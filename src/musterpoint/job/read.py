@@ -10,7 +10,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import text
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
-from musterpoint.job.toolkit_env import has_variables, read_variables
+from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
 
 
@@ -41,13 +41,13 @@ def read_job(
             )
         from musterpoint.job.plain import read_plain
 
-        return _launched(read_plain(), program, module, arguments or ())
+        return _launched(read_plain(), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
     if program:
-        return _launched(job, program, module, job.arguments if arguments is None else arguments)
+        return _launched(job, environ, program, module, job.arguments if arguments is None else arguments)
     return job._replace(arguments=(*job.arguments, *_typed(environ)))
 
 
@@ -56,13 +56,16 @@ def found(base: str, environ: Mapping[str, str]) -> str:
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
-def _launched(job: Job, program: str, module: bool, arguments: tuple[str, ...]) -> Job:
+def _launched(
+    job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]
+) -> Job:  # fmt: skip
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
+        counted=counted(environ),
     )
 
 

@@ -131,9 +131,7 @@ def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
 def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
     """Each host knows its own; this machine has no GPU, and both say so."""
     hosts.program(SHOW)
-    hosts.run(
-        "--launcher", "ranks", "train.py", only={"algo-1": {"SM_NUM_GPUS": "3"}, "algo-2": {"SM_NUM_GPUS": "2"}}
-    )
+    hosts.run("--launcher", "ranks", "train.py", only={"algo-1": {"SM_NUM_GPUS": "3"}, "algo-2": {"SM_NUM_GPUS": "2"}})
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     seen = [[facts["RANK"] + facts["WORLD_SIZE"] for facts in hosts.shown(host)] for host in HOSTS]
     assert [sorted(ranks) for ranks in seen] == [["05", "15", "25"], ["35", "45"]]

@@ -89,8 +89,8 @@ def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
         return ""
     room = _count(room_for_ranks(job, settings, devices), "slot")
     return (
-        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the same "
-        "(--slots or MUSTER_SLOTS says how many)"
+        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the "
+        "same (--slots or MUSTER_SLOTS says how many)"
     )
 
 

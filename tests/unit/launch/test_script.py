@@ -6,6 +6,7 @@ from typing import Callable
 
 from musterpoint.fabric.devices import Devices
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.site import STANDINS
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]
@@ -19,7 +20,7 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
     assert values(made) == {
         "OMP_NUM_THREADS": "8",
         "PYTHONFAULTHANDLER": "1",
-        "PYTHONPATH": "/opt/ml/code",
+        "PYTHONPATH": f"/opt/ml/code:{STANDINS}",
         "PYTHONUNBUFFERED": "1",
     }
     assert (made.local_ranks, made.world_size, made.first_rank) == (1, 1, 0)
@@ -42,7 +43,7 @@ def test_what_the_user_set_stays(plan: Planner, values: Values) -> None:
     made = plan("script", {"a": 1, "b": 1}, "a", environ=environ, exports=(("SM_HOSTS", "[]"), ("MASTER_ADDR", "a")))
     got = values(made)
     assert not {"OMP_NUM_THREADS", "PYTHONUNBUFFERED", "MASTER_PORT"} & set(got)
-    assert got["PYTHONPATH"] == "/opt/ml/code:/lib/mine"
+    assert got["PYTHONPATH"] == f"/opt/ml/code:/lib/mine:{STANDINS}"
     assert got["SM_HOSTS"] == "[]"
     assert got["MASTER_ADDR"] == "10.0.0.1", "the roster knows better than the platform's variables"
 

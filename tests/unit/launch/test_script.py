@@ -18,7 +18,6 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
     assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
     assert (process.role, process.rank, process.local_rank, process.cwd) == ("rank", 0, 0, "/opt/ml/code")
     assert values(made) == {
-        "OMP_NUM_THREADS": "8",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": f"/opt/ml/code:{STANDINS}",
         "PYTHONUNBUFFERED": "1",
@@ -34,7 +33,7 @@ def test_several_hosts_learn_where_to_meet_but_not_that_they_are_ranks(plan: Pla
     meeting = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "7777", "NODE_RANK": "1", "NNODES": "2", "NPROC_PER_NODE": "8"}
     assert meeting.items() <= got.items()
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & set(got)
-    assert got["OMP_NUM_THREADS"] == "12", "the program may start a process per GPU"
+    assert "OMP_NUM_THREADS" not in got, "one process has all processors"
     assert (made.processes[0].rank, made.world_size) == (1, 2)
 
 

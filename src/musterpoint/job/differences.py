@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """``where`` names variables (``*`` stands for any letters), or what else differs; ``theirs`` and ``ours`` say how."""
+    """``where`` names variables (``*``: any letters), or what else differs; ``theirs`` and ``ours`` say how."""
 
     where: str
     theirs: str
@@ -31,7 +31,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
     ("SM_TRAINING_ENV", "one property for each of theirs", "the same, with the differences above, and what SDK v3 has"),
     ("SM_TRAINING_ENV: job_name", "TRAINING_JOB_NAME, else null", "the job's name, wherever it is said"),
     ("SM_TRAINING_ENV: master_hostname, is_master, distribution_hosts",
-     "the first host in the file's order, of the groups above", "the leader: first in natural order, of the groups above"),
+     "the first host in the file's order, of the groups above",
+     "the leader: the first in natural order, of the groups above"),
     ("SM_CHECKPOINT_DIR, SM_CURRENT_HOST_RANK, SM_ENTRY_SCRIPT, SM_HOST_COUNT, SM_INPUT_DATA_DIR, SM_MASTER_ADDR, "
      "SM_MASTER_PORT, SM_OUTPUT_FAILURE, SM_SOURCE_DIR", "not set", "set, as SDK v3 has them (SM_CHECKPOINT_DIR: from "
      "checkpointconfig.json)"),
@@ -45,12 +46,14 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "the code directory before the user's own, and behind it what stands in for sagemaker_training"),
     ("PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "not set",
      "1: the last lines before a crash reach the log, and a program that a signal ends says where it was"),
-    ("OMP_NUM_THREADS", "not set", "processors over slots, under launchers that start several ranks per host; else not set"),
+    ("OMP_NUM_THREADS", "not set",
+     "processors over slots, under launchers that start several ranks per host; else not set"),
     ("MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE", "not set",
      "on several hosts: where programs that start their own ranks can meet"),
     ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME", "not set, but under torch_distributed and MPI NCCL's, to "
      "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; where there is none but the "
      "loopback, that"),
     ("LD_LIBRARY_PATH", "as it was", "in front of it CUDA's compatibility libraries, where the driver needs them"),
-    ("MUSTER_*", "kept", "our options are taken out; MUSTER_OUTER and others by which a launcher below finds us are added"),
+    ("MUSTER_*", "kept",
+     "our options are taken out; MUSTER_OUTER and others by which a launcher below finds us are added"),
 ))  # fmt: skip

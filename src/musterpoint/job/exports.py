@@ -1,6 +1,7 @@
 """The ``SM_*`` variables a script sees: those of sagemaker-training 5.1.4, and what the SDK v3 scripts add.
 
-Same names, same values for the same tree, but for :mod:`musterpoint.job.differences`. A variable that is set already keeps its value.
+Same names, same values for the same tree, but for :mod:`musterpoint.job.differences`. A variable that is set
+already keeps its value.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ def common_environment(
     network: Iterable[EnvSetting],
     environ: Mapping[str, str],
 ) -> tuple[EnvSetting, ...]:
-    """``exports`` are the platform's variables for scripts; ``ranks`` is how many a launcher starts on this host (0: the
-    program runs there once, and has the host to itself).
+    """``exports`` are the platform's variables for scripts; ``ranks`` is how many a launcher starts on this host.
+
+    0 of them: the program runs once there, and has the host to itself.
     """
     return unless_set(
         (

@@ -11,7 +11,7 @@ from typing import Mapping
 
 from musterpoint import exit_codes, settings
 from musterpoint.console import Console
-from musterpoint.job.model import Job
+from musterpoint.job.model import Counted, Job
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
@@ -66,7 +66,8 @@ def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     """The plan for hosts that another musterpoint has gathered: its roster, with the slots of this launcher."""
     names = tuple(seat.name for seat in offered.seats)
     group = tuple(seat.name for seat in offered.group)
-    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me)
+    # the slots are those that the outer one has gathered
+    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted())
     ready = get_ready(job, options, environ, typed=True)
     seats = tuple(seat._replace(slots=_slots(seat, ready.choice, options, job)) for seat in offered.seats)
     return plan_here(job, options, ready, offered._replace(seats=seats), environ)

@@ -18,7 +18,7 @@ from musterpoint.fabric.survey import survey
 from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import WANTED, Choice, choose, room_for_ranks
+from musterpoint.launch.choose import WANTED, Choice, choose, miscounted, room_for_ranks
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
@@ -128,7 +128,8 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         ready.mpi,
     )
     _check_size(plan, environ)
-    return plan._replace(notes=(*plan.notes, note)) if note else plan
+    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
 
 
 def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:

@@ -139,7 +139,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME",
            LAUNCHERS, default="auto"),
     Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
-           default="GPUs, else Neuron cores, else 1; script, tensorflow, parameter-server: always 1"),
+           default="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
+           "else 1; script, tensorflow, parameter-server: always 1"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
            _text, "HOW", ("static", "c10d"), default="static"),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",

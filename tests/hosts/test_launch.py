@@ -129,6 +129,17 @@ def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
     assert seen == [("0", "0", "3", "0"), ("1", "0", "3", "1"), ("2", "1", "3", "1")]
 
 
+def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
+    """Each host knows its own; this machine has no GPU, and both say so."""
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "train.py", only={"algo-1": {"SM_NUM_GPUS": "3"}, "algo-2": {"SM_NUM_GPUS": "2"}})
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    seen = [[facts["RANK"] + facts["WORLD_SIZE"] for facts in hosts.shown(host)] for host in HOSTS]
+    assert [sorted(ranks) for ranks in seen] == [["05", "15", "25"], ["35", "45"]]
+    assert "SM_NUM_GPUS is 3, but 0 GPUs can be seen on this host: it has 3 slots all the same" in hosts.logs["algo-1"]
+    assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen on this host: it has 2 slots all the same" in hosts.logs["algo-2"]
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]

@@ -104,6 +104,22 @@ def test_our_launcher_under_theirs(toolkit: Toolkit) -> None:
         assert json.loads(toolkit.left(host, "outcome.json"))["class"] == "done"
 
 
+def test_the_gpus_that_their_toolkit_counts_are_our_slots(toolkit: Toolkit, tmp_path: Path) -> None:
+    """It asks nvidia-smi, which here says what it would on a host with two."""
+    listed = tmp_path / "bin" / "nvidia-smi"
+    listed.parent.mkdir()
+    listed.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: GPU-0)'\necho 'GPU 1: A (UUID: GPU-1)'\n")
+    listed.chmod(0o755)
+    toolkit.environ["PATH"] = f"{listed.parent}{os.pathsep}{toolkit.environ['PATH']}"
+    codes = toolkit.run()
+    assert codes == dict.fromkeys(toolkit.hosts, 0), toolkit.logs
+    world = str(2 * len(toolkit.hosts))
+    assert {row[2] for host in toolkit.hosts for row in toolkit.seen(host)} == {world}
+    for host in toolkit.hosts:
+        assert len(toolkit.seen(host)) == 2
+        assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen" in toolkit.logs[host]
+
+
 def test_our_reason_is_the_one_that_the_platform_reads(toolkit: Toolkit) -> None:
     slots = 2 // len(toolkit.hosts)
     codes = toolkit.run(**{"muster-slots": slots, "fail": ""})

@@ -11,7 +11,7 @@ from musterpoint.job.fields import text
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
-from musterpoint.job.toolkit_env import has_variables, read_variables
+from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
 
 
@@ -46,7 +46,7 @@ def read_job(
             from musterpoint.job.unread import refuse_several
 
             refuse_several(environ)
-        return _launched(read_plain(), program, module, arguments or ())
+        return _launched(read_plain(), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
@@ -55,7 +55,7 @@ def read_job(
         if arguments is None:
             style = settings.args or "json"
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
-        return _launched(job, program, module, arguments)
+        return _launched(job, environ, program, module, arguments)
     return job._replace(arguments=(*job.arguments, *_typed(environ)))
 
 
@@ -64,13 +64,16 @@ def found(base: str, environ: Mapping[str, str]) -> str:
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
-def _launched(job: Job, program: str, module: bool, arguments: tuple[str, ...]) -> Job:
+def _launched(
+    job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]
+) -> Job:  # fmt: skip
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
+        counted=counted(environ),
     )
 
 

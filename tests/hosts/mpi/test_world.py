@@ -38,6 +38,7 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
     for rank in ranks:
         assert (rank["size"], rank["total"]) == (3, 3 * 7 + 0 + 1 + 2)
         assert rank["beside"] == "found beside the program"
+        assert rank["their package's"] == rank["host"]
         assert rank["cwd"] == ranks[0]["cwd"] != "/"
         assert rank["arguments"] == ["--lr", "0.1 $x", "it's", "{muster:agent}"]
         assert not rank["secret on argv"]

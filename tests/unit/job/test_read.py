@@ -8,7 +8,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.job.model import EntryPoint
+from musterpoint.job.model import Counted, EntryPoint
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
@@ -37,6 +37,16 @@ def test_a_launched_program_is_run_where_it_was_launched(tmp_path: Path, monkeyp
     assert (job.entry_point, job.arguments) == (EntryPoint("t.py"), ("--lr", "1"))
     assert (job.paths.code, job.paths.model) == (os.getcwd(), str(tmp_path / "ml" / "model"))
     assert job.current_host == "algo-2"
+
+
+def test_whose_count_of_accelerators_holds(write_tree: Callable[..., str], tmp_path: Path) -> None:
+    """A launched program is below something that counted them; ``train`` is what counts."""
+    environ, nowhere = {"SM_NUM_GPUS": "4"}, str(tmp_path / "none")
+    four = Counted(4, "SM_NUM_GPUS")
+    assert read_job(environ, Settings(), nowhere, "t.py").counted == four
+    assert read_job(environ, Settings(), write_tree(), "t.py").counted == four
+    assert read_job({**HOSTS, **environ}, Settings(), nowhere).counted == four
+    assert read_job(environ, Settings(), write_tree()).counted == Counted()
 
 
 def test_without_arguments_of_its_own_a_launched_program_gets_the_hyperparameters(

@@ -31,6 +31,8 @@ CULPRITS = {
     "exitmsg": ("dataset /opt/ml/input/data/train is empty", "", "last"),
     "futures": ("KeyError: 'label'", "spawn.py:4", "exception"),
     "gloo_closed": ("RuntimeError: [/__w/pytorch", "peer.py:18", "exception"),
+    "gloo_exit": ("Fatal Python error: Aborted", "", "fatal"),
+    "gloo_exit_bare": ("saved model.pt", "", "last"),
     "group": ("ValueError: bad shard 3", "group.py:1", "exception"),
     "ignored": ("RuntimeError: the real one", "ignored.py:5", "exception"),
     "ignored_after": ("RuntimeError: the real one", "ignored_after.py:4", "exception"),

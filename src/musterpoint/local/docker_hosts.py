@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from musterpoint.local.backend import nobody
 from musterpoint.local.container import Surroundings
 from musterpoint.local.docker_engine import EngineError
 from musterpoint.local.docker_running import Running
+from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 from musterpoint.settings import OPTIONS
@@ -143,6 +145,7 @@ class Docker:
 
     def open(self) -> None:
         assert self.job.container is not None
+        shutil.copytree(PATCHES, self.layout.patches, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         try:
             self._engine.create_network(self._network, self._around.labels, self.job.container.isolated)
         except EngineError as error:
@@ -235,6 +238,7 @@ class Docker:
         for running in self._started.values():
             running.join()
         self._engine.close()
+        shutil.rmtree(self.layout.patches, ignore_errors=True)
 
     def _clean(self) -> None:
         try:

@@ -69,7 +69,8 @@ def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
 
 
 def _too_long(what: str, word: str) -> str:
-    return f"{what} is {size_of(word):,} bytes long, expected at most {LONGEST_WORD:,}, the longest argument there can be"
+    length = f"{size_of(word):,} bytes long"
+    return f"{what} is {length}, expected at most {LONGEST_WORD:,}, the longest argument there can be"
 
 
 def to_arguments(

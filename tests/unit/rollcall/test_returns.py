@@ -152,7 +152,10 @@ def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
     for number in range(500):
         with connect(port) as ghost:
             ghost.sendall(Resume("algo-2", session, token, 0).pack())
-            assert wire.unpack(ghost.recv(4096)[4:])["t"] == "resumed"
+            frames = wire.Frames(wire.MEMBER_LIMIT)
+            while (answer := frames.next()) is None:
+                frames.feed(ghost.recv(4096))
+            assert wire.unpack(answer)["t"] == "resumed"
         with connect(port) as stranger:
             stranger.sendall(HELLO._replace(host=f"algo-{number + 3}").pack())
             replies(stranger)

@@ -36,7 +36,10 @@ def launch_inside(request: Request) -> int | None:
         return None
     offered = outer.offer()
     if offered is None:
-        return exit_codes.STOPPED  # the job above is ending: nothing new is started
+        outer.close()
+        why = "the job above us takes no plan: it is ending, or runs as another user; nothing is started here"
+        Console(str).say(why)
+        return exit_codes.STOPPED
     for signo in STOPPING:
         signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once, whatever we wait for
     options = settings.from_environ(request.environ, request.given)

@@ -157,6 +157,27 @@ def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> N
         assert (facts["NODE_RANK"], facts["WORLD_SIZE"]) == (str(index), "2")
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
+    """Every rank is told local rank 0 and one device; we know the slots all the same."""
+    hosts.program(
+        "import os, sys\n"
+        "seen = 'SEES', os.environ['LOCAL_RANK'], os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "os.write(1, ' '.join(seen).encode() + b'\\n')\n"
+        "sys.exit(5 if os.environ['SM_CURRENT_HOST'] + os.environ['CUDA_VISIBLE_DEVICES'] == sys.argv[1] else 0)\n"
+    )
+    words = ("--launcher", "torchrun", "--slots", "2", "--rendezvous", rendezvous, "train.py")
+    hosts.run(*words, "nobody", PET_VIRTUAL_LOCAL_RANK="1")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    for host in HOSTS:
+        rows = [line for line in hosts.logs[host].splitlines() if line.startswith("SEES")]
+        assert sorted(rows) == ["SEES 0 0", "SEES 0 1"]
+    hosts.run(*words, "algo-21", PET_VIRTUAL_LOCAL_RANK="1")
+    assert hosts.codes == dict.fromkeys(HOSTS, 5), hosts.logs
+    assert "(local rank 1) on algo-2, exit code 5" in hosts.left("algo-1", "failure")
+
+
 @pytest.mark.parametrize("how", ["names", "off"])
 def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     hosts.program(SHOW)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from musterpoint.job.model import EntryPoint, Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.rollcall.ports import any_free
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 
@@ -37,17 +37,10 @@ with open(os.environ["FACTS"] + f"/{facts['RANK']}", "w") as file:
 """
 
 
-def free_port(address: str) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
 def plans(script: Path, addresses: tuple[str, str], rendezvous: str) -> list[LaunchPlan]:
     hosts = ("algo-1", "algo-2")
     seats = tuple(Seat(name, address, slots) for name, address, slots in zip(hosts, addresses, (1, 2), strict=True))
-    port = free_port(addresses[0])
+    port = any_free()
     workspace = Workspace(
         "python", str(script), (sys.executable, str(script), "--lr", "0.1"), str(script.parent), sys.executable
     )

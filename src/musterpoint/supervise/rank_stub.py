@@ -162,8 +162,10 @@ def end_as(status: int) -> None:
 
 
 def main() -> None:
-    words = sys.argv[sys.argv.index("--") + 1 :]
+    end = sys.argv.index("--")
+    words = sys.argv[end + 1 :]
     rank, local, world = place()
+    local = "".join(sys.argv[1:end]) or local  # torchrun's number of the slot where it calls all of them 0
     at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
     if at >= 0:  # DeepSpeed's own launcher passes it so
         words.insert(at, f"--local_rank={local}")

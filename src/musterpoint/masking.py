@@ -51,8 +51,14 @@ class Masker:
     ) -> None:  # fmt: skip
         self._told = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
+        self._more: list[str] = []
         self._values: list[str] | None = None
         self._patterns: dict[tuple[str, ...], Any] = {}
+
+    def know(self, secret: str) -> None:
+        """Hides ``secret``, too."""
+        self._more.append(secret)
+        self._values = None
 
     def mask(self, text: str) -> str:
         """``text`` for a line we print: known values, named values (``--api-key X``) and credentials by shape."""
@@ -94,6 +100,7 @@ class Masker:
         if self._values is None:
             secrets = {secret for told in self._told for secret in _within("", told, False)}
             secrets.update(_of_arguments(self._arguments))
+            secrets.update(self._more)
             bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))

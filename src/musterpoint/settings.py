@@ -217,6 +217,8 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
 """Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
+"""What the processes of a job show at its control socket; a supervisor below one has a socket of its own."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
 
@@ -226,5 +228,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
 
     A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
     """
-    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL}
+    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

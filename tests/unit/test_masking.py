@@ -125,7 +125,7 @@ def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
     assert any(seconds(8 * 65_536) < 30 * max(short, 0.02) for _ in range(3))
 
 
-@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("piece", ["a=b ", "--token ", "://a:", "-----BEGIN PRIVATE KEY-----", "é"])
 @pytest.mark.parametrize("secret", [True, False])
 def test_a_value_of_any_length_costs_little(piece: str, secret: bool) -> None:
     """It can be no argument and no variable; what is quoted of it is its beginning."""

@@ -27,6 +27,8 @@ SAID_BYTES = 4096
 _SESSION_BITS = 16
 """The low bits of a request's number say which session it is for: sessions have the same numbers on all hosts."""
 
+_SESSION_DIGITS = 5
+
 REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 """Statuses of daemons that never ran, as remote shells give them."""
 
@@ -60,7 +62,9 @@ class Daemons:
 
     def asked(self, visitor: Visitor, words: list[str]) -> bool:
         """Takes ``start SESSION HOST WORD…`` from an agent; False if the line is no such thing."""
-        if len(words) < 4 or words[0] != "start" or not words[1].isdecimal() or int(words[1]) >> _SESSION_BITS:
+        if len(words) < 4 or words[0] != "start" or not words[1].isdecimal() or len(words[1]) > _SESSION_DIGITS:
+            return False
+        if int(words[1]) >> _SESSION_BITS:
             return False
         try:
             host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])

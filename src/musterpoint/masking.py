@@ -284,8 +284,14 @@ _AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m
 
 
 def _bounded(pattern: str, value: str) -> str:
-    """Short ones, and those that may be words or counts, are hidden only where they stand alone."""
-    if not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
+    """Short ones, and those that may be words or counts, are hidden only where they stand alone.
+
+    Words of letters are part of other names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
+    """
+    edge, name = "[A-Za-z0-9]", ""
+    if len(value) < _LONG_WORD and value.replace("-", "").replace("_", "").isalpha():
+        edge, name = r"[\w-]", r"(?!=|\\*[\"']\s?:)"
+    elif not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
         return pattern
     after = "|".join(f"(?<={before}{pattern})" for before in _AFTER)
-    return f"{pattern}(?![A-Za-z0-9])(?:(?<![A-Za-z0-9]{pattern})|{after})"
+    return f"{pattern}(?!{edge}){name}(?:(?<!{edge}{pattern})|{after})"

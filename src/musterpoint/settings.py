@@ -67,12 +67,19 @@ class Option(NamedTuple):
         """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
         if self.choices:
             if text not in self.choices:
-                raise UsageError(f"{where}={text!r}: expected one of {', '.join(self.choices)}")
+                raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(self.choices)}")
             return text
         try:
             return self.parse(text)
         except ValueError as error:
-            raise UsageError(f"{where}={'***' if self.secret else repr(text)}: {error}") from None
+            raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+_SHOWN = 80
 
 
 def _text(text: str) -> str:

@@ -7,7 +7,7 @@ import os
 from typing import Iterable, Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import text
+from musterpoint.job.fields import path, text, wrong
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
 from musterpoint.job.toolkit_env import has_variables, read_variables
@@ -60,7 +60,7 @@ def _launched(job: Job, program: str, module: bool, arguments: tuple[str, ...]) 
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
-        entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
+        entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
     )
@@ -76,8 +76,8 @@ def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     try:
         words = json.loads(text_of_list)
-    except ValueError:
+    except (ValueError, RecursionError):
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{PROGRAM_ARGS}={text_of_list!r}: expected a JSON list of strings")
+        raise wrong(PROGRAM_ARGS, text_of_list, "a JSON list of strings")
     return _words(words, PROGRAM_ARGS)

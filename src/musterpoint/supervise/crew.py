@@ -29,7 +29,7 @@ from musterpoint.supervise.terminal import Terminal
 from musterpoint.supervise.texts import Texts
 
 _DIGITS = 10
-"""Of the longest number that a stub says."""
+"""Of the longest number that a stub or an agent says."""
 
 
 class Session(NamedTuple):
@@ -159,7 +159,7 @@ class Crew:
     def _introduced(self, visitor: Visitor, words: list[str], line: str) -> None:
         """The first line of a visitor says what it is."""
         if words[:1] == ["rank"] and len(words) == 6:
-            rank, local_rank, world, stub_pid, session = map(_number, words[1:])
+            rank, local_rank, world, stub_pid, session = map(number_of, words[1:])
             self._registered(visitor, rank, local_rank, world, stub_pid, session)
         elif not self._greet(visitor, line):
             visitor.close()
@@ -200,7 +200,7 @@ class Crew:
 
     def _stub_said(self, member: Member, words: list[str]) -> None:
         """A ValueError, which ends the connection: no stub says that."""
-        word, number = words[0], _number(words[1])
+        word, number = words[0], number_of(words[1])
         if word == "started":
             if member.pid or number < 2 or number == os.getpid():
                 raise ValueError(f"{number} is no pid of a rank")
@@ -294,8 +294,8 @@ class Crew:
         self._scratch.close()
 
 
-def _number(word: str) -> int:
-    """A number of a stub's. A ValueError: it is none, or longer than any."""
+def number_of(word: str) -> int:
+    """A number that a stub or an agent says. A ValueError: it is none, or longer than any."""
     if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
         raise ValueError(f"{word[:20]!r} is no number")
     return int(word)

@@ -15,7 +15,7 @@ from musterpoint.fabric.mpi import COMMANDS
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.peers import Peers, StartAsked, Started, StartEnded
-from musterpoint.supervise.crew import Crew
+from musterpoint.supervise.crew import Crew, number_of
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.outcome import Explainer
@@ -26,8 +26,6 @@ SAID_BYTES = 4096
 
 _SESSION_BITS = 16
 """The low bits of a request's number say which session it is for: sessions have the same numbers on all hosts."""
-
-_SESSION_DIGITS = 5
 
 REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 """Statuses of daemons that never ran, as remote shells give them."""
@@ -62,9 +60,7 @@ class Daemons:
 
     def asked(self, visitor: Visitor, words: list[str]) -> bool:
         """Takes ``start SESSION HOST WORD…`` from an agent; False if the line is no such thing."""
-        if len(words) < 4 or words[0] != "start" or not words[1].isdecimal() or len(words[1]) > _SESSION_DIGITS:
-            return False
-        if int(words[1]) >> _SESSION_BITS:
+        if len(words) < 4 or words[0] != "start" or number_of(words[1]) >> _SESSION_BITS:
             return False
         try:
             host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])

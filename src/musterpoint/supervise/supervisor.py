@@ -192,12 +192,7 @@ class Supervisor:
         return True
 
     def _handed_over(self, visitor: Visitor, text: str) -> None:
-        try:
-            plan, environ = handover.plan_from(text)
-        except ValueError as error:
-            self._say(f"warning: a launcher handed over what is no plan: {str(error):.200}")
-            visitor.close()
-            return
+        plan, environ = handover.plan_from(text)
         if self._crew.refusing:
             visitor.close()
             return

@@ -51,8 +51,14 @@ class Masker:
     ) -> None:  # fmt: skip
         self._told = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
+        self._more: list[str] = []
         self._values: list[str] | None = None
         self._patterns: dict[tuple[str, ...], Any] = {}
+
+    def know(self, secret: str) -> None:
+        """Hides ``secret``, too."""
+        self._more.append(secret)
+        self._values = None
 
     def mask(self, text: str) -> str:
         """``text`` for a line we print: known values, named values (``--api-key X``) and credentials by shape."""
@@ -94,6 +100,7 @@ class Masker:
         if self._values is None:
             secrets = {secret for told in self._told for secret in _within("", told, False)}
             secrets.update(_of_arguments(self._arguments))
+            secrets.update(self._more)
             bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
@@ -277,8 +284,14 @@ _AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m
 
 
 def _bounded(pattern: str, value: str) -> str:
-    """Short ones, and those that may be words or counts, are hidden only where they stand alone."""
-    if not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
+    """Short ones, and those that may be words or counts, are hidden only where they stand alone.
+
+    Words of letters are part of other names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
+    """
+    edge, name = "[A-Za-z0-9]", ""
+    if len(value) < _LONG_WORD and value.replace("-", "").replace("_", "").isalpha():
+        edge, name = r"[\w-]", r"(?!=|\\*[\"']\s?:)"
+    elif not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
         return pattern
     after = "|".join(f"(?<={before}{pattern})" for before in _AFTER)
-    return f"{pattern}(?![A-Za-z0-9])(?:(?<![A-Za-z0-9]{pattern})|{after})"
+    return f"{pattern}(?!{edge}){name}(?:(?<!{edge}{pattern})|{after})"

@@ -228,6 +228,7 @@ def _supervise(
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=scene.timeline.add,
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, companions=scene.companions,
     )  # fmt: skip
+    scene.masker.know(supervisor.token)
     scene.ears.hear = supervisor.hear
     outcome = supervisor.run(plan, settings.without_own(scene.request.environ), refusal)
     peers.close()

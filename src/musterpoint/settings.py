@@ -67,12 +67,19 @@ class Option(NamedTuple):
         """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
         if self.choices:
             if text not in self.choices:
-                raise UsageError(f"{where}={text!r}: expected one of {', '.join(self.choices)}")
+                raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(self.choices)}")
             return text
         try:
             return self.parse(text)
         except ValueError as error:
-            raise UsageError(f"{where}={'***' if self.secret else repr(text)}: {error}") from None
+            raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+_SHOWN = 80
 
 
 def _text(text: str) -> str:
@@ -219,6 +226,8 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
 """Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
+"""What the processes of a job show at its control socket; a supervisor below one has a socket of its own."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
 
@@ -228,5 +237,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
 
     A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
     """
-    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL}
+    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

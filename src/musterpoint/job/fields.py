@@ -10,6 +10,7 @@ from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.regular import regular
 
 _SHOWN = 80
+LONGEST_PATH = 4096
 LONGEST_HOST = 253
 """Characters of a name that a resolver takes."""
 LARGEST_FILE = 64 << 20
@@ -81,6 +82,13 @@ def text(value: Any, where: str) -> str:
     if size_of(value) > LONGEST_WORD:
         raise wrong(where, value, f"at most {LONGEST_WORD:,} bytes")
     return value
+
+
+def path(value: Any, where: str) -> str:
+    """``value``, which must be a path or command of a length that a system takes; null counts as empty."""
+    if len(found := text(value, where)) > LONGEST_PATH:
+        raise wrong(where, value, f"a path of at most {LONGEST_PATH:,} characters")
+    return found
 
 
 def host(value: Any, where: str) -> str:

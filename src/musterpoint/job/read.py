@@ -7,7 +7,7 @@ import os
 from typing import Iterable, Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import text
+from musterpoint.job.fields import path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
@@ -70,7 +70,7 @@ def _launched(
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
-        entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
+        entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
         counted=counted(environ),
@@ -87,8 +87,8 @@ def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     try:
         words = json.loads(text_of_list)
-    except ValueError:
+    except (ValueError, RecursionError):
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{PROGRAM_ARGS}={text_of_list!r}: expected a JSON list of strings")
+        raise wrong(PROGRAM_ARGS, text_of_list, "a JSON list of strings")
     return _words(words, PROGRAM_ARGS)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution, model_dir
-from musterpoint.job.fields import count, load, mapping, shown, text, wrong
+from musterpoint.job.fields import count, load, mapping, path, shown, text, wrong
 from musterpoint.job.hyperparameters import decode, text_of, to_arguments, values
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
@@ -175,12 +175,12 @@ def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[st
     The source is ``sagemaker_submit_directory``, else ``SAGEMAKER_SUBMIT_DIRECTORY``.
 
     Raises:
-        UsageError: a name has a NUL in it.
+        UsageError: a name has a NUL in it, or is too long.
     """
     program = environ.get("SAGEMAKER_PROGRAM") or text_of(hyperparameters, "sagemaker_program")
     source = text_of(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
     where = f"{HYPERPARAMETERS}: sagemaker_"
-    return EntryPoint(text(program, where + "program"), text(source, where + "submit_directory"))
+    return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
 
 
 def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[Note, ...]]:
@@ -208,7 +208,7 @@ def _checkpoint_path(paths: Paths, config: Any) -> tuple[Paths, tuple[Note, ...]
     if config is None:
         return paths, ()
     try:
-        place = text(mapping(config, CHECKPOINTS).get("LocalPath"), f"{CHECKPOINTS}: LocalPath")
+        place = path(mapping(config, CHECKPOINTS).get("LocalPath"), f"{CHECKPOINTS}: LocalPath")
     except UsageError as error:
         return paths, (Note("warning", f"{error}; {paths.checkpoints} is used"),)
     return (paths._replace(checkpoints=place.rstrip("/") or "/") if place else paths), ()

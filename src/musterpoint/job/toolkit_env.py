@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from musterpoint.job import sagemaker
-from musterpoint.job.fields import count, mapping, parse
+from musterpoint.job.fields import count, mapping, parse, path
 from musterpoint.job.hyperparameters import of_value
 from musterpoint.job.model import Counted, EntryPoint, Job
 from musterpoint.settings import Settings
@@ -101,7 +101,8 @@ def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
         channel._replace(path=environ.get(f"SM_CHANNEL_{channel.name.upper()}", channel.path))
         for channel in job.channels
     )
-    entry = EntryPoint(environ.get("SM_USER_ENTRY_POINT", ""), environ.get("SM_MODULE_DIR", ""))
+    names = ("SM_USER_ENTRY_POINT", "SM_MODULE_DIR")
+    entry = EntryPoint(*(path(environ.get(name, ""), f"the variable {name}") for name in names))
     arguments = parse(environ["SM_USER_ARGS"], "the variable SM_USER_ARGS") if environ.get("SM_USER_ARGS") else None
     if isinstance(arguments, list):
         job = job._replace(arguments=tuple(str(word) for word in arguments))

@@ -81,9 +81,15 @@ def _masked(words: Sequence[str], masker: Masker) -> list[str]:
     """``words``, the value after a flag being judged by the flag's name."""
     shown = []
     for earlier, before, word in zip(["", "", *words[:-2]], ["", *words[:-1]], words, strict=False):
-        named = before.startswith("-") or earlier in _NAME_VALUE
-        shown.append(masker.mask_value(before.lstrip("-") if named and word != BOOT else "", word))
+        name = before if earlier in _NAME_VALUE or _is_option(before) else ""
+        is_value = word != BOOT and not word.startswith("--")
+        shown.append(masker.mask_value(name.lstrip("-") if is_value else "", word))
     return shown
+
+
+def _is_option(word: str) -> bool:
+    """Whether the next word may be its value."""
+    return word.startswith("-") and "=" not in word and not any(map(str.isspace, word))
 
 
 _NAME_VALUE = ("-genv", "-env")

@@ -106,11 +106,12 @@ class LaunchPlan(NamedTuple):
                 _text(word)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
-        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0:
-            raise ValueError("not a launch plan: a number of ranks is negative")
+        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
+            raise ValueError("not a launch plan: a number of ranks is negative or absurd")
         return plan
 
 
+_MOST_RANKS = 1 << 16
 _TEXT = (str,)
 _COUNT = (int,)
 _RANK = (int, type(None))

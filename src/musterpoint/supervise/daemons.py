@@ -15,7 +15,7 @@ from musterpoint.fabric.mpi import COMMANDS
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.peers import Peers, StartAsked, Started, StartEnded
-from musterpoint.supervise.crew import Crew
+from musterpoint.supervise.crew import Crew, number_of
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.outcome import Explainer
@@ -60,7 +60,7 @@ class Daemons:
 
     def asked(self, visitor: Visitor, words: list[str]) -> bool:
         """Takes ``start SESSION HOST WORD…`` from an agent; False if the line is no such thing."""
-        if len(words) < 4 or words[0] != "start" or not words[1].isdecimal() or int(words[1]) >> _SESSION_BITS:
+        if len(words) < 4 or words[0] != "start" or number_of(words[1]) >> _SESSION_BITS:
             return False
         try:
             host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])

@@ -14,6 +14,7 @@ from musterpoint.exit_codes import FETCH, INTERNAL, LAUNCHER, ROLLCALL, USAGE
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.peers import Failure
 from musterpoint.rollcall.roster import Roster
+from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.desk import address_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def plan_from(line: str) -> tuple[LaunchPlan, dict[str, str]]:
     Raises:
         ValueError: the line is something else.
     """
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict) or not isinstance(value.get("environ"), dict):
         raise ValueError("expected an object with plan and environ")
     environ = {str(name): str(text) for name, text in value["environ"].items()}
@@ -80,6 +84,7 @@ class Outer:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(address_of(address))
+            sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
             sock.close()
             return None  # a variable left over from a job that is gone

@@ -54,8 +54,13 @@ class Supervisor:
         self._explain = explain
         self._offer = dict(roster or {})
         spared = companions or Companions(loop)
-        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared)
+        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared, say)
         self._mpi: Daemons | None = None
+
+    @property
+    def token(self) -> str:
+        """A secret that every process of the job has in its environment."""
+        return self._crew.desk.token
 
     def hear(self, signo: int) -> None:
         """A signal came (called in the loop's thread)."""
@@ -205,12 +210,7 @@ class Supervisor:
         return True
 
     def _handed_over(self, visitor: Visitor, text: str) -> None:
-        try:
-            plan, environ = handover.plan_from(text)
-        except ValueError as error:
-            self._say(f"warning: a launcher handed over what is no plan: {error}")
-            visitor.close()
-            return
+        plan, environ = handover.plan_from(text)
         if self._crew.refusing:
             visitor.close()
             return

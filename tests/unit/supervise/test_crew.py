@@ -49,7 +49,7 @@ class Deck:
         sock.settimeout(60)
         self.stubs.append(sock)
         sock.connect(address_of(self.crew.desk.address))
-        self.say(sock, line)
+        self.say(sock, f"{self.crew.desk.token}\n{line}")
         return sock
 
     def say(self, sock: socket.socket, line: str) -> None:
@@ -104,7 +104,7 @@ def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
     first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock, status in ((second, 7 << 8), (first, 9)):
         deck.go(sock)
-        deck.say(sock, f"started {os.getpid()}")
+        deck.say(sock, f"started {os.getppid()}")
         deck.say(sock, f"ended {status}")
     assert deck.ends == [((0, 1), 7), ((0, 0), 137)]
     deck.crew.release(0, 7)

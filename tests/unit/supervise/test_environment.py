@@ -23,11 +23,11 @@ def path(name: str) -> str:
 
 
 def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
-    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", path) == {
+    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", "t0ken", path) == {
         "PATH": "/bin", "WORLD_SIZE": "4", "TMPDIR": "/scratch", "PYTHONPATH": "/code", "AGENT": "/proc/1/fd/5",
         "MINE": "{muster:agent}",
         "LD_LIBRARY_PATH": "/compat:/lib",
-        "MUSTER_OUTER": "@desk", "MUSTER_PLANNED": "WORLD_SIZE",
+        "MUSTER_OUTER": "@desk", "MUSTER_SOCKET_TOKEN": "t0ken", "MUSTER_PLANNED": "WORLD_SIZE",
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from typing import Callable, Iterator
 
@@ -13,6 +14,7 @@ from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
 from musterpoint.peers import Failure
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.handover import FAILED, HELLO, OUTER, OWN_CODES, Outer, encode, failure_from, plan_from
 
@@ -47,15 +49,20 @@ def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
     loop.close()
 
 
+def above(desk: Desk) -> dict[str, str]:
+    """What a job's processes have in their environment."""
+    return {OUTER: desk.address, SOCKET_TOKEN: desk.token}
+
+
 def test_a_plan_survives_the_journey() -> None:
     plan, environ = plan_from(encode({"plan": PLAN.to_wire(), "environ": {"PATH": "/bin"}}))
     assert plan == PLAN
     assert environ == {"PATH": "/bin"}
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}'])
+@pytest.mark.parametrize("line", ["", "[]", "{}", "[" * 100_000, '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}'])
 def test_what_is_no_plan_says_so(line: str) -> None:
-    with pytest.raises(ValueError, match=r"[Ee]xpect|plan"):
+    with pytest.raises(ValueError, match=r"[Ee]xpect|plan|deep"):
         plan_from(line)
 
 
@@ -69,7 +76,7 @@ def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Des
         else:
             visitor.tell("code 7")
 
-    outer = Outer.find({OUTER: desk(answer).address})
+    outer = Outer.find(above(desk(answer)))
     assert outer is not None
     assert outer.offer() == ROSTER
     assert outer.hand_over(PLAN, {"PATH": "/bin"}) == 7
@@ -78,14 +85,28 @@ def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Des
 
 
 def test_an_outer_one_that_takes_no_plans(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
     assert outer is not None
     assert outer.offer() is None
     outer.close()
 
 
+@pytest.mark.parametrize("token", [None, "", "0" * 32, "\udcff" * 32])
+def test_an_outer_one_hears_nobody_without_its_token(
+    desk: Callable[[Callable[[Visitor, str], None]], Desk], token: str | None
+) -> None:
+    said: list[str] = []
+    environ = above(desk(lambda visitor, line: said.append(line)))
+    del environ[SOCKET_TOKEN]
+    outer = Outer.find(environ if token is None else {**environ, SOCKET_TOKEN: token})
+    assert outer is not None
+    outer._socket.shutdown(socket.SHUT_WR) if token in (None, "") else None
+    assert (outer.offer(), said) == (None, [])
+    outer.close()
+
+
 def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
     assert outer is not None
     assert outer.hand_over(PLAN, {}) is None
     outer.close()

@@ -6,7 +6,7 @@ import os
 from typing import Mapping
 
 from musterpoint.job.model import Paths
-from musterpoint.report.room import place
+from musterpoint.report.room import outcome_of, place
 from musterpoint.report.verdict import Verdict
 from musterpoint.supervise.outcome import Outcome
 
@@ -30,13 +30,13 @@ def write(
         problems.append(put(paths.failure, verdict.reason.encode("utf-8", "replace"), place(paths.failure)))
     elif verdict.kind == "done" and paths.success:
         problems.append(put(paths.success, b""))
-    _forget(place(paths.failure))
-    if paths.failure or paths.output:
+    if beside := outcome_of(paths):
         import json
 
         text = json.dumps(verdict.to_json(), indent=2, ensure_ascii=False) + "\n"
-        beside = os.path.dirname(paths.failure) or paths.output
-        problems.append(put(os.path.join(beside, "outcome.json"), text.encode("utf-8", "replace")))
+        problems.append(put(beside, text.encode("utf-8", "replace"), place(beside)))
+    for path in filter(None, (paths.failure, beside)):
+        _forget(place(path))
     if verdict.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
         problems.append(_put_in_place(termination_log, verdict.reason.encode("utf-8", "replace")))
     return [problem for problem in problems if problem]

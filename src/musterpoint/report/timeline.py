@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from musterpoint.job.model import Paths
 from musterpoint.report.files import put
+from musterpoint.report.room import outcome_of
 from musterpoint.timeline import Timeline
 
 
@@ -15,11 +16,11 @@ def write(timeline: Timeline, paths: Paths, mask: Callable[[Any], Any] = lambda 
 
     Returns what could not be written, as sentences.
     """
-    beside = os.path.dirname(paths.failure) or paths.output
-    if not beside:
+    outcome = outcome_of(paths)
+    if not outcome:
         return []
     import json
 
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
-    problem = put(os.path.join(beside, "timeline.json"), f"[{rows}]\n".encode("utf-8", "replace"))
+    problem = put(os.path.join(os.path.dirname(outcome), "timeline.json"), f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

@@ -20,9 +20,11 @@ def test_room_is_taken_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(os, "posix_fallocate", fallocate, raising=False)
     paths = Paths(failure=str(tmp_path / "output" / "failure"))
     room.reserve(paths)
-    taken = os.stat(room.place(paths.failure))
-    assert (taken.st_size, os.listdir(tmp_path / "output")) == (4096, [".failure.reserved"])
-    assert taken.st_blocks * 512 >= 4096
+    assert sorted(os.listdir(tmp_path / "output")) == [".failure.reserved", ".outcome.json.reserved"]
+    for path in (paths.failure, room.outcome_of(paths)):
+        taken = os.stat(room.place(path))
+        assert taken.st_size == 4096
+        assert taken.st_blocks * 512 >= 4096
 
 
 def test_where_there_is_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from musterpoint.code.project import _pyproject
 from musterpoint.errors import UsageError
 from musterpoint.job import fields
+from musterpoint.job.model import Paths
 from musterpoint.job.secrets import masker_of_files
 from musterpoint.local import collect
 from musterpoint.local.tree import Layout
 from musterpoint.regular import regular, regular_itself
+from musterpoint.report.room import Room
 from musterpoint.rollcall.names import read_hosts
 
 
@@ -72,7 +75,8 @@ def test_what_may_be_missing_is_then_missing(what: str, tmp_path: Path, monkeypa
         STRANGE[what][0](Path(name))
         Path("pipe").unlink(missing_ok=True)
     assert collect.read(layout, "algo-1") == collect.Left(None, "")
-    collect.timeline(layout, ("algo-1",), [])
+    with contextlib.closing(Room(Paths(output=layout.output), shared=True)) as room:
+        assert collect.timeline(layout, ("algo-1",), [], room) == []
     os.chdir(tmp_path)
     STRANGE[what][0](Path("pyproject.toml"))
     assert _pyproject(str(tmp_path)) == (False, False, "setuptools")

@@ -34,7 +34,32 @@ _OTHER_HOSTS = (
 )  # fmt: skip
 """Variables that name other hosts than the roster's, or another way to them."""
 
-_MPI4PY = "an uncaught exception aborts every rank; without it they wait for each other in MPI_Finalize, for ever"
+RUNNER = """\
+import atexit, os, sys
+from mpi4py import run
+code = 0
+def leave():
+    if code and "mpi4py.MPI" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            try: stream.flush()
+            except Exception: pass
+        os._exit(code & 255 or 1)
+atexit.register(leave)
+try: run.main()
+except SystemExit as end:
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    raise
+except BaseException as error:
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    raise
+"""
+"""Runs the program as ``python -m mpi4py`` does. A rank that fails leaves after its last exit function, and before
+mpi4py calls ``MPI_Abort`` for it, with which MPI kills the other ranks within seconds.
+"""
+_MPI4PY = (
+    "a rank that fails ends at once, and the others get their grace: it would wait in MPI_Finalize for ever, or cut "
+    "their time with MPI_Abort"
+)
 
 
 def plan_mpi(site: Site) -> LaunchPlan:
@@ -137,7 +162,7 @@ def _program(site: Site) -> tuple[Argument, ...]:
     arguments = program_arguments(workspace.argv)
     if workspace.kind not in ("python", "module") or "mpi4py" not in site.modules:
         return arguments
-    return (arguments[0], Argument("-m", _MPI4PY), Argument("mpi4py"), *arguments[1:])
+    return (arguments[0], Argument("-c", _MPI4PY), Argument(RUNNER), *arguments[1:])
 
 
 def _environment(site: Site, command: Command, options: Options, ranks: int, world: int) -> tuple[EnvSetting, ...]:

@@ -45,14 +45,20 @@ class Room:
 
     def reserve(self) -> None:
         """Sets space on the disk aside, while there is some. Call it before the user's program runs."""
-        for name, size in RESERVED.items() if self.fd >= 0 else ():
-            place = _place(name)
-            self.remove(place)  # of a run that was killed
-            try:
-                fd = self._reserved[name] = self.create(place)
-                _take(fd, size)
-            except OSError:
-                pass  # a disk that is full already: the report will say so if it has something to write
+        for name, size in RESERVED.items():
+            self.set_aside(name, size)
+
+    def set_aside(self, name: str, size: int) -> None:
+        """Sets so many bytes of the disk aside for the file ``name``, if there are as many."""
+        if self.fd < 0:
+            return
+        place = _place(name)
+        self.remove(place)  # of a run that was killed
+        try:
+            fd = self._reserved[name] = self.create(place)
+            _take(fd, size)
+        except OSError:
+            pass  # a disk that is full already: the report will say so if it has something to write
 
     def reserved(self, name: str) -> tuple[int, str]:
         """Descriptor and name of the space set aside for ``name``, once; -1 if the program has put another in place."""

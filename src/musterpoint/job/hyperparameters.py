@@ -67,7 +67,9 @@ def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
 
 
 def _too_long(what: str, word: str) -> str:
-    return f"{what} is {size_of(word):,} bytes long, expected at most {LONGEST_WORD:,}, the longest argument there can be"
+    return (
+        f"{what} is {size_of(word):,} bytes long, expected at most {LONGEST_WORD:,}, the longest argument there can be"
+    )
 
 
 def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker") -> tuple[str, ...]:

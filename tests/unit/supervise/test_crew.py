@@ -113,8 +113,8 @@ def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
 
 NO_STUBS = (
     "", " ", "started", "started x", "started -1", "started 1", "started 0", "started OURS", "started ٣٤٥",
-    f"started {'9' * 5000}", "started 99999999999", "ended", "ended x", "ended 4991", "ended 65535", "signal", "signal \0",
-    "launched 5", "\ufffd",
+    f"started {'9' * 5000}", "started 99999999999", "ended", "ended x", "ended 4991", "ended 65535", "signal",
+    "signal \0", "launched 5", "\ufffd",
 )  # fmt: skip
 
 

@@ -46,7 +46,8 @@ sys.exit(7)
 """
 PLAN = LaunchPlan(
     "ranks", "x",
-    (ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), (EnvSetting("A", "b", ""),), "/", 0, 0),), (), 1, 1, 0, "/",
+    (ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), (EnvSetting("A", "b", ""),), "/", 0, 0),),
+    (), 1, 1, 0, "/",
 ).to_wire()  # fmt: skip
 WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, [[]], {"a": 1}, [[1]], [None], {}, "", "\ud800", "\0")
 
@@ -59,7 +60,17 @@ class Job:
         (self.folder / "program.py").write_text(PROGRAM)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("SM_", "MUSTER_"))}
         environ["SAGEMAKER_BASE_DIR"] = str(self.folder / "ml")
-        command = [sys.executable, "-m", "musterpoint", "launch", "--launcher", "script", "program.py", OUTER, SOCKET_TOKEN]
+        command = [
+            sys.executable,
+            "-m",
+            "musterpoint",
+            "launch",
+            "--launcher",
+            "script",
+            "program.py",
+            OUTER,
+            SOCKET_TOKEN,
+        ]
         with open(self.folder / "log", "wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -172,7 +183,8 @@ class Caller:
         return self._dice.choice((
             ("words that mean something", b"".join(self._dice.sample(fine, 3))),
             ("a launcher's plan", f"{HELLO}\n".encode() + plan + b"\n"),
-            ("nothing", b""), ("a flood", self._dice.randbytes(self._dice.choice((1, 100, 300_000)))), self._malformed(),
+            ("nothing", b""), ("a flood", self._dice.randbytes(self._dice.choice((1, 100, 300_000)))),
+            self._malformed(),
         ))  # fmt: skip
 
     def _malformed(self) -> tuple[str, bytes]:
@@ -220,7 +232,8 @@ class Caller:
         key = self._dice.choice(("processes", "environment", "local_ranks", "launcher", "unset", "surplus"))
         plan[key] = self._dice.choice(([None], 10**30, -1, [[[]]])) if key == "local_ranks" else (wrong, wrong)
         body = self._dice.choice((
-            "", "null", "[]", "{}", "[" * deep, '{"a":' * deep, "9" * 5000, '{"plan": {}, "environ": ' + "9" * 5000 + "}",
+            "", "null", "[]", "{}", "[" * deep, '{"a":' * deep, "9" * 5000,
+            '{"plan": {}, "environ": ' + "9" * 5000 + "}",
             json.dumps({"plan": plan, "environ": {}}), json.dumps({"plan": PLAN, "environ": wrong or 1}),
             json.dumps({"plan": wrong, "environ": {}}), '{"plan": NaN, "environ": {}}', "\\ud800", "\xff",
         ))  # fmt: skip

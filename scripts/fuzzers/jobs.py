@@ -76,7 +76,8 @@ SCALARS: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**63, 10**400, 1.5, -0.0, 1e308, float("inf"), float("nan"), "", " ", "\0", "a\0b",
     "\ud800", "\udcff", "é", "日本", "\u202e", "\x1b[2J", "a\nb", "-", "--", "..", "../../etc", "/", "=", "a=b",
     "{muster:agent}", "{muster:nothing}", "{}", "[]", "null", "true", "[1,", '{"a":', "9" * 5000, "1e999", "nan",
-    "x" * 300, "x" * 140_000, "s3://b/k", "https://u:p@h/x.tar.gz", "algo-1", "algo-1 algo-2", "😀" * 50, "%s%n", "$(id)",
+    "x" * 300, "x" * 140_000, "s3://b/k", "https://u:p@h/x.tar.gz", "algo-1", "algo-1 algo-2", "😀" * 50, "%s%n",
+    "$(id)",
 )  # fmt: skip
 BYTES = (
     b"", b"{", b"}", b"nul", b"\xff\xfe{\0}\0", b"\xef\xbb\xbf{}", b"\xed\xa0\x80", b"[" * 200_000, b'{"a":' * 200_000,
@@ -114,7 +115,11 @@ class Maker:
                     file.write(data)
 
     def environment(self) -> dict[str, str]:
-        environ = {"SAGEMAKER_BASE_DIR": self._base, "PATH": os.environ.get("PATH", "/bin:/usr/bin"), "HOME": self._base}
+        environ = {
+            "SAGEMAKER_BASE_DIR": self._base,
+            "PATH": os.environ.get("PATH", "/bin:/usr/bin"),
+            "HOME": self._base,
+        }
         if self._dice.random() < 0.4:
             names = self._dice.sample(sorted(VARIABLES), self._dice.randint(1, len(VARIABLES)))
             for name in names:
@@ -145,7 +150,9 @@ class Maker:
         if depth and kind < 0.15:
             return [self._value(depth - 1) for _ in range(self._dice.randint(0, 3))]
         if depth and kind < 0.3:
-            return {str(self._dice.choice(SCALARS))[:80]: self._value(depth - 1) for _ in range(self._dice.randint(0, 3))}
+            return {
+                str(self._dice.choice(SCALARS))[:80]: self._value(depth - 1) for _ in range(self._dice.randint(0, 3))
+            }
         return self._dice.choice(SCALARS)
 
     def _malformed(self, name: str, content: Any, path: str) -> bytes | None:
@@ -159,12 +166,12 @@ class Maker:
             self.said.append(f"{name} is {data[:40]!r}")
             return data
         if way < 0.34:
-            data = bytearray(_encoded(content))
+            broken = bytearray(_encoded(content))
             for _ in range(self._dice.randint(1, 4)):
-                at = self._dice.randrange(len(data) + 1)
-                data[at : at + self._dice.randint(0, 3)] = self._dice.randbytes(self._dice.randint(0, 3))
+                at = self._dice.randrange(len(broken) + 1)
+                broken[at : at + self._dice.randint(0, 3)] = self._dice.randbytes(self._dice.randint(0, 3))
             self.said.append(f"{name} has broken bytes")
-            return bytes(data[: self._dice.randint(0, len(data))] if way < 0.28 else data)
+            return bytes(broken[: self._dice.randint(0, len(broken))] if way < 0.28 else broken)
         changed = json.loads(json.dumps(content))
         for _ in range(self._dice.randint(1, 3)):
             changed = self._changed(changed, name)

@@ -286,7 +286,7 @@ _AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m
 def _bounded(pattern: str, value: str) -> str:
     """Short ones, and those that may be words or counts, are hidden only where they stand alone.
 
-    Words of letters are part of other names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
+    Words of letters are parts of names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
     """
     edge, name = "[A-Za-z0-9]", ""
     if len(value) < _LONG_WORD and value.replace("-", "").replace("_", "").isalpha():

@@ -12,6 +12,10 @@ from typing import Iterator
 
 import pytest
 
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.settings import SOCKET_TOKEN
+from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode
+
 from .conftest import Local, end
 
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="abstract sockets")
@@ -88,27 +92,30 @@ def test_a_flood_of_connections_delays_no_stop(beside: Beside, user: int) -> Non
 
 def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Path) -> None:
     """A process of the same user in the same network, such as a sidecar of a pod, that knows the protocol."""
-    job = beside.job("import sys, time\nprint('waits', flush=True)\nsys.stdin.read()\ntime.sleep(600)\n")
+    job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")
     proof = tmp_path / "ran"
-    plan = (
-        '{"plan": {"launcher": "script", "host": "x", "processes": [["rank", "rank 0", [["touch", ""], ["%s", ""]], [], '
-        '"/", 0, 0, false]], "environment": [], "local_ranks": 1, "world_size": 1, "first_rank": 0, "user_cwd": "/"}, '
-        '"environ": {"PATH": "/bin:/usr/bin"}}\n'
-    ) % proof
+    words = (Argument("touch"), Argument(str(proof)))
+    touch = ProcessPlan("rank", "rank 0", words, cwd="/", rank=0, local_rank=0)
+    plan = LaunchPlan("ranks", "x", (touch,), (), 1, 1, 0, "/")
+    said = f"{HELLO}\n{encode({'plan': plan.to_wire(), 'environ': {'PATH': '/bin:/usr/bin'}})}\n".encode()
     for token in ("", "0" * 32 + "\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(60)
             sock.connect("\0" + address(job))
             try:
-                sock.sendall((token + "inner 1\n").encode())
-                sock.sendall(plan.encode())
+                sock.sendall(token.encode() + said)
                 assert sock.recv(100) == b""
             except (ConnectionResetError, BrokenPipeError):
                 pass
+    assert not proof.exists()
+    outer = Outer.find({OUTER: "@" + address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
+    assert outer is not None and outer.offer() is not None
+    assert outer.hand_over(plan, {"PATH": "/bin:/usr/bin"}) == 0
+    outer.close()
+    assert proof.exists(), "with the token, it runs"
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=100)
     assert job.returncode == 143
-    assert not proof.exists()
 
 
 def test_the_token_is_in_nothing_that_we_print_or_write(local: Local) -> None:

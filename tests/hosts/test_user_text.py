@@ -1,4 +1,4 @@
-"""What the user wrote reaches the program as it was written, under every launcher; nothing in it means anything to us."""
+"""What the user wrote reaches the program as it was written: no text of it means anything to us."""
 
 from __future__ import annotations
 

@@ -121,5 +121,5 @@ def test_a_configuration_file_is_read_up_to_a_bound(tmp_path: Path, monkeypatch:
     path = tmp_path / "resourceconfig.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # no blocks of the disk, and more than memory
-    with pytest.raises(UsageError, match="resourceconfig.json is longer than 1 MiB"):
+    with pytest.raises(UsageError, match=r"resourceconfig.json is longer than 1 MiB"):
         fields.load(str(path))

@@ -101,8 +101,10 @@ def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
         channel._replace(path=environ.get(f"SM_CHANNEL_{channel.name.upper()}", channel.path))
         for channel in job.channels
     )
-    names = ("SM_USER_ENTRY_POINT", "SM_MODULE_DIR")
-    entry = EntryPoint(*(path(environ.get(name, ""), f"the variable {name}") for name in names))
+    program, source = (
+        path(environ.get(name), f"the variable {name}") for name in ("SM_USER_ENTRY_POINT", "SM_MODULE_DIR")
+    )
+    entry = EntryPoint(program, source)
     arguments = parse(environ["SM_USER_ARGS"], "the variable SM_USER_ARGS") if environ.get("SM_USER_ARGS") else None
     if isinstance(arguments, list):
         job = job._replace(arguments=tuple(str(word) for word in arguments))

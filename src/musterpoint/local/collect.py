@@ -82,7 +82,7 @@ def _forget(path: str) -> None:
 
 
 def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], room: Room) -> list[str]:
-    """Writes ``timeline.json`` into ``room``: the moments of every host and of the control plane (``own``), oldest first.
+    """Writes ``timeline.json`` into ``room``: what every host and the control plane (``own``) went through, in order.
 
     Returns what could not be written, as a sentence.
     """

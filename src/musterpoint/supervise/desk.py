@@ -222,7 +222,9 @@ class Desk:
     # -- what went wrong --
 
     def _failed(self, text: str) -> None:
-        self._say_once("a process of this job said at its control socket what can't be understood, and was sent away", text)
+        self._say_once(
+            "a process of this job said at its control socket what can't be understood, and was sent away", text
+        )
 
     def _say_once(self, kind: str, more: str = "") -> None:
         if kind not in self._warned:

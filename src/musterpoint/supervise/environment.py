@@ -11,7 +11,11 @@ from musterpoint.supervise.handover import OUTER, PLANNED
 
 
 def planned_environment(
-    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], desk: str, token: str,
+    plan: LaunchPlan,
+    process: ProcessPlan,
+    environ: Mapping[str, str],
+    desk: str,
+    token: str,
     path: Callable[[str], str],
 ) -> dict[str, str]:
     """What ``plan`` says on top of ``environ``; ``desk`` is the control socket's address, ``token`` what opens

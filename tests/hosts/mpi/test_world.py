@@ -30,7 +30,9 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
     """Uneven hosts, values that no shell would leave alone, and a secret that is on no command line and no disk."""
     job = under(flavour)
     job.environ.update(VALUES | COLON)
-    ran = job.run("world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's", "{muster:agent}"))
+    ran = job.run(
+        "world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's", "{muster:agent}")
+    )
     assert ran.code == 0, ran.stderr + ran.stdout
     ranks = [*job.left(ran, "algo-1"), *job.left(ran, "algo-2")]
     assert [rank["rank"] for rank in ranks] == [0, 1, 2]

@@ -111,6 +111,40 @@ def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
     assert first.recv(64) == b"release\n"
 
 
+NO_STUBS = (
+    "", " ", "started", "started x", "started -1", "started 1", "started 0", "started OURS", "started ٣٤٥",
+    f"started {'9' * 5000}", "started 99999999999", "ended", "ended x", "ended 4991", "ended 65535", "signal",
+    "signal \0", "launched 5", "\ufffd",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NO_STUBS)
+def test_what_no_stub_says_ends_its_own_connection(deck: Deck, line: str) -> None:
+    """The rank is then one whose stub was lost; the other goes on."""
+    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
+    deck.go(first)
+    deck.go(second)
+    deck.say(first, line.replace("OURS", str(os.getpid())))
+    known = line.split()[:1] == ["launched"]
+    if not known:
+        assert first.recv(1) == b""
+    assert [key for key, _code in deck.ends] == ([] if known else [(0, 0)])
+    deck.say(second, f"started {os.getppid()}")
+    deck.say(second, f"ended {7 << 8}")
+    assert ((0, 1), 7) in deck.ends
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "rank", "rank 0 0 2 77", "rank 0 0 2 77 0 0", "rank -1 0 2 77 0", "rank 0 x 2 77 0", "rank 0 0 ² 77 0",
+     f"rank 0 0 2 {'9' * 5000} 0", "rank 0 0 2 77 12345", "inner 1", "start 0 zz", "\0"],
+)  # fmt: skip
+def test_who_says_no_first_line_of_ours_is_sent_away(deck: Deck, line: str) -> None:
+    assert deck.stub(line).recv(1) == b""
+    assert deck.ends == [] == [event for event in deck.events if isinstance(event, Broken)]
+    deck.go(deck.stub(f"rank 0 0 2 {os.getppid()} 0"))
+
+
 def test_another_world_than_planned(deck: Deck) -> None:
     deck.stub("rank 0 0 1 77 0")
     broken = [event for event in deck.events if isinstance(event, Broken)]

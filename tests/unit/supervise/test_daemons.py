@@ -231,7 +231,16 @@ def test_words_that_are_no_text(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["start", "start 0", "start 0 aa", "start x aa bb", "start 65536 aa bb", f"start {'9' * 5000} aa bb", "stop 0 aa bb"]
+    "line",
+    [
+        "start",
+        "start 0",
+        "start 0 aa",
+        "start x aa bb",
+        "start 65536 aa bb",
+        f"start {'9' * 5000} aa bb",
+        "stop 0 aa bb",
+    ],
 )
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()

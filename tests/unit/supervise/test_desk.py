@@ -291,7 +291,9 @@ def test_descriptors_that_nobody_asked_for_are_closed(room: Room, when: str) -> 
     token = room.desk.token.encode() + b"\n"
     read, write = os.pipe()
     with room.knock() as sock:
-        before, after = {"before the token": (b"", token), "with the token": (b"", token), "after it": (token, b"")}[when]
+        before, after = {"before the token": (b"", token), "with the token": (b"", token), "after it": (token, b"")}[
+            when
+        ]
         sock.sendall(before)
         room.turn(2)
         held = descriptors()

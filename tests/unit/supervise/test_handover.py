@@ -60,7 +60,9 @@ def test_a_plan_survives_the_journey() -> None:
     assert environ == {"PATH": "/bin"}
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", "[" * 100_000, '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}'])
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", "[" * 100_000, '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}']
+)
 def test_what_is_no_plan_says_so(line: str) -> None:
     with pytest.raises(ValueError, match=r"[Ee]xpect|plan|deep"):
         plan_from(line)

@@ -329,7 +329,8 @@ def _broken() -> tuple[type[BaseException], ...]:
 
 
 def _what_is_broken(error: BaseException) -> str:
-    words = str(error) or type(error).__name__
+    words = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+    words = words if len(words) <= 200 else words[:200] + "…"  # names that a zip claims to have
     # "CRC check failed" keeps its capitals
     return "it is broken or cut short: " + (words if words[:2].isupper() else words[:1].lower() + words[1:])
 

@@ -95,6 +95,11 @@ class _Zip(io.FileIO):
             )
         return data
 
+    def seek(self, position: int, whence: int = 0) -> int:
+        if position < 0 and not whence:
+            raise EOFError("a member of it is before its beginning")
+        return super().seek(position, whence)
+
 
 def _zip_kind(name: str, mode: int) -> str:
     if name.endswith("/") or stat.S_ISDIR(mode):

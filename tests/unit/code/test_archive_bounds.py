@@ -141,9 +141,6 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
     "as many members as may be, with long paths": (
         lambda: [gzip.compress(many(480_000, 80) + OUT, 1)], "'/out' is absolute",
     ),
-    "longer paths than may be kept": (
-        lambda: [gzip.compress(many(499_000, 100), 1)], "with it the archive's paths take more than 96 MiB of memory",
-    ),
     "paths of more than a byte for each letter": (
         lambda: [gzip.compress(b"".join(pax(b"x", b"path=" + "\U0001f600".encode() * 20 + b"/%0200d" % n) + EMPTY
                                         for n in range(120_000)), 1)],
@@ -156,12 +153,12 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
             for n in range(20_000)), 1)],
         "takes more than 2,000,000 steps",
     ),
-    "extended headers of 100,000 records": (lambda: [gzip.compress(tiny(100_000) * 400, 1)], "headers"),
+    "extended headers of 100,000 records": (lambda: [gzip.compress(tiny(100_000) * 20, 1)], "headers"),
     "a thousand extended headers in one another": (
         lambda: [gzip.compress(pax(b"x", b"comment=1") * 5_000 + EMPTY)], "a member's headers in it come to more than",
     ),
     "members with large headers": (
-        lambda: [gzip.compress((tiny(90_000) + EMPTY) * 200, 1)], "its members' headers come to more than",
+        lambda: [gzip.compress((tiny(90_000) + EMPTY) * 20, 1)], "its members' headers come to more than",
     ),
     "a number of a million digits": (
         lambda: [gzip.compress(pax(b"x", b"size=" + b"9" * 1_000_000) + EMPTY)], "can't be read",
@@ -184,8 +181,8 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
     "a gigabyte behind the end": (
         lambda: [gzip.compress(EMPTY + END, 1)] + [gzip.compress(bytes(100 * MEGA), 1)] * 11, "behind its end",
     ),
-    "a bzip2 of nothing but streams": (lambda: [bz2.compress(EMPTY)] + [bz2.compress(b"")] * 50_000, ""),
-    "a gzip of nothing but members": (lambda: [gzip.compress(EMPTY)] + [gzip.compress(b"")] * 200_000, ""),
+    "a bzip2 of nothing but streams": (lambda: [bz2.compress(EMPTY)] + [bz2.compress(b"")] * 20_000, ""),
+    "a gzip of nothing but members": (lambda: [gzip.compress(EMPTY)] + [gzip.compress(b"")] * 50_000, ""),
     "a zip with a large directory": (lambda: directory(150_000, 100), "its directory has 21,900,000 bytes, more than"),
     "a zip with a large directory, the long way": (lambda: directory(150_000, 100, wide=True), "its directory has"),
     "a zip with many members": (
@@ -202,7 +199,7 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
         lambda: one_zipped(deflated(bytes(300 * MEGA)), 10), "can't be unpacked",
     ),
     "a bzip2 in a zip": (
-        lambda: one_zipped(bz2.compress(bytes(300 * MEGA)), 1000, 12), "'f': it is packed by zip's method 12",
+        lambda: one_zipped(bz2.compress(bytes(9 * MEGA)), 1000, 12), "'f': it is packed by zip's method 12",
     ),
     "an lzma in a zip": (lambda: one_zipped(b"\x09\x04\5\0\x5d\0\0\0\x70" + bytes(99), 1000, 14), "zip's method 14"),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+_OF_NAMES = "-_.:0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LINE_ENDS = "\u2028\u2029"
 
 
@@ -29,4 +30,7 @@ def _harmless(mark: str, lines: bool) -> bool:
 
 def is_host_name(text: str) -> bool:
     """Whether a host may be called so: letters, digits, ``-``, ``_``, ``.`` and ``:``, 253 characters at most."""
-    return 0 < len(text) <= 253 and all(mark.isalnum() or mark in "-_.:" for mark in text)
+    if not 0 < len(text) <= 253:
+        return False
+    rest = text.strip(_OF_NAMES)  # nothing is left of nearly every name there is
+    return not rest or all(mark.isalnum() or mark in _OF_NAMES for mark in rest)

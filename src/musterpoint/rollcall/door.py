@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from functools import partial
 from typing import Any, Callable
 
 from musterpoint.errors import UsageError
@@ -18,7 +19,7 @@ from musterpoint.rollcall.journal import Journal
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, plain_address
 from musterpoint.rollcall.objection import ANOTHER_PROTOCOL, ANOTHER_SECRET
-from musterpoint.rollcall.proof import prove, same, session_key
+from musterpoint.rollcall.proof import prove, same
 
 _BACKLOG = 4096
 _AT_ONCE = 64
@@ -76,7 +77,8 @@ def make_room(connections: int) -> None:
 class Door:
     """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it.
 
-    With a ``secret`` nobody comes so far without having proved it, and every frame of the link is sealed from then on.
+    With a ``secret`` every caller is challenged to prove it as soon as it is connected. Nobody comes further without,
+    and every frame of the link is sealed from then on.
     ``on_doubt(host, address, claim)`` hears of those who call themselves ``host`` and have not.
     """
 
@@ -145,6 +147,9 @@ class Door:
                 continue
             self._strangers[link] = self._loop.clock()
             self._sweep_soon()
+            if self._secret:
+                link.owner = draw()
+                link.send(wire.pack("challenge", nonce=link.owner))
 
     def _pause(self) -> None:
         """Out of descriptors: the listening socket stays ready, so it isn't watched for a moment."""
@@ -192,24 +197,19 @@ class Door:
         elif not opening.nonce:
             self._doubt(link, opening.host, "has no secret (--secret, MUSTER_SECRET)")
         else:
-            nonce = draw()
-            link.owner = (payload, opening, nonce)
-            link.on_frame = self._proof
-            link.send(wire.pack("challenge", nonce=nonce))
+            link.on_frame = partial(self._proof, payload, opening)
 
-    def _proof(self, link: Link, payload: bytes) -> None:
+    def _proof(self, said: bytes, opening: Hello | Resume, link: Link, payload: bytes) -> None:
         message = wire.unpack(payload)
         if message["t"] != "proof":
             raise wire.WireError("no proof of the secret")
-        proof = wire.token(message, "proof")
-        said, opening, nonce = link.owner
-        link.owner = None
-        if not same(proof, prove(self._secret, said, nonce)):
+        proof, key = prove(self._secret, said, link.owner)
+        if not same(wire.token(message, "proof"), proof):
             self._doubt(link, opening.host, "has another secret (--secret, MUSTER_SECRET)")
             return
         from musterpoint.rollcall.seal import Seal
 
-        link.seal = Seal(session_key(self._secret, said, nonce), leads=True)
+        link.seal = Seal(key, leads=True)
         self._welcome(link, opening, True)
 
     def _welcome(self, link: Link, opening: Hello | Resume, proved: bool) -> None:

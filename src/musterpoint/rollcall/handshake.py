@@ -5,7 +5,7 @@ from __future__ import annotations
 from musterpoint.printable import printable
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.link import Link
-from musterpoint.rollcall.proof import prove, session_key
+from musterpoint.rollcall.proof import prove
 
 
 class Handshake:
@@ -15,7 +15,7 @@ class Handshake:
         self._link = link
         self._secret = secret
         self._opening = opening[wire.HEAD :]
-        self._nonce = ""
+        self._key = b""
         link.send(opening)
 
     def take(self, payload: bytes) -> bytes | None:
@@ -26,10 +26,10 @@ class Handshake:
         """
         if not self._secret or self._link.seal is not None:
             return payload
-        if self._nonce:
+        if self._key:
             from musterpoint.rollcall.seal import Seal
 
-            seal = Seal(session_key(self._secret, self._opening, self._nonce), leads=False)
+            seal = Seal(self._key, leads=False)
             try:
                 payload = seal.open(payload)
             except wire.WireError:
@@ -39,9 +39,9 @@ class Handshake:
                 self._link.seal = seal
                 return payload
         message = wire.unpack(payload)
-        if message["t"] == "challenge" and not self._nonce:
-            self._nonce = wire.token(message, "nonce")
-            self._link.send(wire.pack("proof", proof=prove(self._secret, self._opening, self._nonce)))
+        if message["t"] == "challenge" and not self._key:
+            proof, self._key = prove(self._secret, self._opening, wire.token(message, "nonce"))
+            self._link.send(wire.pack("proof", proof=proof))
             return None
         said = f": {printable(wire.text(message, 'reason'), 200)}" if message["t"] == "refused" else ""
         raise wire.WireError(f"a {message['t']!r} that does not bear the mark of our secret{said}")

@@ -1,4 +1,4 @@
-"""Proof of a shared secret without sending it, and what both ends make of it: HMAC-SHA256 over what was said.
+"""Proof of a shared secret without sending it, and the key both ends make of it: HMAC-SHA256 over what was said.
 
 The worker proves first, and the leader shows nothing before: the frames it seals with the session's key are its proof.
 """
@@ -6,22 +6,18 @@ The worker proves first, and the leader shows nothing before: the frames it seal
 from __future__ import annotations
 
 
-def prove(secret: str, opening: bytes, nonce: str) -> str:
-    """What a worker answers to the leader's ``nonce``; ``opening`` is its hello or resume as sent, with its own."""
-    return _hmac(secret, b"worker", opening, nonce).hex()
+def prove(secret: str, opening: bytes, nonce: str) -> tuple[str, bytes]:
+    """What a worker answers to the leader's ``nonce``, and the key of the one connection that began so.
 
-
-def session_key(secret: str, opening: bytes, nonce: str) -> bytes:
-    """The key of the one connection that began with ``opening`` and ``nonce``."""
-    return _hmac(secret, b"session", opening, nonce)
-
-
-def _hmac(secret: str, purpose: bytes, opening: bytes, nonce: str) -> bytes:
+    ``opening`` is the worker's hello or resume as it was sent, with a nonce of its own. They are the two halves of one
+    HMAC: who hears the proof knows nothing of the key.
+    """
     import hashlib
     import hmac
 
-    said = b"\0".join((purpose, nonce.encode(), hashlib.sha256(opening).digest()))
-    return hmac.digest(secret.encode("utf-8", "surrogateescape"), said, "sha256")
+    said = b"\0".join((b"muster", nonce.encode(), hashlib.sha256(opening).digest()))
+    mac = hmac.digest(secret.encode("utf-8", "surrogateescape"), said, "sha256")
+    return mac[:16].hex(), mac[16:]
 
 
 def same(one: str, other: str) -> bool:

@@ -5,8 +5,8 @@ Imported only where there is a secret. What is written stays readable on the way
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+from hashlib import sha256
+from hmac import compare_digest, digest
 
 from musterpoint.rollcall.wire import HEAD, WireError
 
@@ -19,7 +19,8 @@ _LARGE = 1024
 class Seal:
     """Both directions of one connection under the ``key`` of its handshake; ``leads``: this is the leader's end.
 
-    A MAC covers direction, number and the payload's digest, so a frame can't be reflected, repeated, left out or moved.
+    A MAC covers direction, number and payload (of a large one the digest, marked by a small letter), so a frame can't
+    be reflected, repeated, left out or moved.
     """
 
     __slots__ = ("_in", "_key", "_out", "_received", "_sent")
@@ -33,29 +34,31 @@ class Seal:
 
     def close(self, frame: bytes) -> bytes:
         """The head of a frame (as :func:`wire.frame` made it) with its MAC; what follows is the frame's payload."""
-        digest = self._digest(frame)
-        mac = _mac(self._key, self._out, self._sent, digest)
+        if len(frame) - HEAD > _LARGE:
+            mac = self._mac(self._out.lower(), self._sent, self._digest(frame))
+        else:
+            mac = self._mac(self._out, self._sent, frame[HEAD:])
         self._sent += 1
         return (len(frame) - HEAD + SIZE).to_bytes(HEAD, "big") + mac
 
     def open(self, data: bytes) -> bytes:
         """The payload in what came next. WireError: the other end did not send that next."""
         payload = data[SIZE:]
-        mac = _mac(self._key, self._in, self._received, hashlib.sha256(payload).digest())
-        if not hmac.compare_digest(mac, data[:SIZE]):
+        if len(payload) > _LARGE:
+            mac = self._mac(self._in.lower(), self._received, sha256(payload).digest())
+        else:
+            mac = self._mac(self._in, self._received, payload)
+        if not compare_digest(mac, data[:SIZE]):
             raise WireError("a frame that does not bear the mark of our secret")
         self._received += 1
         return payload
 
+    def _mac(self, direction: bytes, number: int, said: bytes) -> bytes:
+        return digest(self._key, direction + number.to_bytes(8, "big") + said, "sha256")[:SIZE]
+
     @classmethod
     def _digest(cls, frame: bytes) -> bytes:
         """The roster goes to thousands in a row: its digest is made once."""
-        if len(frame) < _LARGE:
-            return hashlib.sha256(memoryview(frame)[HEAD:]).digest()
         if cls._last[0] is not frame:
-            cls._last = frame, hashlib.sha256(memoryview(frame)[HEAD:]).digest()
+            cls._last = frame, sha256(memoryview(frame)[HEAD:]).digest()
         return cls._last[1]
-
-
-def _mac(key: bytes, direction: bytes, number: int, digest: bytes) -> bytes:
-    return hmac.digest(key, direction + number.to_bytes(8, "big") + digest, "sha256")[:SIZE]

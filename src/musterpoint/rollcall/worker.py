@@ -160,6 +160,8 @@ class WorkerCall:
         kind = message["t"]
         if kind == "wait" and self._ticket is None:
             self._wait(link)
+        elif kind == "challenge" and self._ticket is None:
+            pass  # it has a secret and we have none: it refuses us in a moment
         elif kind == "welcome" and self._ticket is None:
             self._welcome(link, message)
         elif kind == "refused":

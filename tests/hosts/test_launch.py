@@ -10,8 +10,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
-
+from ..ports import free_port
 from .conftest import survivors
 
 HOSTS = ("algo-1", "algo-2")
@@ -66,7 +65,7 @@ class Hosts:
         """``only`` are variables of one host alone, ``environ`` those of both."""
         names = self.folder / "names"
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
-        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0",
+        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
                 "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
         running = {}
         for host in HOSTS:
@@ -149,7 +148,7 @@ def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> N
 def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     hosts.program(SHOW)
     # without a roll call nobody tells the others which port was free
-    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(any_free()))
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(free_port()))
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     facts = [hosts.shown(host)[0] for host in HOSTS]
     assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]

@@ -11,8 +11,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
-
+from ..ports import free_port
 from .conftest import survivors
 
 HOSTS = ("algo-1", "algo-2")
@@ -67,7 +66,7 @@ class Hosts:
         """``only`` are variables of one host alone, ``environ`` those of both."""
         names = self.folder / "names"
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
-        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0",
+        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
                 "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
         running = {}
         for host in HOSTS:
@@ -182,7 +181,7 @@ def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
 def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     hosts.program(SHOW)
     # without a roll call nobody tells the others which port was free
-    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(any_free()))
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(free_port()))
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     facts = [hosts.shown(host)[0] for host in HOSTS]
     assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]
@@ -261,7 +260,9 @@ def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> Non
 
 def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
+    hosts.run(
+        "--launcher", "ranks", "--rollcall-timeout", "15", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}}
+    )
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     assert "secret" in hosts.logs["algo-2"], hosts.logs
     assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
@@ -272,7 +273,7 @@ def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
     addresses = {**FOUR, "algo-3": "127.0.0.23"}
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", addresses=addresses)
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "15", "train.py", addresses=addresses)
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     for host in HOSTS:
         rows = hosts.left(host, "failure").splitlines()

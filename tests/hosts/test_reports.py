@@ -312,3 +312,20 @@ raise SystemExit(7)
     assert not (train.base / "output" / "failure").is_symlink()
     assert [path.name for path in outside.iterdir()] == ["file"]
     assert (outside / "file").read_text() == "somebody else's"
+
+
+ABORTS = """
+import atexit, os
+atexit.register(os.abort)  # with no frame of Python's left, as where gloo's threads outlive it
+atexit.register(os.write, 2, b"terminate called without an active exception\\n")
+print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("handler", ["1", "0"], ids=["with faulthandler", "without"])
+def test_an_abort_when_the_program_is_through_has_a_hint(train, handler: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(ABORTS)
+    done = train.run(PYTHONFAULTHANDLER=handler if handler == "1" else "")
+    assert done.returncode == 134
+    assert "killed by SIGABRT (exit code 134)" in train.reason
+    assert "hint: the program was through; torch's gloo threads" in train.reason

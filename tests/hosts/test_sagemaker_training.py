@@ -12,8 +12,8 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.rollcall.ports import any_free
 
+from ..ports import free_port
 from .conftest import survivors
 
 PEER = os.environ.get("MUSTER_TEST_SAGEMAKER_TRAINING", "")
@@ -42,7 +42,7 @@ class Toolkit:
         self.environ = {
             **kept, "MUSTER_TEST_TOKEN": self.token, "SM_STUDIO_LOCAL_MODE": "true", "AWS_CONFIG_FILE": os.devnull,
             "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-west-2", "MUSTER_HOSTS_FILE": str(names),
-            "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
+            "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
         }  # fmt: skip
         self.logs: dict[str, str] = {}
 

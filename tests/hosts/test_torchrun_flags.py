@@ -19,9 +19,10 @@ from musterpoint.job.model import EntryPoint, Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.rollcall.ports import any_free
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
+
+from ..ports import free_port
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +41,7 @@ with open(os.environ["FACTS"] + f"/{facts['RANK']}", "w") as file:
 def plans(script: Path, addresses: tuple[str, str], rendezvous: str) -> list[LaunchPlan]:
     hosts = ("algo-1", "algo-2")
     seats = tuple(Seat(name, address, slots) for name, address, slots in zip(hosts, addresses, (1, 2), strict=True))
-    port = any_free()
+    port = free_port()
     workspace = Workspace(
         "python", str(script), (sys.executable, str(script), "--lr", "0.1"), str(script.parent), sys.executable
     )

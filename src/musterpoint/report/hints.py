@@ -25,7 +25,7 @@ ENDINGS: tuple[tuple[str, str], ...] = (
     (
         # with faulthandler's dump: the thread shown last is the main one, and has nothing left to run
         r"terminate called without an active exception\s*"
-        r"(?:Fatal Python error: Aborted\b[\s\S]*<no Python frame>\s*(?:Extension modules: [^\n]*\s*)?)?$",
+        r"(?:$|Fatal Python error: Aborted\b[\s\S]*<no Python frame>(?!\s*(?:Current t|T)hread 0x))",
         "the program was through; torch's gloo threads can abort Python's exit: atexit.register(time.sleep, 0.1) at "
         "its beginning gives them time",
     ),

@@ -46,6 +46,7 @@ THREAD = "Thread 0x00007fcbc344cb80 (most recent call first):\n"
         (f"epoch 3\n{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n", True),
         (f"{TERMINATED}{ABORTED}\n\n{THREAD}  Garbage-collecting\n  <no Python frame>\n", True),
         (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\nExtension modules: a, b.c (total: 2)\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\nE1122 02:03:04 failed (exitcode: -6)\n", True),
         (f'{TERMINATED}{ABORTED}\n\n{THREAD}  File "w.py", line 3 in f\n\n{THREAD}  <no Python frame>\n', True),
         (f'{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\n{THREAD}  File "train.py", line 3 in f\n', False),
         (f"{ABORTED}\n\n{THREAD}  <no Python frame>\n", False),

@@ -121,7 +121,7 @@ def test_where_memfds_are_not_to_be_executed(root: Path, level: str, memfd: str,
         return
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STRICT, str(root / "src"), level],
-        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=30,
+        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=100,
     )  # fmt: skip
     assert done.stdout.split() == [memfd, "True"], done.stderr
 

@@ -9,7 +9,7 @@ from typing import Iterable, Mapping
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import text
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
+from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
 
@@ -48,7 +48,9 @@ def read_job(
         job = read_variables(environ, settings, base)
     if program:
         return _launched(job, environ, program, module, job.arguments if arguments is None else arguments)
-    return job._replace(arguments=(*job.arguments, *_typed(environ)))
+    return job._replace(
+        arguments=(*job.arguments, *_typed(environ)), notes=(*job.notes, *overruled(job.hyperparameters, environ))
+    )
 
 
 def found(base: str, environ: Mapping[str, str]) -> str:

@@ -37,7 +37,8 @@ def read_job(
         if not program:
             raise UsageError(
                 f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
-                "training platform runs in its containers; on this machine run `muster local PROGRAM`"
+                "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
+                "image); on a machine of yours run `muster local PROGRAM`"
             )
         from musterpoint.job.plain import read_plain
 

@@ -110,7 +110,7 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.cuda import cuda_settings
 
         fabric, note = cuda_settings(environ)
-    if len(roster.group) > 1:
+    if len(roster.group) > 1 or ready.choice.slots > 1:
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)

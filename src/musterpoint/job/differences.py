@@ -51,8 +51,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
     ("MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE", "not set",
      "on several hosts: where programs that start their own ranks can meet"),
     ("NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME", "not set, but under torch_distributed and MPI NCCL's, to "
-     "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; where there is none but the "
-     "loopback, that"),
+     "SM_NETWORK_INTERFACE_NAME", "the interface towards the leader, if it is there; Gloo's is the loopback for ranks "
+     "of a host that has no other"),
     ("LD_LIBRARY_PATH", "as it was", "in front of it CUDA's compatibility libraries, where the driver needs them"),
     ("MUSTER_*", "kept",
      "our options are taken out; MUSTER_OUTER and others by which a launcher below finds us are added"),

@@ -10,7 +10,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
+from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
 
@@ -38,7 +38,8 @@ def read_job(
         if not program:
             raise UsageError(
                 f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
-                "training platform runs in its containers; on this machine run `muster local PROGRAM`"
+                "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
+                "image); on a machine of yours run `muster local PROGRAM`"
             )
         from musterpoint.job.plain import read_plain
 
@@ -56,7 +57,9 @@ def read_job(
             style = settings.args or "json"
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
         return _launched(job, environ, program, module, arguments)
-    return job._replace(arguments=(*job.arguments, *_typed(environ)))
+    return job._replace(
+        arguments=(*job.arguments, *_typed(environ)), notes=(*job.notes, *overruled(job.hyperparameters, environ))
+    )
 
 
 def found(base: str, environ: Mapping[str, str]) -> str:

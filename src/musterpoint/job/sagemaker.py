@@ -183,6 +183,18 @@ def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[st
     return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
 
 
+def overruled(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """A warning where an image's program goes before the one that the job names, as sagemaker-training has it."""
+    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_of(hyperparameters, "sagemaker_program")
+    if not images or not jobs or images == jobs:
+        return ()
+    words = (
+        f"the variable SAGEMAKER_PROGRAM, {shown(images)}, goes before the job's own sagemaker_program, {shown(jobs)}: "
+        "take it out of the image, or set it in the job's environment"
+    )
+    return (Note("warning", words),)
+
+
 def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[Note, ...]]:
     channels = []
     notes = []

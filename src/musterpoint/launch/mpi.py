@@ -130,7 +130,7 @@ def _command(site: Site, mpi: Mpi, places: list[Place]) -> Command:
 def _interface(site: Site) -> str:
     """The interface by which this host reaches the others, as it was found for torch's Gloo."""
     found = {setting.name: setting.value for setting in site.environment}
-    name = found.get("GLOO_SOCKET_IFNAME") or site.environ.get("GLOO_SOCKET_IFNAME", "")
+    name = (site.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or site.environ.get("GLOO_SOCKET_IFNAME", "")
     return name if name in site.devices.interfaces else ""
 
 

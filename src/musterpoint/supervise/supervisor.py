@@ -19,7 +19,7 @@ from musterpoint.supervise.outcome import Explainer, Outcome
 from musterpoint.supervise.policy import decide
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import PASSED_ON, STOPPING
-from musterpoint.supervise.state import Rules, State, code_of
+from musterpoint.supervise.state import Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
     from musterpoint.supervise.daemons import Daemons
@@ -96,7 +96,15 @@ class Supervisor:
         finally:
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._crew.close()
-        return self._outcome(self._state)
+        outcome = self._outcome(self._state)
+        self._say_last(outcome)
+        return outcome
+
+    def _say_last(self, outcome: Outcome) -> None:
+        """A launcher whose daemons were ended says so in a box of its own; the log's last word is why they were."""
+        if outcome.code and self._pump.launcher_last:
+            why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
+            self._say(f"what ended the job: {why}")
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Visitor | None = None) -> None:
         self._crew.start(plan, environ, owner)

@@ -14,6 +14,7 @@ from musterpoint.launch.plan import OUR_PROGRAMS, Argument, LaunchPlan, ProcessP
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
 COUNT = st.integers(0, 70000)
+RANKS = st.integers(0, 1 << 16)
 OURS = st.sampled_from(["", *OUR_PROGRAMS])
 SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT, OURS), max_size=3).map(tuple)
 PROCESSES = st.builds(
@@ -22,7 +23,7 @@ PROCESSES = st.builds(
     st.none() | COUNT, st.none() | COUNT, st.booleans(),
 )  # fmt: skip
 PLANS = st.builds(
-    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, COUNT, COUNT, COUNT, TEXT, TEXT,
+    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
     st.lists(TEXT, max_size=2).map(tuple), st.integers(-1, 9),
 )  # fmt: skip

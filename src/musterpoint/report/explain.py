@@ -80,6 +80,19 @@ class Explain:
         said = f"muster: {failure.reason.removeprefix('muster: ')}"
         return self._failure(failure.code, reason.fit([self._mask(said)]), kind)
 
+    def left_without_finalize(self, rank: int, local_rank: int) -> Failure:
+        """MPI ended the job because a rank had ended with 0 without telling it."""
+        text = (
+            f"rank {rank} (local rank {local_rank}) on {self._host} ended with exit code 0, but without MPI_Finalize, "
+            "while other ranks ran on: MPI ended them, as they may wait for it for ever"
+        )
+        return Failure(self._host, 1, "user", "user", text, rank, local_rank, None, time.time())
+
+    def ended_by_mpi(self, rank: int, local_rank: int) -> Failure:
+        """MPI told a rank to end; what for, another host may know."""
+        text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {self._host} to end: a rank left the job"
+        return self._failure(exit_codes.LAUNCHER, text, "peer")
+
     def daemon_refused(self, host: str, said: str) -> Failure:
         """An MPI daemon that mpirun asked for on ``host`` never ran."""
         text = f"muster: mpirun's daemon could not be started on {host}: {self._mask(said).strip()}"

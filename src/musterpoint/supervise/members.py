@@ -96,6 +96,13 @@ class Members:
         else:
             member.orphan_status = code  # its stub was killed; that is about to be noticed
 
+    def running(self, number: int) -> bool:
+        """Whether ranks of a session haven't ended here."""
+        return any(key[0] == number for key in self._expected)
+
+    def is_expected(self, member: Member) -> bool:
+        return member.key in self._expected
+
     def lost_stub(self, member: Member) -> None:
         """A stub that was killed leaves its program to us: it is our child now and is reaped like one."""
         if member.key not in self._expected:

@@ -90,6 +90,28 @@ def test_a_failure_leaves_the_other_ranks_their_grace(
     assert log.count("saved its checkpoint") == 3, log
 
 
+@pytest.mark.parametrize(
+    ("flavour", "slots", "first"),
+    [*((flavour, 2, first) for flavour in FLAVOURS for first in (1, 3)), ("impi", 2, 1), ("openmpi5", 1, 1)],
+)
+def test_a_rank_that_leaves_without_finalize_ends_the_job(
+    under: Callable[[str], Any], flavour: str, slots: int, first: int
+) -> None:
+    """The others wait for it in a barrier."""
+    job = under(flavour)
+    ran = job.run("leaves.py", "--hosts", "2", "--slots", str(slots), arguments=("exit", str(first)))
+    assert "ended with exit code 0, but without MPI_Finalize" in agree(ran, 1)
+    assert ran.outcome("algo-1")["rank"] >= first
+
+
+@pytest.mark.parametrize(("flavour", "first"), [(flavour, first) for flavour in FLAVOURS for first in (1, 2)])
+def test_ranks_may_end_long_before_the_others(under: Callable[[str], Any], flavour: str, first: int) -> None:
+    job = under(flavour)
+    ran = job.run("leaves.py", *TWO_BY_TWO, arguments=("finalize", str(first)))
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert (ran.log("algo-1") + ran.log("algo-2")).count("took its time") == first
+
+
 DAEMONS = {"openmpi4": ("mpirun", "orted"), "openmpi5": ("prterun", "prted"), "mpich": ("mpirun", "hydra_pmi_proxy")}
 
 

@@ -13,6 +13,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
 from musterpoint.report.explain import Explain
+from musterpoint.supervise import crew
 from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import address_of
@@ -283,3 +284,59 @@ def test_a_launchers_folder_for_passing_things_is_private_and_goes(tmp_path: Pat
     deck.crew.reap()
     deck.close()
     assert list(tmp_path.iterdir()) == []
+
+
+MPI = PLAN._replace(launcher="mpi", processes=(PLAN.processes[0]._replace(name="mpirun"),))
+
+
+def of_two(deck: Deck) -> tuple[socket.socket, socket.socket]:
+    """The stubs of two running ranks."""
+    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
+    for sock in (first, second):
+        deck.go(sock)
+        deck.say(sock, f"started {os.getpid()}")
+    return first, second
+
+
+def test_an_mpi_learns_that_a_rank_has_ended_long_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "LEFT_ALONE", 0.0)
+    deck = Deck(MPI)
+    first, _ = of_two(deck)
+    deck.say(first, "ended 0")
+    deck.turn()
+    assert first.recv(16) == b"release\n"
+    deck.close()
+
+
+@pytest.mark.parametrize("said", ["signal 15", "gone"])
+@pytest.mark.parametrize("left", [True, False])
+def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, said: str, left: bool
+) -> None:
+    for name in ("LEFT_ALONE", "UNEXPLAINED"):
+        monkeypatch.setattr(crew, name, 0.0)
+    deck = Deck(MPI)
+    first, second = of_two(deck)
+    if left:
+        deck.say(first, "ended 0")
+        deck.turn()
+    second.close() if said == "gone" else deck.say(second, said)
+    deck.turn()
+    failure = next(event.failure for event in deck.events if isinstance(event, Broken))
+    assert (failure.code, failure.kind) == ((1, "user") if left else (72, "peer"))
+    assert ("rank 0 (local rank 0) on algo-1 ended with exit code 0, but without" in failure.reason) == left
+    deck.close()
+
+
+@pytest.mark.parametrize("plan", [PLAN, MPI])
+def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
+    """And an MPI when the ranks were told to end."""
+    monkeypatch.setattr(crew, "UNEXPLAINED", 0.0)
+    deck = Deck(plan)
+    _, second = of_two(deck)
+    if plan is MPI:
+        monkeypatch.setattr(deck.crew, "refusing", True)
+    deck.say(second, "signal 15")
+    deck.turn()
+    assert not [event for event in deck.events if isinstance(event, Broken)]
+    deck.close()

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable
 
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerEvent, PeerLost, PeerSilent, StopAll
+from musterpoint.peers import (
+    NO_FAILURES,
+    AllDone,
+    Arrived,
+    Failure,
+    JobFailed,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    PeerSilent,
+    StopAll,
+    Tally,
+    lost_host,
+)
 from musterpoint.rollcall import session as rules
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES, Beats
@@ -13,6 +27,7 @@ from musterpoint.rollcall.door import Door
 from musterpoint.rollcall.events import Events
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.member import Member
 from musterpoint.rollcall.points import Points
 from musterpoint.rollcall.requests import Requests
@@ -35,12 +50,12 @@ class LeaderPeers(Events):
         self._members = members
         self._limits = limits
         self._record = record
-        self._verdict = Verdict(limits.hold)
+        self._verdict = Verdict(limits.hold, limits.patience, _opaque(roster, members))
         self._points = Points(seat.name for seat in roster.group)
         self._requests = Requests(members, self._emit)
         self._lost: set[str] = set()
         self._code: int | None = None
-        self._failures = 0
+        self._failures = Tally()
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
@@ -51,7 +66,7 @@ class LeaderPeers(Events):
         self._beats = Beats(members.values())
         self._sweeper = loop.call_later(self._period, self._sweep)
         restarted = "it was started anew while the job ran"
-        Returns(door, roster, packed, members, self._verdict, self._go_on, lambda member: self._lose(member, restarted))
+        Returns(door, roster, packed, members, self._verdict, self._go_on, lambda member: self._gone(member, restarted))
         for member in members.values():
             if member.link is not None:
                 member.link.on_frame, member.link.on_end = self._frame, self._ended
@@ -59,7 +74,7 @@ class LeaderPeers(Events):
     # what this host says
 
     def failed(self, failure: Failure) -> None:
-        if failure.kind == "peer" and not self._asked:
+        if failure.is_symptom and not self._asked:
             self._asked = True
             self._unheard = set(self._members)
             for member in self._members.values():
@@ -72,10 +87,9 @@ class LeaderPeers(Events):
     def arrive(self, point: str) -> None:
         self._arrived(self._roster.me, point)
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Tally = NO_FAILURES) -> None:
         self._code = code
-        self._failures += failures
-        self._recount()
+        self._count(self._roster.me, failures)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         self._requests.ask(host, number, words)
@@ -123,21 +137,19 @@ class LeaderPeers(Events):
             self._arrived(member.name, wire.text(message, "point", 256))
         elif kind == "done":
             member.code = wire.number(message, "code", 255)
-            self._failures += wire.number(message, "failures")
-            self._verdict.back(member.name)
-            self._recount()
+            self._count(member.name, Tally(*wire.numbers(message, "failures", 0, 2**31, 3)))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
-            self._lose(member, "it reached its roll call's deadline just before the roster came")
+            self._gone(member, "it reached its roll call's deadline just before the roster came")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
     def _leave(self, member: Member) -> None:
         if member.code is None and not self._settled:
-            self._lose(member, "it left before its ranks were done")
+            self._gone(member, "it left before its ranks were done")
             return
         member.session.over()
         self._cut(member)
@@ -200,7 +212,7 @@ class LeaderPeers(Events):
                 self._quiet(PeerBack(member.name), member)
                 self._judge([])
             elif isinstance(action, rules.Lost):
-                self._lose(member, action.why)
+                self._gone(member, action.why, action.silence)
 
     def _quiet(self, event: PeerEvent, member: Member) -> None:
         if member.code is None:
@@ -213,19 +225,31 @@ class LeaderPeers(Events):
         """How the job ends is known: a host that goes now is no news."""
         return self._verdict.fallen is not None or self._stopped or self._all_done
 
-    def _lose(self, member: Member, why: str) -> None:
+    def _gone(self, member: Member, why: str, silence: float = 0.0) -> None:
+        """``member`` is lost, for a reason or, after so many seconds, for mere ``silence``."""
+        if not silence:
+            self._lose(member, PeerLost(member.name, why))
+            return
+        there = [other for other in self._members.values() if other is not member and not other.session.is_away]
+        later = member.session.heard_at + 1.5 * self._limits.beat
+        heard = [other.name for other in there if other.session.heard_at > later]
+        unheard = [other.name for other in there if other.session.heard_at <= later]
+        self._lose(member, of_silence(self._roster.me, member.name, silence, heard, unheard))
+
+    def _lose(self, member: Member, loss: PeerLost) -> None:
         """``member`` is lost; one that was done, or that goes when all is decided, is only gone."""
         member.session.over()
         self._cut(member)
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
-            self._record("host-lost", host=member.name, why=why)
-            self._judge(self._verdict.lost(member.name, why))
+            self._record("host-lost", host=member.name, why=loss.why)
+            failure = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
+            self._judge(self._verdict.lost(member.name, failure))
             if self._verdict.fallen is None:
-                self._emit(PeerLost(member.name, why))
-                self._tell(wire.pack("lost", host=member.name, why=why))
+                self._emit(loss)
+                self._tell(wire.pack("lost", host=loss.host, why=loss.why))
         self._verdict.back(member.name)
-        self._requests.gone(member.name, f"host {member.name} was lost: {why}")
+        self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
         self._recount()
 
     def _judge(self, judgements: list[Judgement]) -> None:
@@ -235,8 +259,11 @@ class LeaderPeers(Events):
                 self._tell(
                     wire.pack("verdict", failure=judgement.failure._asdict(), secondary=judgement.secondary)
                 )  # fmt: skip
+                self._press()
             else:
-                self._lose(self._members[judgement.host], "it fell silent, and ranks fail because of it")
+                member = self._members[judgement.host]
+                silence = 0.0 if member.session.closed else self._limits.silence
+                self._gone(member, "its connection was closed and it did not come back", silence)
         due = self._verdict.due
         if self._due is not None:
             self._due.cancel()
@@ -256,9 +283,22 @@ class LeaderPeers(Events):
         if host != self._roster.me:
             self._emit(StopAll(host, signal))
         self._tell(wire.pack("stop", host=host, signal=signal), but=host)
+        self._press()
+
+    def _press(self) -> None:
+        """How the job ends is known, so a host that is silent is waited for no longer."""
+        for member in self._members.values():
+            self._act(member, member.session.pressed(self._loop.clock()))
 
     def _arrived(self, host: str, point: str) -> None:
         self._points.arrive(host, point)
+        self._recount()
+
+    def _count(self, host: str, failures: Tally) -> None:
+        """``host`` is done."""
+        self._failures = self._failures.plus(failures)
+        self._verdict.done(host)
+        self._judge([])
         self._recount()
 
     def _recount(self) -> None:
@@ -282,3 +322,10 @@ class LeaderPeers(Events):
         for member in self._members.values():
             if member.session.state != rules.OVER and member.name != but:
                 member.post(data)
+
+
+def _opaque(roster: Roster, members: dict[str, Member]) -> set[str]:
+    """The hosts whose programs may start ranks by themselves: those of the group of a ``script`` job."""
+    if not any(member.hello.offer.launcher == "script" for member in members.values()):
+        return set()
+    return {seat.name for seat in roster.group}

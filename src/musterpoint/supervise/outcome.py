@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from musterpoint.launch.plan import ProcessPlan
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Tally
 
 
 class RankEnd(NamedTuple):
@@ -35,14 +35,16 @@ class Outcome(NamedTuple):
 
     ``code`` is the exit code of the job. ``failure`` is the job's first failure, the same on every host; None when
     all went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
-    ``ends`` are this host's ranks. ``secondary`` counts the failures after the first, on all hosts as far as known.
+    ``ends`` are this host's ranks. ``secondary`` counts the failures beside the first, on all hosts as far as known.
+    ``spoilt`` is what went wrong on this host while it was stopping, such as a checkpoint that couldn't be saved.
     """
 
     code: int
     failure: Failure | None
     stopped_by: str
     ends: tuple[RankEnd, ...]
-    secondary: int = 0
+    secondary: Tally = Tally()
+    spoilt: Failure | None = None
 
 
 class AttendantEnd(NamedTuple):

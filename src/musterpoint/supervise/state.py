@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Tally
 from musterpoint.supervise.events import Action, Key
 
 FAILURE_GRACE = 30.0
@@ -48,8 +48,8 @@ class State(NamedTuple):
     those of them where that is an MPI.
 
     ``launchers`` and ``services`` run beside the ranks; of services, those of the user's own, which are ``told`` to end
-    when the ranks are. ``failures`` counts the ranks that failed here, ``secondary`` all failures known besides the
-    verdict's.
+    when the ranks are. ``failed`` are the failures of ranks here; ``counted`` is what the leader knows of all hosts'
+    besides the verdict's. ``spoilt`` is what went wrong here while the ranks were stopping.
     """
 
     phase: str = "running"
@@ -61,8 +61,9 @@ class State(NamedTuple):
     services: frozenset[Attendant] = frozenset()
     failure: Failure | None = None
     verdict: Failure | None = None
-    failures: int = 0
-    secondary: int = 0
+    failed: tuple[Failure, ...] = ()
+    counted: Tally = Tally()
+    spoilt: Failure | None = None
     stopped_by: str = ""
     stop_signal: int = 0
     told: bool = False
@@ -73,6 +74,17 @@ class State(NamedTuple):
         """The job's exit code as far as it is known."""
         failure = self.verdict or self.failure
         return failure.code if failure else 0
+
+    @property
+    def failed_beside(self) -> Tally:
+        """The failures of ranks here, besides the job's first."""
+        first = self.verdict or self.failure
+        return Tally.of(self.failed, first) if first else Tally()
+
+    @property
+    def secondary(self) -> Tally:
+        """All failures known besides the job's first."""
+        return max(self.counted, self.failed_beside, key=lambda tally: tally.total)
 
     @property
     def is_attended(self) -> bool:

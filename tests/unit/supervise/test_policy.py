@@ -67,13 +67,13 @@ def test_done_is_said_once() -> None:
 
 def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
-    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=1)])
+    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=peers.Tally(0, 1))])
     assert state.verdict == THEIRS
-    assert state.secondary == 2  # rank 1, and our own first one, which the leader knew of
+    assert state.secondary == peers.Tally(other=2)  # both of ours; the leader knew of one
     state, _ = decide(state, ended((0, 9)), HERE)
-    for event in (ended(R1), ended(R0), peers.AllDone(failures=5)):
+    for event in (ended(R1), ended(R0), peers.AllDone(peers.Tally(1, 1, 3))):
         state, _ = decide(state, event, HERE)
-    assert state.secondary == 4  # what all hosts counted together, less the first
+    assert state.secondary == peers.Tally(1, 1, 3)  # what all hosts counted together
 
 
 def test_nothing_happens_after_the_end() -> None:

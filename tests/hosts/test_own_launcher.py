@@ -32,6 +32,8 @@ rank, how = int(os.environ["RANK"]), sys.argv[1]
 
 def save(*_):
     time.sleep(6)
+    if how == "no disk":
+        raise OSError("no space left for the checkpoint")
     print("rank", rank, "has saved", flush=True)
     sys.exit(0)
 
@@ -43,8 +45,7 @@ dist.all_reduce(one)
 print("rank", rank, "works", flush=True)
 if rank == 2:
     dist.send(one, 3)  # its handler is there
-    if how != "wait":
-        time.sleep(600)
+    time.sleep(600)
 if rank == 3:
     dist.recv(one, 2)
     if how == "raise":
@@ -53,6 +54,7 @@ if rank == 3:
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    print("ready to be stopped", flush=True)
     time.sleep(600)
 dist.recv(one, 3)
 """
@@ -98,3 +100,31 @@ def test_a_lost_host_is_named(local) -> None:  # type: ignore[no-untyped-def]
     found = {key: outcome[key] for key in ("code", "cause", "class", "retryable", "host")}
     assert found == {"code": 76, "cause": "host", "class": "infra", "retryable": True, "host": "algo-2"}, outcome
     assert outcome["reason"].startswith("muster: host algo-2 was lost: ")
+
+
+@pytest.mark.parametrize(
+    ("own", "how", "saved", "said"),
+    [
+        ((), "wait", True, "stopped by the platform on "),
+        (("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), "wait", False, "stopped by the platform on "),
+        ((), "no disk", False, "; while it was stopping:\nOSError: no space left for the checkpoint\nrank 2"),
+    ],
+    ids=["it saves", "the job's own timeout", "it fails to save"],
+)  # fmt: skip
+def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(  # type: ignore[no-untyped-def]
+    local, own: tuple[str, ...], how: str, saved: bool, said: str
+) -> None:
+    """torchrun reads a variable for how long its ranks may take to end; a value of the job's own stays."""
+    local.program(TRAIN, "train.py")
+    ran = local.stop(
+        "--hosts", "2", "--backend", "process", "--launcher", "script", *own, local.program(LAUNCHER, "launcher.py"),
+        how, when="ready to be stopped", lines=1,
+    )  # fmt: skip
+    assert ran.code == 143, ran.stderr + ran.stdout
+    assert ("rank 2 has saved" in ran.log("algo-2")) == saved, ran.log("algo-2")
+    outcome = ran.outcome("algo-2")
+    assert (outcome["code"], outcome["class"]) == (143, "stopped")
+    assert said in outcome["reason"]
+    assert ("while it was stopping" in outcome["reason"]) == (how == "no disk"), ran.log("algo-2")
+    assert ("failed while it was stopping: OSError" in ran.log("algo-2")) == (how == "no disk")
+    assert "while it was stopping" not in ran.outcome("algo-1")["reason"], ran.log("algo-1")

@@ -1,4 +1,4 @@
-"""A host that stands still, and a network that is cut, when a job is about to end for another reason or for just that."""
+"""A host that stands still, and a network that is cut, when a job is about to end for that or for another reason."""
 
 from __future__ import annotations
 

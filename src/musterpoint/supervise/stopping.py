@@ -39,7 +39,7 @@ def spoilt(state: State, failure: Failure) -> Decision:
     """
     if failure.is_symptom or not state.stop_signal:
         return state, []
-    said = Say(f"warning: it was stopping, and failed: {first_line(failure)}")
+    said = Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
     return state._replace(spoilt=state.spoilt or failure), [said]
 
 

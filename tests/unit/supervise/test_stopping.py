@@ -58,7 +58,7 @@ def test_history(name: str) -> None:
 def test_what_fails_while_it_stops_is_named(stop: ev.Event) -> None:
     state, actions = play([OPEN2, stop, ended(R0, BOOM)])
     assert (state.spoilt, state.secondary.total) == (BOOM, 0)
-    assert actions == [ev.Say("warning: it was stopping, and failed: ValueError: boom")]
+    assert actions == [ev.Say("warning: rank 0 failed while it was stopping: ValueError: boom")]
     state, _ = play([OPEN2, stop, ended(R0, BOOM), ended(R1, THEIRS)])
     assert state.spoilt == BOOM, "the first"
 

@@ -27,9 +27,7 @@ def common_environment(
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
             EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, room)),
-            EnvSetting(
-                "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(grace)), "ranks of a torchrun below get it to stop"
-            ),
+            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(grace)), "for ranks of a torchrun below"),
             *network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
         ),

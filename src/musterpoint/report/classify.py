@@ -12,7 +12,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
-    r"|invalid usage"
+    r"|invalid usage|illegal memory access|device-side assert"
 )
 _PEER_LOST = re.compile(
     # gloo and the store of torch.distributed
@@ -51,7 +51,12 @@ def is_peer_lost(text: str) -> bool:
 
     A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
     """
-    return _PEER_LOST.search(text) is not None and _OWN_MISTAKE.search(text) is None
+    return _PEER_LOST.search(text) is not None and not is_own_mistake(text)
+
+
+def is_own_mistake(text: str) -> bool:
+    """Whether words that a communication library uses for lost peers, too, come with what went wrong here."""
+    return _OWN_MISTAKE.search(text) is not None
 
 
 def kind_of(text: str, status: int | None, oom: bool = False, echo: bool | None = None) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.report.classify import is_peer_lost
+from musterpoint.report.classify import is_own_mistake, is_peer_lost
 from musterpoint.report.traceback import Frame, Line, Raised, is_noise, lines_of, parse
 
 
@@ -207,7 +207,10 @@ def _is_users_own(raised: Raised) -> bool:
 def _echo_before(lines: list[Line], number: int) -> str:
     """The last line before an abort with which a library says that it lost a peer; empty where none does."""
     said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
-    return next((text for text in reversed(said[-STALE:]) if is_peer_lost(text)), "")
+    said = said[-STALE:]
+    echoes = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
+    telling = [text for text in echoes if not text.startswith("terminate called")]
+    return (telling or echoes or [""])[-1]
 
 
 def _origin(raised: list[Raised], last: Raised) -> Raised:

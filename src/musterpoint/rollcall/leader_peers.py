@@ -38,16 +38,19 @@ from musterpoint.rollcall.verdict import Announce, Verdict
 
 
 class LeaderPeers(Events):
-    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent."""
+    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent. ``goes_on`` says that a failure
+    doesn't end the job.
+    """
 
     def __init__(
         self, loop: Loop, door: Door, roster: Roster, packed: bytes, members: dict[str, Member],
-        most_silence: float, limits: Limits, record: Callable[..., None],
+        goes_on: bool, limits: Limits, record: Callable[..., None],
     ) -> None:  # fmt: skip
         super().__init__(loop)
         self._door = door
         self._roster = roster
         self._members = members
+        self._goes_on = goes_on
         self._limits = limits
         self._record = record
         self._verdict = Verdict(limits.hold, limits.patience, _opaque(roster, members))
@@ -259,7 +262,8 @@ class LeaderPeers(Events):
                 self._tell(
                     wire.pack("verdict", failure=judgement.failure._asdict(), secondary=judgement.secondary)
                 )  # fmt: skip
-                self._press()
+                if not self._goes_on:
+                    self._press()
             else:
                 member = self._members[judgement.host]
                 silence = 0.0 if member.session.closed else self._limits.silence

@@ -56,6 +56,7 @@ class WorkerPeers(Events):
         self._roster = roster
         self._leader = leader
         self._ticket = ticket
+        self._goes_on = settings.on_failure == "finish"
         self._limits = limits
         self._record = record
         self._mailbox = Mailbox()
@@ -165,7 +166,8 @@ class WorkerPeers(Events):
         except ValueError as error:
             raise wire.WireError(str(error)) from None
         self._announce(failure, Tally(*wire.numbers(message, "secondary", 0, 2**31, 3)))
-        self._act(self._session.pressed(self._now()))
+        if not self._goes_on:
+            self._act(self._session.pressed(self._now()))
 
     def _announce(self, failure: Failure, secondary: Tally) -> None:
         self._judged = True

@@ -15,6 +15,7 @@ from musterpoint.peers import (
     JobFailed,
     PeerBack,
     PeerLost,
+    PeerSilent,
     StartAsked,
     Started,
     StartEnded,
@@ -340,3 +341,22 @@ def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
     leader.say("failed", RESET)
     worker.say("done", 0)
     assert leader.event(JobFailed).failure == RESET
+
+
+def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start, cable: Any) -> None:
+    leader, mute, other = trio(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER, on_failure="finish")
+    other.say("failed", BOOM)
+    for host in (leader, mute, other):
+        host.event(JobFailed)
+    cable.freeze()
+    leader.event(PeerSilent)
+    mute.event(PeerSilent)
+    for host in (leader, other):
+        host.say("done", 7)
+    time.sleep(2 * SHORT_SILENCE.silence)
+    cable.plug()
+    mute.say("done", 0)
+    for host in (leader, mute, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost)
+    assert mute.has(PeerBack)

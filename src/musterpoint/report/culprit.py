@@ -146,7 +146,7 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
         if wrapper and table and (inner is None or (_is_echo(raised, inner) and not table.may_be_of(inner))):
             return _silent(lines, table)
         last = inner or last
-    if _is_wrapper(last):
+    if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, echo=is_peer_lost(line.text))

@@ -189,17 +189,24 @@ class LeaderPeers(Events):
             member.link.close()
             member.link = None
 
-    def _sweep(self) -> None:
+    def _now(self) -> float:
+        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
         now = self._loop.clock()
         late = now - self._last_sweep - self._period
+        if late > self._limits.beat:
+            self._last_sweep = now
+            for member in self._members.values():
+                member.session.forgive(late, now)
+        return now
+
+    def _sweep(self) -> None:
+        now = self._now()
         self._last_sweep = now
         silence = self._limits.silence
         for member in self._beats.next():
             member.beat()
         for member in self._members.values():
             session = member.session
-            if late > self._limits.beat:
-                session.forgive(late, now)
             if session.state != rules.UP or now - session.heard_at >= silence:
                 self._act(member, session.tick(now))
         self._sweeper = self._loop.call_later(self._period, self._sweep)
@@ -292,7 +299,7 @@ class LeaderPeers(Events):
     def _press(self) -> None:
         """How the job ends is known, so a host that is silent is waited for no longer."""
         for member in self._members.values():
-            self._act(member, member.session.pressed(self._loop.clock()))
+            self._act(member, member.session.pressed(self._now()))
 
     def _arrived(self, host: str, point: str) -> None:
         self._points.arrive(host, point)

@@ -204,6 +204,9 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
     "a tool without a word": (
         f"{HEAD}{USERS.format('check_call(cmd)')}subprocess.CalledProcessError: Command '['git', 'pull']' returned "
         "non-zero exit status 3.\n", False, False, None, "subprocess.CalledProcessError"),
+    "a signal that torchrun got after it said something of errors": (
+        "validation error: 0.05\n" + HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.api."
+        "SignalException: Process 7 got signal: 15\n", True, False, None, "SignalException: Process 7 got signal: 15"),
     "a signal that torchrun got": (
         HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got "
         "signal: 15\n", True, False, None, "SignalException: Process 7 got signal: 15"),

@@ -140,3 +140,22 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
     ]
     assert 'File "train.py", line 3, in step' in failure.reason
     assert (failure.cause, failure.code, failure.rank, failure.at) == ("user", 1, 5, 10.0)
+
+
+OSERROR = b'Traceback (most recent call last):\n  File "train.py", line 3, in save\n    save(hush)\nOSError: no space for hush\n'
+WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reason"),
+    [
+        (b"", None),
+        (b"validation error: 0.05\n", None),
+        (b'Traceback (most recent call last):\n  File "run.py", line 3, in f\n    f()\n' + WENT, None),
+        (OSERROR, "OSError: no space for ***"),
+    ],
+)
+def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:
+    for tails in ((wrote, b""), (b"", wrote)):
+        failure = EXPLAIN.left_behind(RankEnd(0, 0, 7, 1, 1.0, True, False, *tails))
+        assert (failure and failure.reason.partition("\n")[0]) == reason

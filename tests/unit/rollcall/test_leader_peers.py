@@ -360,3 +360,24 @@ def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start,
         host.event(AllDone)
         assert not host.has(PeerLost)
     assert mute.has(PeerBack)
+
+
+@pytest.mark.parametrize("word", ["stopping", "failed"])
+def test_an_end_right_after_a_standstill_of_the_leader_is_no_silence_of_the_others(start: Start, word: str) -> None:
+    leader, worker = start(1, 2, limits=LIMITS._replace(silence=2.0)), start(2, 2)
+    for host in (leader, worker):
+        host.mustered()
+
+    def stand_still(peers: Any) -> None:
+        time.sleep(3.0)
+        getattr(peers, word)(15 if word == "stopping" else BOOM)
+
+    leader.ask(stand_still)
+    leader.say("done", 7)
+    worker.event(StopAll if word == "stopping" else JobFailed)
+    assert not leader.has(AllDone)
+    worker.say("done", 7)
+    for host in (leader, worker):
+        host.event(AllDone)
+    assert "host-lost" not in leader.moments
+    assert "connection-ended" not in worker.moments

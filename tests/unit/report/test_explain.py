@@ -142,7 +142,9 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
     assert (failure.cause, failure.code, failure.rank, failure.at) == ("user", 1, 5, 10.0)
 
 
-OSERROR = b'Traceback (most recent call last):\n  File "train.py", line 3, in save\n    save(hush)\nOSError: no space for hush\n'
+OSERROR = (
+    b'Traceback (most recent call last):\n  File "t.py", line 3, in save\n    save()\nOSError: no space for hush\n'
+)
 WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
 
 

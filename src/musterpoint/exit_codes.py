@@ -15,8 +15,6 @@ FETCH = 71
 """The user's code or its requirements could not be fetched or installed."""
 LAUNCHER = 72
 """The launcher can't start: ``mpirun`` or torch missing, wrong world size."""
-STALLED = 74
-"""A hang was detected and ended."""
 HOST_LOST = 76
 """A host was lost without a word."""
 STOPPED = 143

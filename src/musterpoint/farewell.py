@@ -5,8 +5,6 @@ Imported at the start, it takes the rooms it needs when it is called: the user's
 
 from __future__ import annotations
 
-import time
-
 from musterpoint.job.model import Paths
 from musterpoint.scene import Scene
 from musterpoint.supervise.outcome import Outcome
@@ -20,32 +18,26 @@ def take_leave(scene: Scene, outcome: Outcome, paths: Paths) -> None:
         _report(scene, outcome, paths)
     if scene.sync is not None:
         scene.ears.hear = scene.sync.hear
-        scene.sync.finish(_left_of_grace(scene, scene.sync.grace))
+        left = None if outcome.stopped_at is None else outcome.stopped_at + scene.sync.grace - scene.loop.clock()
+        scene.sync.finish(left)
     if not outcome.code:
         _report(scene, outcome, paths)
-    _write_timeline(scene, paths)
+    _write_timeline(scene)
+    scene.room.close()
     _give_back(paths)
-
-
-def _left_of_grace(scene: Scene, grace: float) -> float | None:
-    """Seconds until the platform kills us; None where nobody has asked for a stop."""
-    for moment in scene.timeline.moments:
-        if moment.name in ("StopAsked", "StopAll"):
-            return moment.at + grace - time.time()
-    return None
 
 
 def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
     from musterpoint.report import files
 
-    for problem in files.write(outcome, paths, scene.started_at, scene.request.environ):
+    for problem in files.write(outcome, paths, scene.room, scene.request.environ):
         scene.console.say(f"warning: {problem}")
 
 
-def _write_timeline(scene: Scene, paths: Paths) -> None:
+def _write_timeline(scene: Scene) -> None:
     from musterpoint.report import timeline
 
-    for problem in timeline.write(scene.timeline, paths, scene.masker.mask_facts):
+    for problem in timeline.write(scene.timeline, scene.room, scene.masker.mask_facts):
         scene.console.say(f"warning: {problem}")
 
 

@@ -40,8 +40,13 @@ class Failure(NamedTuple):
 
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
-        """Builds it from decoded JSON; unknown keys are dropped, wrong types and codes are a ``ValueError``."""
+        """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.
+
+        Raises:
+            ValueError: a key is missing, has a wrong type or is out of its range.
+        """
         from musterpoint.field_types import check_types
+        from musterpoint.printable import is_host_name, printable
 
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
@@ -50,9 +55,16 @@ class Failure(NamedTuple):
         except TypeError as error:
             raise ValueError(f"a failure lacks a key: {error}") from None
         check_types(failure, _FAILURE_TYPES, "a failure's ")
-        if not 1 <= failure.code <= 255:
-            raise ValueError(f"a failure's code is {failure.code}, not 1 to 255")
-        return failure
+        for key, most in _MOST.items():
+            found = getattr(failure, key)
+            if found is not None and not (key == "code") <= found <= most:
+                raise ValueError(f"a failure's {key} is {found!r:.40}, not at most {most}")
+        if not is_host_name(failure.host):
+            raise ValueError(f"a failure's host is {failure.host!r:.40}, which is no name")
+        for word in (failure.cause, failure.kind):
+            if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
+                raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
+        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True))
 
 
 def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
@@ -63,6 +75,10 @@ def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Fai
     return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
 
 
+MOST_REASON = 900
+"""Bytes of a reason that is taken from another host."""
+_LONGEST_WORD = 24
+_MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 10**12}
 _TEXT = (str,)
 _OPTIONAL = (int, type(None))
 _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
@@ -71,7 +87,7 @@ _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-class Tally(NamedTuple):
+class Secondary(NamedTuple):
     """How many ranks failed beside the first: with the ``same`` error, because a peer was ``lost``, otherwise."""
 
     same: int = 0
@@ -82,11 +98,11 @@ class Tally(NamedTuple):
     def total(self) -> int:
         return sum(self)
 
-    def plus(self, more: "Tally") -> "Tally":
-        return Tally(*map(int.__add__, self, more))
+    def plus(self, more: "Secondary") -> "Secondary":
+        return Secondary(*map(int.__add__, self, more))
 
     @classmethod
-    def of(cls, failures: Iterable[Failure], first: Failure) -> "Tally":
+    def of(cls, failures: Iterable[Failure], first: Failure) -> "Secondary":
         """What ``failures`` are beside ``first``, which may be among them."""
         tally = cls()
         for failure in failures:
@@ -97,7 +113,7 @@ class Tally(NamedTuple):
         return tally
 
 
-NO_FAILURES, _ALIKE, _LOST, _OTHER = Tally(), Tally(1), Tally(0, 1), Tally(0, 0, 1)
+NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1), Secondary(0, 0, 1)
 
 
 def _same_words(one: Failure, other: Failure) -> bool:
@@ -118,7 +134,7 @@ class JobFailed(NamedTuple):
     """
 
     failure: Failure
-    secondary: Tally = Tally()
+    secondary: Secondary = Secondary()
 
 
 class StopAll(NamedTuple):
@@ -161,7 +177,7 @@ class Arrived(NamedTuple):
 class AllDone(NamedTuple):
     """Every host has said ``done``: leave. ``failures`` counts those beside the first, on all hosts together."""
 
-    failures: Tally = Tally()
+    failures: Secondary = Secondary()
 
 
 class StartAsked(NamedTuple):
@@ -212,7 +228,7 @@ class Peers(Protocol):
     def arrive(self, point: str) -> None:
         """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
 
-    def done(self, code: int, failures: Tally = NO_FAILURES) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
 
         ``failures`` counts the ranks that failed here, beside the job's first failure.

@@ -1,15 +1,15 @@
 """The scene: what every step of the road may use, and what was asked of this process."""
 
 import os
-import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.console import Console
-from musterpoint.job.model import Job
+from musterpoint.job.model import Job, Paths
 from musterpoint.job.secrets import masker_of
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
+from musterpoint.report.room import Room
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.settings import Settings
 from musterpoint.supervise.companions import Companions
@@ -17,9 +17,11 @@ from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
+    from musterpoint.asking import Answer
     from musterpoint.code.tools import Tools
     from musterpoint.outputs.sync import Sync
 
+EARLY = "while its code was being made ready"
 SHARE_OF_ROLLCALL = 0.9
 """Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
 
@@ -40,12 +42,11 @@ class Request(NamedTuple):
 
 
 class Scene:
-    """What every step may use: the loop, our voice, our memory, our ears, our companions."""
+    """What every step may use: the loop, our voice, our memory, our ears, our companions, the report's room."""
 
     def __init__(self, request: Request) -> None:
         _open_standard_streams()
         self.request = request
-        self.started_at = time.time()
         self.loop = Loop()
         texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
         self._variables = {**request.environ, **texts}
@@ -53,9 +54,12 @@ class Scene:
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("started", version=__version__)
-        self.ears = Signals(self.loop, lambda signo: None)
+        self.ears = Signals(self.loop, self._hear)
+        self._told: int | None = None
+        self._tools: Tools | None = None
         self.companions = Companions(self.loop)
         self.sync: Sync | None = None
+        self.room = Room(Paths())
 
     def learn(self, job: Job) -> None:
         """What the job says may be secret, too; and whose timeline this is."""
@@ -68,19 +72,38 @@ class Scene:
 
         self.masker = masker_of_files(self._variables)
 
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
+        """Asks a program of this host (:mod:`musterpoint.asking`).
+
+        Raises:
+            Abandoned: this host was told to stop.
+        """
+        from musterpoint import asking
+
+        return asking.ask(words, environ, cwd, errors, self.loop, self._check)
+
     def tools(self, job: Job, options: Settings) -> "Tools":
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
         from musterpoint.code.tools import Tools
 
         waited_for = len(job.hosts) > 1 and options.rollcall != "off"
-        tools = Tools(
+        self._tools = Tools(
             self.loop, self.console.say, self.console.show, self.timeline.add,
             options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
-            lambda signo: Abandoned(job.current_host, signo, "while its code was being made ready"),
-            lambda text: self.masker.mask(text),
+            lambda signo: Abandoned(job.current_host, signo, EARLY), lambda text: self.masker.mask(text),
         )  # fmt: skip
-        self.ears.hear = lambda signo: tools.hear(signo) if signo in STOPPING else None
-        return tools
+        return self._tools
+
+    def _hear(self, signo: int) -> None:
+        """What is heard until the roll call begins."""
+        if signo in STOPPING:
+            self._told = self._told or signo
+            if self._tools is not None:
+                self._tools.hear(signo)
+
+    def _check(self) -> None:
+        if self._told is not None:
+            raise Abandoned(self.timeline.host, self._told, EARLY)
 
 
 def _open_standard_streams() -> None:

@@ -16,6 +16,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import backend, container, job
 from musterpoint.local.run import Ground, run
+from musterpoint.local.stream import Voice
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
 
@@ -29,6 +30,8 @@ examples:
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
+_READER = 5.0
+"""Seconds that a reader gets for what still waits for it at the end."""
 _USED = "there is something in it already; give a new directory"
 
 
@@ -45,14 +48,18 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     layout = Layout(os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name)))
     _check_output(layout.output)
     made = backend.choose(asked.backend or "", layout, local_job, asked.one_address)
+    voice = Voice(2)
     try:
         _make_output(layout, not asked.output)
-        console = Console(job.masker_of(local_job, environ).mask)
+        console = Console(job.masker_of(local_job, environ).mask, voice.say)
         description = run(local_job, Ground(layout, made, console, environ, out=2 if asked.json else 1))
     finally:
         made.close()
+        voice.close(_READER)
     if asked.json:
-        print(json.dumps(description, indent=1), flush=True)
+        told = Voice(1)
+        told.say((json.dumps(description, indent=1) + "\n").encode())
+        told.close(_READER)
     code: int = description["ExitCode"]
     return code
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Mapping
+from typing import Callable, Mapping
 
-from musterpoint import search_path
+from musterpoint import asking, search_path
+from musterpoint.asking import Ask
 from musterpoint.code.directory import PYPROJECT
 from musterpoint.code.interpreter import ask, has_module
 from musterpoint.code.project import Project
@@ -26,7 +27,9 @@ with open(sys.argv[1], "rb") as file:
 """
 
 
-def pip(project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str) -> Command:
+def pip(
+    project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str, how: Ask = asking.ask
+) -> Command:
     """One command for all, so that one resolution holds for the package and the requirements.
 
     ``build`` is the directory the package is built from, and ``code`` the one where the command runs.
@@ -37,18 +40,20 @@ def pip(project: Project, interpreter: str, environ: Mapping[str, str], code: st
     if project.requirements:
         words += ["-r", project.requirements]
     if project.listed:
-        words += _dependencies(interpreter, environ, code)
+        words += _dependencies(interpreter, environ, code, how)
     return tuple(words), {}
 
 
-def uv(project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str) -> Command:
+def uv(
+    project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str, how: Ask = asking.ask
+) -> Command:
     """``uv sync --frozen`` where there is a lock, else what pip would do. Nothing is removed from the user's Python."""
     own = search_path.find("uv", environ) or os.path.join(os.path.dirname(interpreter), "uv")
     program = (own,) if os.access(own, os.X_OK) else (interpreter, "-m", "uv")
-    if len(program) > 1 and not has_module(interpreter, "uv", environ, "/"):
+    if len(program) > 1 and not has_module(interpreter, "uv", environ, "/", how):
         raise FetchError("MUSTER_INSTALLER=uv, but uv is neither on PATH nor in the user's Python: add it to the image")
     if project.lock:
-        prefix = ask(interpreter, "import sys; print(sys.prefix)", "", environ, "/")[1].strip()
+        prefix = ask(interpreter, "import sys; print(sys.prefix)", "", environ, "/", how)[1].strip()
         words = ("sync", "--frozen", "--inexact", "--no-editable", "--python", interpreter, "--project", build)
         return (*program, *words, *_from_wheelhouse(project)), {"UV_PROJECT_ENVIRONMENT": prefix}
     more = [*_from_wheelhouse(project)]
@@ -60,23 +65,26 @@ def uv(project: Project, interpreter: str, environ: Mapping[str, str], code: str
 
 
 def without_isolation(
-    words: tuple[str, ...], project: Project, interpreter: str, environ: Mapping[str, str]
+    words: tuple[str, ...], project: Project, interpreter: str, environ: Mapping[str, str], how: Ask = asking.ask
 ) -> tuple[str, ...]:  # fmt: skip
     """The same with the build tools that the user's Python has; empty where that is no way out."""
     isolated = "--no-build-isolation" in words or project.lock
-    if not project.package or isolated or not has_module(interpreter, project.backend, environ, "/"):
+    if not project.package or isolated or not has_module(interpreter, project.backend, environ, "/", how):
         return ()
     return (*words, "--no-build-isolation")
 
 
-def build_directory(code: str, folder: str) -> str:
-    """A copy of ``code`` in ``folder``, to build from: what lies in ``code`` is the user's own, and builds write."""
+def build_directory(code: str, folder: str, copied: Callable[[str, str], str] | None = None) -> str:
+    """A copy of ``code`` in ``folder``, to build from: what lies in ``code`` is the user's own, and builds write.
+
+    ``copied`` copies one file and returns where it went.
+    """
     import shutil
 
     copy = os.path.join(folder, os.path.basename(os.path.realpath(code)) or "code")
     try:
         left_out = shutil.ignore_patterns("muster-jobs", "__pycache__")
-        shutil.copytree(code, copy, symlinks=True, ignore=left_out)
+        shutil.copytree(code, copy, symlinks=True, ignore=left_out, copy_function=copied or shutil.copy2)
     except (OSError, shutil.Error) as error:
         raise FetchError(f"the package in {code} can't be copied to be built: {error}") from None
     return copy
@@ -94,10 +102,10 @@ def _unisolated(project: Project) -> list[str]:
     return [] if brought else ["--no-build-isolation"]
 
 
-def _dependencies(interpreter: str, environ: Mapping[str, str], code: str) -> list[str]:
+def _dependencies(interpreter: str, environ: Mapping[str, str], code: str, how: Ask) -> list[str]:
     """What the project in ``code`` lists under ``dependencies``."""
     path = os.path.join(code, PYPROJECT)
-    status, text = ask(interpreter, _DEPENDENCIES, path, environ, "/")
+    status, text = ask(interpreter, _DEPENDENCIES, path, environ, "/", how)
     try:
         listed = json.loads(text) if status == 0 else None
     except ValueError:

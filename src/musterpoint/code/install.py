@@ -61,9 +61,9 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
     ):
         credentials = Credentials(folder)
         environ = _environment(place, tools, credentials)
-        build = commands.build_directory(place.code, folder) if project.package and not place.ours else "."
+        build = commands.build_directory(place.code, folder, tools.copy) if project.package and not place.ours else "."
         make = commands.uv if installer == "uv" else commands.pip
-        words, more = make(project, place.interpreter, environ, place.code, build)
+        words, more = make(project, place.interpreter, environ, place.code, build, tools.ask)
         where = f" from {project.wheelhouse} alone" if project.wheelhouse else ""
         tools.say(f"{tools.doing} for {place.interpreter}{where}")
 
@@ -106,7 +106,9 @@ class _Run:
                 return
             network = resolver.network_words(self.lines) or network
         reason = self._reason(status, lines, network)
-        offline = commands.without_isolation(words, self._project, self._place.interpreter, self._environ)
+        offline = commands.without_isolation(
+            words, self._project, self._place.interpreter, self._environ, self._tools.ask
+        )
         if not offline or not (network or resolver.lacks_build_tools(lines)):
             raise FetchError(reason)
         backend = self._project.backend

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Mapping
 
+from musterpoint import asking
+from musterpoint.asking import Ask
+
 _HAS = """
 import importlib.util, sys
 try:
@@ -19,16 +22,14 @@ try:
 except importlib.metadata.PackageNotFoundError:
     pass
 """
-TIMEOUT = 60.0
-"""Seconds a child may take; a cold network file system needs a few."""
 
 
-def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str) -> bool:
+def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str, how: Ask = asking.ask) -> bool:
     """Whether ``interpreter``, started in ``cwd`` with ``environ``, finds the module ``name``. Nothing is imported.
 
     A dotted name imports its parents. False where the interpreter can't be started.
     """
-    return ask(interpreter, _HAS, name, environ, cwd)[0] == 0
+    return ask(interpreter, _HAS, name, environ, cwd, how)[0] == 0
 
 
 def version(interpreter: str, distribution: str, environ: Mapping[str, str], cwd: str) -> str:
@@ -36,15 +37,12 @@ def version(interpreter: str, distribution: str, environ: Mapping[str, str], cwd
     return ask(interpreter, _VERSION, distribution, environ, cwd)[1].strip()
 
 
-def ask(interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str) -> tuple[int, str]:
+def ask(
+    interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str, how: Ask = asking.ask
+) -> tuple[int, str]:
     """Exit status and stdout of ``script``, run by ``interpreter`` with one argument; -1 where it can't be run."""
-    import subprocess
-
     try:
-        answer = subprocess.run(
-            [interpreter, "-c", script, word], env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=TIMEOUT, check=False,
-        )  # fmt: skip
-    except (OSError, ValueError, subprocess.SubprocessError):
+        answer = how([interpreter, "-c", script, word], environ, cwd, False)
+    except (OSError, ValueError):
         return -1, ""
-    return answer.returncode, answer.stdout
+    return -1 if answer.status is None else answer.status, answer.text

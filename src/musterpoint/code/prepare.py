@@ -95,7 +95,7 @@ def _start(
         missing = error  # the package may bring it
     if wanted.wants_something:
         _install(job, wanted, start, code, interpreter, environ, tools(), installer, fetched)
-    return start or _installed(job.entry_point.program, interpreter, environ, missing)
+    return start or _installed(job.entry_point.program, interpreter, environ, missing, tools())
 
 
 def _install(
@@ -118,7 +118,7 @@ def _install(
 
 
 def _installed(
-    program: str, interpreter: str, environ: Mapping[str, str], missing: UsageError | None
+    program: str, interpreter: str, environ: Mapping[str, str], missing: UsageError | None, tools: Tools
 ) -> entry.Start:  # fmt: skip
     """A program that the package brought: a module of it, or a command.
 
@@ -128,7 +128,7 @@ def _installed(
     from musterpoint.code.interpreter import has_module
 
     name = entry.module_name(program)
-    if name and has_module(interpreter, name, environ, "/"):
+    if name and has_module(interpreter, name, environ, "/", tools.ask):
         return entry.Start("module", (interpreter, "-m", name))
     command = os.path.join(os.path.dirname(interpreter), program)
     if "/" not in program and os.path.isfile(command) and os.access(command, os.X_OK):

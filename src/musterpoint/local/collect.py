@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import json
 import os
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
-from musterpoint.local.tree import Layout, write_text
+from musterpoint.job.fields import LARGEST_FILE
+from musterpoint.local.tree import Layout
+from musterpoint.regular import regular_itself
+from musterpoint.report.files import put
+from musterpoint.report.room import TIMELINE, Room
 
 ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """Archive: the directory of each host's tree that goes into it."""
@@ -25,7 +30,7 @@ def read(layout: Layout, host: str) -> Left:
     output = os.path.join(layout.tree(host), "output")
     outcome = _json(os.path.join(output, "outcome.json"))
     try:
-        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
             failure = file.read(4096)
     except OSError:
         failure = ""
@@ -38,31 +43,57 @@ def archive(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
     for name, directory in ARTIFACTS.items():
         path = layout.artifact(name)
         kept: dict[str, tuple[str, str]] = {}
-        with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
-            for host in hosts:
-                for member, file in _files(os.path.join(layout.tree(host), directory)):
-                    if member not in kept:
-                        kept[member] = (host, file)
-                        try:
-                            tar.add(file, member, recursive=False)
-                        except OSError as error:
-                            warnings.append(f"{name}: {member} of {host} is left out: {error.strerror}")
-                    elif not _same(kept[member][1], file):
-                        one = kept[member][0]
-                        warnings.append(f"{name}: {one} and {host} both left {member}, and not the same; kept {one}'s")
-        os.replace(path + ".part", path)
+        try:
+            with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
+                for host in hosts:
+                    for member, file in _files(os.path.join(layout.tree(host), directory)):
+                        if member not in kept:
+                            kept[member] = (host, file)
+                            warnings += _add(tar, name, host, member, file)
+                        elif not _same(kept[member][1], file):
+                            one = kept[member][0]
+                            warnings.append(
+                                f"{name}: {one} and {host} both left {member}, and not the same; kept {one}'s"
+                            )
+            os.replace(path + ".part", path)
+        except OSError as error:
+            where = os.path.join(layout.hosts, "*", "opt", "ml", directory)
+            warnings.append(f"{name} can't be written: {error.strerror}; what would be in it lies in {where}")
+            _forget(path + ".part")
     return warnings
 
 
-def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]]) -> None:
-    """Writes ``timeline.json``: the moments of every host and of the control plane (``own``), oldest first."""
+def _add(tar: tarfile.TarFile, name: str, host: str, member: str, file: str) -> list[str]:
+    """Puts ``file`` into the archive; a sentence where it can't be read. An OSError: the archive can't be written."""
+    try:
+        tar.add(file, member, recursive=False)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        return [f"{name}: {member} of {host} is left out: {error.strerror}"]
+    return []
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], room: Room) -> list[str]:
+    """Writes ``timeline.json`` into ``room``: what every host and the control plane (``own``) went through, in order.
+
+    Returns what could not be written, as a sentence.
+    """
     moments = list(own)
     for host in hosts:
         read = _json(os.path.join(layout.tree(host), "output", "timeline.json"))
         moments.extend(moment for moment in read if isinstance(moment, dict)) if isinstance(read, list) else None
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
     text = ",\n".join(json.dumps(moment) for moment in moments)
-    write_text(layout.artifact("timeline.json"), f"[\n{text}\n]\n")
+    problem = put(room, TIMELINE, f"[\n{text}\n]\n".encode())
+    return [problem] if problem else []
 
 
 def _files(directory: str) -> Iterator[tuple[str, str]]:
@@ -87,7 +118,7 @@ def _same(one: str, other: str) -> bool:
 def _json(path: str) -> Any:
     """The file's JSON value; None if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        with open(path, encoding="utf-8", opener=regular_itself) as file:
+            return json.loads(file.read(LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -13,7 +14,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint import exit_codes
 from musterpoint.console import Console
+from musterpoint.errors import UsageError
 from musterpoint.fabric.survey import survey
+from musterpoint.job.model import Paths
 from musterpoint.local import collect, tree
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.description import HostEnd, Phase, describe, judge
@@ -22,6 +25,8 @@ from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.stream import Pump, prefixes
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
+from musterpoint.report.files import put
+from musterpoint.report.room import Room
 from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.timeline import Timeline
 
@@ -34,6 +39,13 @@ CPU_FALLBACK = (
 )
 CONTROL_PLANE = "control plane"
 _LATE_OUTPUT = 5.0
+"""Seconds after the last host's end in which its output should have come."""
+_READER = 5.0
+"""Seconds after a stop, or after the last host's end, in which a reader of our output has to take something."""
+_LONGEST_READING = 60.0
+"""Seconds that a slow one gets when all hosts have ended."""
+_DESCRIPTION, _PER_HOST = 8192, 512
+"""Bytes on the disk set aside for job.json: the job may fill it."""
 _PATIENCE = 60.0
 """Seconds after a host's failure in which the others should have ended too; then the platform ends the job."""
 
@@ -54,6 +66,12 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
 
     Must be called from the main thread. Nothing is left running, whatever happens.
     """
+    with contextlib.closing(Room(Paths(output=ground.layout.output), shared=True)) as room:
+        room.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
+        return _run(job, ground, room)
+
+
+def _run(job: LocalJob, ground: Ground, room: Room) -> dict[str, Any]:
     phases = Phases(ground.console)
     phases.enter("Starting", f"{_hosts(job)}, {ground.backend.name}: {ground.backend.about}")
     if job.cpu_fallback:
@@ -61,7 +79,7 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
     hosts = Hosts(job, ground, phases)
     try:
         for host in job.hosts:
-            tree.write(job, host, ground.layout)
+            _make_tree(job, host, ground.layout)
         ground.backend.open()
         hosts.start()
         hosts.wait()
@@ -77,9 +95,20 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
     phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}", mask)
     ground.console.say(f"model: {ground.layout.artifact('model.tar.gz')}; everything: {ground.layout.output}")
     description = describe(job, ground.layout, ground.backend.name, phases.passed, hosts.ends, verdict)
-    collect.timeline(ground.layout, job.hosts, phases.timeline.to_json())
-    tree.write_text(ground.layout.artifact("job.json"), json.dumps(description, indent=1) + "\n")
+    problem = put(room, "job.json", (json.dumps(description, indent=1) + "\n").encode())
+    others = collect.timeline(ground.layout, job.hosts, phases.timeline.to_json(), room)
+    for warning in filter(None, [problem, *others]):
+        ground.console.say(f"warning: {warning}")
     return description
+
+
+def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
+    try:
+        tree.write(job, host, layout)
+    except OSError as error:
+        raise UsageError(
+            f"--output={layout.output}: {error.filename or host} can't be made: {error.strerror}"
+        ) from None
 
 
 def _hosts(job: LocalJob) -> str:
@@ -116,7 +145,13 @@ class Hosts:
         self._loop = Loop()
         self._loop.prepare_posts()
         ground.backend.on_end = lambda: self._loop.post(self._look_for_ends)
-        self._pump = Pump(ground.out, lambda host: self._loop.post(lambda: self._fell_silent(host)))
+        self._pump = Pump(
+            ground.out,
+            lambda host: self._loop.post(lambda: self._fell_silent(host)),
+            lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
+            lambda: self._loop.post(self._look_for_ends),
+        )
+        self._over_at: float | None = None
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []
 
@@ -147,7 +182,7 @@ class Hosts:
     def wait(self) -> None:
         """Returns when every host has ended and its output is out."""
         self._look_for_ends()
-        if len(self._handles) > len(self.ends) or self._silent < set(self.ends):
+        if len(self._handles) > len(self.ends) or self._silent < set(self.ends) or self._over_at is not None:
             self._loop.run()
 
     def close(self) -> None:
@@ -167,11 +202,34 @@ class Hosts:
                 if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
                     self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
         if len(self.ends) == len(self._handles):
-            if self._silent == set(self._handles):
+            if self._silent == set(self._handles) and self._pump.out.waiting_since is None:
                 self._loop.stop()
-            else:
-                # a process that got away may hold the pipe for ever
-                self._timers.append(self._loop.call_later(_LATE_OUTPUT, self._loop.stop))
+            elif self._over_at is None:
+                self._over_at = self._loop.clock()
+                self._watch_reader()
+                self._timers.append(self._loop.call_later(_LATE_OUTPUT, self._end_late))
+
+    def _end_late(self) -> None:
+        """A process that got away may hold the pipe for ever; a slow reader gets more time."""
+        assert self._over_at is not None
+        waits = self._pump.out.waiting_since is not None
+        if waits and self._loop.clock() < self._over_at + _LONGEST_READING:
+            self._timers.append(self._loop.call_later(_LATE_OUTPUT, self._end_late))
+        else:
+            self._loop.stop()
+
+    def _watch_reader(self) -> None:
+        """When the job is stopped, or over, whoever doesn't take our output holds it up no longer."""
+        since = self._pump.out.waiting_since
+        waited = 0.0 if since is None else self._loop.clock() - since
+        if waited >= _READER:
+            self._pump.out.give_up()
+            self.ground.console.say(f"nobody reads our output: what is missing stands in {self.ground.layout.hosts}")
+        else:
+            self._timers.append(self._loop.call_later(_READER - waited, self._watch_reader))
+
+    def _no_log(self, error: OSError, log: str) -> None:
+        self.ground.console.say(f"warning: {log}: {error.strerror}; output is missing there")
 
     def _fell_silent(self, host: str) -> None:
         self._silent.add(host)
@@ -206,6 +264,8 @@ class Hosts:
 
     def _terminate(self) -> None:
         """SIGTERM to every host, and after the platform's grace the end."""
+        if not self._ending:
+            self._watch_reader()
         self._ending = True
         for host in self._running:
             self.ground.backend.signal(host, signal.SIGTERM)

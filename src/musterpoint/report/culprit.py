@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.report.classify import is_own_mistake, is_peer_lost
@@ -12,10 +13,10 @@ from musterpoint.report.traceback import Frame, Line, Raised, is_noise, lines_of
 
 class Error(NamedTuple):
     """What ended a program. ``kind`` is ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that
-    looks like an error) or ``last`` (just the last line). ``frames`` are the innermost of the user's code, outermost
-    first. ``wrapper`` says that the program was itself a launcher, which only passed a child's failure on;
-    ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's, where it is known.
-    ``echo`` says that the error only tells of another one elsewhere.
+    looks like an error, or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames`` are the innermost of
+    the user's code, outermost first. ``wrapper`` says that the program was itself a launcher, which only passed a
+    child's failure on; ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's,
+    where it is known. ``echo`` says that the error only tells of another one elsewhere.
     """
 
     text: str
@@ -30,13 +31,15 @@ class Error(NamedTuple):
 
 SHOWN_FRAMES = 2
 STALE = 40
-"""Lines after which a traceback is old news: the program went on."""
+"""Lines after which a traceback is old news where the program may have gone on behind it."""
+RAISED = frozenset({1, -2, 130})
+"""How Python ends by an exception: 1, or SIGINT for a ``KeyboardInterrupt`` (130 from a shell)."""
 NEAR = 25
 """An error line is looked for among so many last lines."""
 
 _WRAPPER = re.compile(
     r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
-    r"|[\w.]*\bExceptionGroup\b|[\w.]*\bBaseExceptionGroup\b|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
+    r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
     r"|SystemExit\b"
 )
@@ -59,24 +62,50 @@ _LAUNCHES = re.compile(
 )
 _STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals\.\w+: |unknown signal )(\d+)")
 _ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process \d+$", re.M)
+_MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
 
-def find(tail: bytes) -> Error | None:
+def find(
+    tail: bytes, status: int | None = None, source: Callable[[str], str | None] = lambda file: None
+) -> Error | None:
     """The error that ended the program which wrote ``tail``; None where it wrote nothing.
 
     The last exception leads. Behind a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy),
-    and between several ranks in one tail, the one that isn't the echo of another leads.
+    and between several ranks in one tail, the one that isn't the echo of another leads. ``status`` is as in
+    ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
     """
     lines = lines_of(tail)
     raised = parse(lines)
     top = [one for one in raised if not one.aside] or raised
-    while top and _lines_after(lines, top[-1]) > STALE:
+    while top and _lines_after(lines, top[-1]) > STALE and not _ended_it(top[-1], status, source):
         top.pop()
     if top:
         return _lead(lines, raised, top, tail)
-    line = _error_line(lines)
-    return line and line._replace(echo=is_peer_lost(line.text))
+    error = _error_line(lines)
+    if error is not None and error.kind == "last" and status == 1 and _first_said(lines, error.text):
+        error = error._replace(kind="line")
+    return error and error._replace(echo=is_peer_lost(error.text))
+
+
+def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
+    """Whether a program that wrote much behind a traceback wrote it on its way out, and didn't go on."""
+    if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
+        return False
+    from musterpoint.report.handlers import goes_on
+
+    outermost = raised.frames[0]
+    text = source(outermost.file)
+    on = None if text is None else goes_on(text, outermost.line, outermost.code, raised.name)
+    return (
+        status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
+    )
+
+
+def _first_said(lines: list[Line], text: str) -> bool:
+    """Whether a last line is unlike what came before: ``sys.exit(text)`` prints one, and ends with 1."""
+    shapes = [re.sub(r"\d+", "0", line.text.strip()) for line in lines if line.text.strip()]
+    return shapes.count(re.sub(r"\d+", "0", text)) == 1
 
 
 def inner_code(tail: bytes) -> int | None:
@@ -150,6 +179,8 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, echo=is_peer_lost(line.text))
+    if last.group == "group":
+        return _of_group(raised, last, lines)
     echo = _is_echo(raised, last)
     error = Error(
         last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
@@ -161,6 +192,26 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
         return error._replace(rank=table.rank, local_rank=table.local_rank)
     met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
     return error._replace(rank=int(last.label)) if met else error
+
+
+def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
+    """An exception group's own words, and those of the first exception in it, however deep."""
+    following = [one for one in raised if one.label == group.label and one.start > group.start]
+    tree = list(itertools.takewhile(lambda one: one.group, following))
+    leaves: list[Raised] = []
+    for one in tree:
+        if one.group == "member" and one.chained and leaves:
+            leaves[-1] = one
+        elif one.group == "member":
+            leaves.append(one)
+    if not leaves:
+        return Error(group.text, "exception", _user_frames(group, group))
+    within = (line.text for line in lines if group.end < line.number <= tree[-1].end + 2)
+    others = len(leaves) - 1 + sum(int(more[1]) for text in within if (more := _MORE.match(text)))
+    first, _, rest = leaves[0].text.partition("\n")
+    first += f" (and {others} other{'s' if others > 1 else ''})" if others else ""
+    text = "\n".join(filter(None, [group.text, first, rest]))
+    return Error(text, "exception", _user_frames(leaves[0], group), echo=_is_echo(raised, leaves[0]))
 
 
 def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:

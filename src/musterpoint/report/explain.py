@@ -82,6 +82,12 @@ class Explain:
         )
         return self._failure(exit_codes.LAUNCHER, text, "infra")
 
+    def inner(self, failure: Failure) -> Failure:
+        """What a launcher of ours that runs as the job's program says of itself: of its words, those that may stand."""
+        kind = failure.kind if failure.kind in ("user", "infra") else "user"
+        said = f"muster: {failure.reason.removeprefix('muster: ')}"
+        return self._failure(failure.code, reason.fit([self._mask(said)]), kind)
+
     def daemon_refused(self, host: str, said: str) -> Failure:
         """An MPI daemon that mpirun asked for on ``host`` never ran."""
         text = f"muster: mpirun's daemon could not be started on {host}: {self._mask(said).strip()}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from typing import Callable
 
 from musterpoint import exit_codes
 from musterpoint.errors import FetchError, MusterError, RollCallError
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 LIMIT = 900
@@ -17,6 +18,10 @@ ERROR_SHARE = 480
 """Bytes of them for the error itself where there is more to say."""
 KILLED = 137
 """The code of what died by SIGKILL, and of a shell whose child did."""
+LARGEST_SOURCE = 512 << 10
+"""Bytes of a file that is looked at for what caught an exception."""
+ABORTED = 134
+"""The code of what died by SIGABRT."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
@@ -58,7 +63,7 @@ def _explained(
 
     status, oom = end.status, end.oom
     tail = tails[0] or tails[1]
-    error = culprit.find(tail) or culprit.find(tails[1])
+    error = culprit.find(tail, status, lambda file: _source(file, code_root)) or culprit.find(tails[1])
     inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
     signo = -status if status is not None and status < 0 else None
@@ -68,11 +73,13 @@ def _explained(
         blank = blank._replace(rank=error.rank, local_rank=error.local_rank)
     who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
     parts = [who]
-    if error is not None and error.kind == "last":
-        parts.append("its last line: " + clip(mask(error.text), ERROR_SHARE))
-    elif error is not None:
+    through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
+    hint = hints.hint_for(error.text if error else "", tail.decode("utf-8", "replace") if through else "")
+    if error is None or error.kind == "last":
+        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
+    else:
         frames = "\n".join(_frame(frame, code_root) for frame in reversed(error.frames))
-        parts = [mask(error.text), who, hints.hint_for(error.text), mask(frames)]
+        parts = [mask(error.text), who, hint, mask(frames)]
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
@@ -81,12 +88,25 @@ def _explained(
     return blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand)
 
 
+def _source(file: str, code_root: str) -> str | None:
+    """The text of a Python file that a traceback names; None where there is none, or none of a sensible size."""
+    path = os.path.join(code_root, file)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(fd, "rb") as opened:
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)
+            text = opened.read(LARGEST_SOURCE + 1) if regular else b""
+    except (OSError, ValueError):
+        return None
+    return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST_SOURCE else None
+
+
 def _rank(failure: Failure) -> str:
     local = f" (local rank {failure.local_rank})" if failure.local_rank is not None else ""
     return f"rank {failure.rank}{local}"
 
 
-def with_secondary(failure: Failure, others: Tally) -> str:
+def with_secondary(failure: Failure, others: Secondary) -> str:
     """``failure``'s reason with what is known of the others, still within :data:`LIMIT`."""
     if not others.total:
         return failure.reason

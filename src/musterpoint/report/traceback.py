@@ -8,7 +8,7 @@ with a rank.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Frame(NamedTuple):
@@ -25,8 +25,9 @@ class Raised(NamedTuple):
 
     ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail.
     ``chained`` says that it was raised from, or while handling, the one before. ``aside`` marks what didn't end the
-    program by itself: ignored exceptions, those of a thread or a child, further members of a group. ``fatal`` marks a
-    faulthandler dump.
+    program by itself: ignored exceptions, those of a thread or a child, members of a group. ``fatal`` marks a
+    faulthandler dump. ``headed`` says that ``frames`` begin with the outermost. ``group`` is empty, ``group`` for an
+    exception group, or ``member`` for what is in one.
     """
 
     text: str
@@ -37,6 +38,8 @@ class Raised(NamedTuple):
     chained: bool = False
     aside: bool = False
     fatal: bool = False
+    headed: bool = False
+    group: Literal["", "group", "member"] = ""
 
     @property
     def name(self) -> str:
@@ -58,7 +61,10 @@ _TAG = re.compile(
 )
 _HEADER = re.compile(r"(?:Traceback|Exception Group Traceback) \(most recent call last\):\s*$")
 _FRAME = re.compile(r'(?P<indent>\s+)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
-_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?:<locals>\.)?[A-Za-z_]\w*(?:: .*|:)?$")
+_EXCEPTION = re.compile(r"(?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*(?:: .*|:)?$")
+_REPEATED = re.compile(r"\s+\[Previous line repeated \d+ more times?\]")
+_LEFT_OUT = re.compile(r"musterpoint: \d+ bytes are left out here$")
+_TYPED = re.compile(r"(?:[^\W\d][\w.]*\.)?\w*(?:Error|Exception|Exit|Interrupt|Iteration|Group): ")
 _FATAL = re.compile(r"Fatal Python error: .+")
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception, another|The above exception was the direct cause)")
@@ -69,7 +75,8 @@ _ASIDE = re.compile(
 _ABORT = re.compile(r"Abort\(-?\d+\)")
 """What MPICH and Intel MPI print at the end of a program that called ``MPI_Abort``."""
 _GROUP = re.compile(r"\s*(?:\+ (?=Exception Group)|\|(?: |$))")
-_MEMBER = re.compile(r"\s*\+[-+]+ ?(?P<number>\d*)")
+_MEMBER = re.compile(r"\s*\+(?P<opens>-\+)?[-+]+ ?(?P<number>\d*)")
+_RULER, _OPENS = -1, -2
 _CARETS = re.compile(r"[\s~^]+$")
 _NOISE = re.compile(
     r"\s*$|[WEIF]\d{4} \d\d:\d\d|\[[WEIF]\d{4} \d\d:\d\d|.*\b\w*Warning: |\s*warnings\.warn\(|terminate called without"
@@ -83,6 +90,10 @@ _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
 _NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
 MESSAGE_LINES = 6
 """At most so many lines of one exception's message are kept."""
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CONTROLS = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n\r"}
+LINE = 4 << 10
+"""Characters kept of one line."""
 
 
 def is_greeting(text: str) -> bool:
@@ -98,13 +109,20 @@ def is_noise(text: str) -> bool:
 def lines_of(tail: bytes) -> list[Line]:
     """The lines of a tail, decoded for people; of a line that was overwritten (``\\r``) only what remained."""
     lines = []
-    for number, raw in enumerate(tail.decode("utf-8", "replace").split("\n")):
-        text = raw.rstrip("\r").rsplit("\r", 1)[-1]
+    shown = _COLOURS.sub("", tail.decode("utf-8", "replace")).translate(_CONTROLS)
+    for number, raw in enumerate(shown.split("\n")):
+        text = _visible(raw)[:LINE]
         label = ""
         while tag := _TAG.match(text):
             label, text = next(filter(None, tag.groups())), text[tag.end() :]
         lines.append(Line(number, label, text))
     return lines
+
+
+def _visible(raw: str) -> str:
+    """What remains of a line that was overwritten, unless what was written first is an exception's type."""
+    parts = raw.rstrip("\r").split("\r")
+    return " ".join(parts) if len(parts) > 1 and _TYPED.match(parts[0]) else parts[-1]
 
 
 def parse(lines: list[Line]) -> list[Raised]:
@@ -132,7 +150,7 @@ class _Reader:
             raised = None
             if _HEADER.search(text):
                 raised = self._raised(self.at + 1, aside)
-            elif _FRAME.match(text) or self.members[self.at] > 0 > self.members[self.at - 1]:
+            elif _FRAME.match(text) or (self.at and self.members[self.at] > 0 > self.members[self.at - 1]):
                 raised = self._raised(self.at, aside)
             elif _FATAL.match(text):
                 raised = self._dump()
@@ -156,17 +174,24 @@ class _Reader:
         if not _EXCEPTION.match(first.rstrip()) or (not frames and self.members[end] <= 0):
             return None
         message = [first.rstrip()]
+        number = self.members[end]
         self.at = end + 1
-        while self.at < len(self.texts) and len(message) < MESSAGE_LINES and not self._ends(self.texts[self.at]):
-            message.append(self.texts[self.at][base:].rstrip())
+        while self.at < len(self.texts) and self.members[self.at] == number and not self._ends(self.texts[self.at]):
+            text = self.texts[self.at]
+            # the rest of a long message: what is indented can't be anybody else's
+            if len(message) >= MESSAGE_LINES and not text[base : base + 1].isspace():
+                break
+            message.append(text[base:].rstrip())
             self.at += 1
+        del message[MESSAGE_LINES:]
+        opens = self.at < len(self.texts) and self.members[self.at] == _OPENS
         if _STACK_FIRST.search(message[-1]):
             message[-1:], traced = self._behind_stack(message[-1])
             known = {frame[:2] for frame in frames}
             frames += [frame for frame in traced if frame[:2] not in known]
         return Raised(
             "\n".join(message), tuple(frames), self.label, self.numbers[start], self.numbers[self.at - 1],
-            aside=aside or self.members[end] > 1,
+            aside=aside or number > 0, headed=at > start, group="group" if opens else "member" if number > 0 else "",
         )  # fmt: skip
 
     def _behind_stack(self, first: str) -> tuple[list[str], list[Frame]]:
@@ -202,12 +227,20 @@ class _Reader:
                 if not frames:
                     base = max(0, len(frame["indent"]) - 2)
                 frames.append(Frame(frame["file"], int(frame["line"]), (frame["function"] or "").strip()))
+            elif frames and _LEFT_OUT.match(text) and (ahead := self._next_frame(at)):
+                at = ahead
+                continue
             elif not frames or not text.startswith(" " * (base + 2)) or not text.strip():
                 break
-            elif not frames[-1].code and not _CARETS.match(text):
+            elif not frames[-1].code and not _CARETS.match(text) and not _REPEATED.match(text):
                 frames[-1] = frames[-1]._replace(code=text.strip())
             at += 1
         return frames, base, at
+
+    def _next_frame(self, at: int) -> int:
+        """Where frames go on behind a gap at ``at``: a piece of one may come before. 0: nowhere."""
+        ahead = range(at + 1, min(at + 5, len(self.texts)))
+        return next((number for number in ahead if _FRAME.match(self.texts[number])), 0)
 
     def _ends(self, text: str) -> bool:
         """Whether ``text`` is no longer part of the message before it."""
@@ -238,7 +271,7 @@ def found_end(text: str) -> bool:
 def _ungroup(texts: list[str]) -> tuple[list[str], list[int]]:
     """Lines without the bars of an exception group's tree, and for each its number in the group.
 
-    0 outside; -1 for the tree's own rulers.
+    0 outside; negative for the tree's own rulers: ``_OPENS`` where a group's members begin.
     """
     plain: list[str] = []
     members: list[int] = []
@@ -249,7 +282,7 @@ def _ungroup(texts: list[str]) -> tuple[list[str], list[int]]:
         if ruler and (number or plain):
             number = int(ruler["number"]) if ruler["number"] else number
             plain.append("")
-            members.append(-1)
+            members.append(_OPENS if ruler["opens"] else _RULER)
         elif bar:
             plain.append(text[bar.end() :])
             members.append(number)

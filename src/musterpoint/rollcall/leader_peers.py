@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from typing import Any
 
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import (
@@ -16,8 +16,8 @@ from musterpoint.peers import (
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Secondary,
     StopAll,
-    Tally,
     lost_host,
 )
 from musterpoint.rollcall import session as rules
@@ -25,16 +25,19 @@ from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES, Beats
 from musterpoint.rollcall.door import Door
 from musterpoint.rollcall.events import Events
+from musterpoint.rollcall.journal import Journal, Tally
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.member import Member
-from musterpoint.rollcall.points import Points
+from musterpoint.rollcall.points import MOST_OPEN, Points
 from musterpoint.rollcall.requests import Requests
 from musterpoint.rollcall.returns import Returns
-from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.roster import MOST_SLOTS, Roster
 from musterpoint.rollcall.verdict import Action as Judgement
 from musterpoint.rollcall.verdict import Announce, Verdict
+
+_MOST_FAILURES = 4096
 
 
 class LeaderPeers(Events):
@@ -44,7 +47,7 @@ class LeaderPeers(Events):
 
     def __init__(
         self, loop: Loop, door: Door, roster: Roster, packed: bytes, members: dict[str, Member],
-        goes_on: bool, limits: Limits, record: Callable[..., None],
+        goes_on: bool, limits: Limits, journal: Journal,
     ) -> None:  # fmt: skip
         super().__init__(loop)
         self._door = door
@@ -52,13 +55,15 @@ class LeaderPeers(Events):
         self._members = members
         self._goes_on = goes_on
         self._limits = limits
-        self._record = record
+        self._record = journal.record
+        self._backs = Tally()
+        self._silent: set[str] = set()
         self._verdict = Verdict(limits.hold, limits.patience, _opaque(roster, members))
         self._points = Points(seat.name for seat in roster.group)
         self._requests = Requests(members, self._emit)
         self._lost: set[str] = set()
         self._code: int | None = None
-        self._failures = Tally()
+        self._failures = Secondary()
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
@@ -69,7 +74,10 @@ class LeaderPeers(Events):
         self._beats = Beats(members.values())
         self._sweeper = loop.call_later(self._period, self._sweep)
         restarted = "it was started anew while the job ran"
-        Returns(door, roster, packed, members, self._verdict, self._go_on, lambda member: self._gone(member, restarted))
+        Returns(
+            loop, door, roster, packed, members, self._verdict, limits.asked, journal, self._go_on,
+            lambda member: self._gone(member, restarted),
+        )  # fmt: skip
         for member in members.values():
             if member.link is not None:
                 member.link.on_frame, member.link.on_end = self._frame, self._ended
@@ -88,9 +96,9 @@ class LeaderPeers(Events):
         self._stop(self._roster.me, signal)
 
     def arrive(self, point: str) -> None:
-        self._arrived(self._roster.me, point)
+        self._reached(self._points.arrive(self._roster.me, point))
 
-    def done(self, code: int, failures: Tally = NO_FAILURES) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._code = code
         self._count(self._roster.me, failures)
 
@@ -129,18 +137,23 @@ class LeaderPeers(Events):
     def _hear(self, member: Member, message: dict[str, Any]) -> None:
         kind = message["t"]
         if kind == "failed":
-            try:
-                failure = Failure.from_wire(message.get("failure"))
-            except ValueError as error:
-                raise wire.WireError(str(error)) from None
-            self.failed(failure)
+            member.failed += 1
+            if member.failed > _MOST_FAILURES:
+                raise wire.WireError(f"more than {_MOST_FAILURES} failures")
+            # a host speaks for itself only
+            self.failed(wire.failure(message, "failure")._replace(host=member.name))
         elif kind in ("stopping", "abandon"):
-            self._stop(member.name, wire.number(message, "signal", 255))
+            self._stop(member.name, wire.stop_signal(message))
         elif kind == "arrive":
-            self._arrived(member.name, wire.text(message, "point", 256))
+            if self._points.waits(member.name) >= MOST_OPEN:
+                raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
+            self._reached(self._points.arrive(member.name, wire.text(message, "point", 256)))
         elif kind == "done":
-            member.code = wire.number(message, "code", 255)
-            self._count(member.name, Tally(*wire.numbers(message, "failures", 0, 2**31, 3)))
+            if member.code is not None:
+                raise wire.WireError("twice that it is done")
+            code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, MOST_SLOTS, 3)
+            member.code = code
+            self._count(member.name, Secondary(*failures))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
         elif kind == "bye":
@@ -157,7 +170,7 @@ class LeaderPeers(Events):
         member.session.over()
         self._cut(member)
         self._requests.gone(member.name, f"host {member.name} has left")
-        self._recount()
+        self._recount(member.name)
 
     # connections
 
@@ -172,7 +185,7 @@ class LeaderPeers(Events):
                 self._verdict.cut(member.name)
             self._act(member, member.session.ended(self._loop.clock(), eof))
 
-    def _go_on(self, link: Link, member: Member, got: int, reply: bytes) -> None:
+    def _go_on(self, link: Link, member: Member, got: int, replies: list[bytes]) -> None:
         self._cut(member)
         self._unheard.discard(member.name)
         member.mailbox.acknowledge(got)
@@ -180,7 +193,8 @@ class LeaderPeers(Events):
         link.owner = member
         link.frames.limit = wire.MEMBER_LIMIT
         link.on_frame, link.on_end = self._frame, self._ended
-        link.send(b"".join([reply, *member.mailbox.unacknowledged()]))
+        for data in (*replies, *member.mailbox.unacknowledged()):
+            link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
         self._act(member, member.session.resumed(self._loop.clock()))
 
@@ -214,12 +228,15 @@ class LeaderPeers(Events):
     def _act(self, member: Member, actions: list[rules.Action]) -> None:
         for action in actions:
             if isinstance(action, rules.Silent):
+                self._silent.add(member.name)
                 self._quiet(PeerSilent(member.name, action.seconds), member)
                 if member.code is None:
                     self._judge(self._verdict.silent(member.name))
             elif isinstance(action, rules.Back):
                 self._verdict.back(member.name)
-                self._quiet(PeerBack(member.name), member)
+                if member.name in self._silent or self._backs.count(member.name):
+                    self._silent.discard(member.name)
+                    self._quiet(PeerBack(member.name), member)
                 self._judge([])
             elif isinstance(action, rules.Lost):
                 self._gone(member, action.why, action.silence)
@@ -260,7 +277,7 @@ class LeaderPeers(Events):
                 self._tell(wire.pack("lost", host=loss.host, why=loss.why))
         self._verdict.back(member.name)
         self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
-        self._recount()
+        self._recount(member.name)
 
     def _judge(self, judgements: list[Judgement]) -> None:
         for judgement in [*judgements, *self._verdict.tick(self._loop.clock(), self._is_any_mute())]:
@@ -301,22 +318,21 @@ class LeaderPeers(Events):
         for member in self._members.values():
             self._act(member, member.session.pressed(self._now()))
 
-    def _arrived(self, host: str, point: str) -> None:
-        self._points.arrive(host, point)
-        self._recount()
-
-    def _count(self, host: str, failures: Tally) -> None:
+    def _count(self, host: str, failures: Secondary) -> None:
         """``host`` is done."""
         self._failures = self._failures.plus(failures)
         self._verdict.done(host)
         self._judge([])
-        self._recount()
+        self._recount(host)
 
-    def _recount(self) -> None:
-        """Somebody arrived, is done, or is gone: what were the others waiting for?"""
-        for point in self._points.complete(self._is_through):
+    def _reached(self, points: list[str]) -> None:
+        for point in points:
             self._emit(Arrived(point))
             self._tell(wire.pack("arrived", point=point))
+
+    def _recount(self, host: str) -> None:
+        """``host`` is done or gone: what were the others waiting for?"""
+        self._reached(self._points.through(host))
         if not self._all_done and self._code is not None and all(map(self._is_through, self._members)):
             self._all_done = True
             self._tell(wire.pack("alldone", failures=self._failures))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Iterable, NamedTuple, Union
 
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 
 
 class Announce(NamedTuple):
     """The verdict, for every host."""
 
     failure: Failure
-    secondary: Tally
+    secondary: Secondary
 
 
 class GiveUp(NamedTuple):
@@ -114,5 +114,5 @@ class Verdict:
         return self._announce(self._loss) if self._held is not None else []
 
     def _announce(self, failure: Failure) -> list[Action]:
-        self.fallen = Announce(failure, Tally.of(self._told, failure))
+        self.fallen = Announce(failure, Secondary.of(self._told, failure))
         return [self.fallen]

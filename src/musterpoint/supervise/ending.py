@@ -85,8 +85,7 @@ def all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     """Every host is done. What was told to end before has a timer that runs; the rest is told now."""
     if state.phase != "waiting":
         return state, []
-    if event.failures.total:  # the same number on all hosts
-        state = state._replace(counted=event.failures)
+    state = state._replace(counted=event.failures)  # the same on all hosts
     code = code_of(state, rules)
     actions: list[Action] = []
     if state.failure is not None and state.verdict is None and not state.stop_signal:

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from musterpoint.launch.plan import ProcessPlan
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 
 
 class RankEnd(NamedTuple):
@@ -36,6 +36,7 @@ class Outcome(NamedTuple):
     ``code`` is the exit code of the job. ``failure`` is the job's first failure, the same on every host; None when
     all went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
     ``ends`` are this host's ranks. ``secondary`` counts the failures beside the first, on all hosts as far as known.
+    ``stopped_at`` is when a stop, here or elsewhere, was first heard of (the loop's clock); None: never.
     ``spoilt`` is what went wrong on this host while it was stopping, such as a checkpoint that couldn't be saved.
     """
 
@@ -43,7 +44,8 @@ class Outcome(NamedTuple):
     failure: Failure | None
     stopped_by: str
     ends: tuple[RankEnd, ...]
-    secondary: Tally = Tally()
+    secondary: Secondary = Secondary()
+    stopped_at: float | None = None
     spoilt: Failure | None = None
 
 
@@ -80,5 +82,7 @@ class Explainer(Protocol):
     def wrong_world(self, rank: int, got: int, planned: int) -> Failure: ...
 
     def unplanned_rank(self, rank: int, local_rank: int, planned: int) -> Failure: ...
+
+    def inner(self, failure: Failure) -> Failure: ...
 
     def daemon_refused(self, host: str, said: str) -> Failure: ...

@@ -67,7 +67,8 @@ def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
     if event.failure is not None and state.stopped_by:
         state, actions = stopping.spoilt(state, event.failure)
     elif event.failure is not None:
-        state = state._replace(failed=(*state.failed, event.failure))
+        if event.failure.rank is not None:  # a launcher of ours in its place knows of no rank: it started none
+            state = state._replace(failed=(*state.failed, event.failure))
         state, actions = failing.failed_here(state, event.failure, rules)
     return ending.a_rank_ended(state, event.key[0], actions, rules)
 

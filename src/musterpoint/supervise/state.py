@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 from musterpoint.supervise.events import Action, Key
 
 FAILURE_GRACE = 30.0
@@ -47,7 +47,7 @@ class State(NamedTuple):
     failure: Failure | None = None
     verdict: Failure | None = None
     failed: tuple[Failure, ...] = ()
-    counted: Tally = Tally()
+    counted: Secondary = Secondary()
     spoilt: Failure | None = None
     stopped_by: str = ""
     stop_signal: int = 0
@@ -61,13 +61,13 @@ class State(NamedTuple):
         return failure.code if failure else 0
 
     @property
-    def failed_beside(self) -> Tally:
+    def failed_beside(self) -> Secondary:
         """The failures of ranks here, besides the job's first."""
         first = self.verdict or self.failure
-        return Tally.of(self.failed, first) if first else Tally()
+        return Secondary.of(self.failed, first) if first else Secondary()
 
     @property
-    def secondary(self) -> Tally:
+    def secondary(self) -> Secondary:
         """All failures known besides the job's first."""
         return max(self.counted, self.failed_beside, key=lambda tally: tally.total)
 

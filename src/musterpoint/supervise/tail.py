@@ -1,4 +1,4 @@
-"""The tail of a stream: its last bytes, kept in pages that are touched only when something is written."""
+"""What is kept of a stream for the failure reason: its last bytes, and how its last tracebacks began."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import mmap
 
 SIZE = 64 << 10
 """Bytes kept of a stream; what the failure reason is read from."""
+HEAD = 16 << 10
+"""Bytes kept from where a traceback begins: its frames, the exception and the first lines of the message."""
+HEADS = 4
+"""So many tracebacks keep their beginning: behind the last one may be a launcher's own, or another rank's."""
+BEFORE = 512
+"""Bytes kept of what stands before: its tag, or the line that says whose traceback it is."""
+_HEADER = b"Traceback (most recent call last)"
+_SEAM = len(_HEADER) - 1
 
 
 class Tail:
-    """A ring of ``size`` bytes. Not locked: the pump feeds and reads it under its own lock."""
+    """A ring of ``size`` bytes, and the beginnings of the last tracebacks, which may be longer than the ring.
 
-    __slots__ = ("_end", "_filled", "_map", "_size")
+    Pages of the ring are touched only when something is written. Not locked: the pump feeds and reads it under its own
+    lock.
+    """
+
+    __slots__ = ("_end", "_filled", "_heads", "_map", "_recent", "_size", "_total")
 
     def __init__(self, size: int = SIZE) -> None:
         # private where there is a choice: shared anonymous pages would stay visible in every forked child
@@ -20,24 +32,70 @@ class Tail:
         self._size = size
         self._end = 0
         self._filled = False
+        self._total = 0
+        self._recent = b""
+        self._heads: list[tuple[int, bytearray]] = []  # where in the stream each begins, and its bytes
 
     def feed(self, data: memoryview) -> None:
         """Appends ``data``; what no longer fits is forgotten, oldest first."""
-        if len(data) >= self._size:
-            self._map[:] = bytes(data[-self._size :])
+        new = bytes(data)
+        self._keep_heads(new)
+        self._total += len(new)
+        self._recent = new[-BEFORE:] if len(new) >= BEFORE else (self._recent + new)[-BEFORE:]
+        if len(new) >= self._size:
+            self._map[:] = new[-self._size :]
             self._end, self._filled = 0, True
             return
         room = self._size - self._end
-        if len(data) < room:
-            self._map[self._end : self._end + len(data)] = bytes(data)
-            self._end += len(data)
+        if len(new) < room:
+            self._map[self._end : self._end + len(new)] = new
+            self._end += len(new)
             return
-        self._map[self._end :] = bytes(data[:room])
-        rest = bytes(data[room:])
+        self._map[self._end :] = new[:room]
+        rest = new[room:]
         self._map[: len(rest)] = rest
         self._end, self._filled = len(rest), True
 
     def text(self) -> bytes:
-        """The bytes kept, oldest first."""
+        """The bytes kept, oldest first; where some are missing in between, a line says how many."""
         newest = self._map[: self._end]
-        return self._map[self._end :] + newest if self._filled else newest
+        ring = self._map[self._end :] + newest if self._filled else newest
+        begin = self._total - len(ring)
+        heads = [head for head in self._heads if head[0] < begin]
+        text, end = bytearray(), 0
+        pieces: list[tuple[int, bytes | bytearray]] = [*heads, (begin, ring)]
+        for start, kept in pieces if heads else []:
+            if text and start > end:
+                text += left_out(start - end)
+            text += kept[max(0, end - start) :] if text else kept
+            end = max(end, start + len(kept))
+        return bytes(text) or ring
+
+    def _keep_heads(self, new: bytes) -> None:
+        """Takes note of the tracebacks that begin in ``new``, or in what came just before it and ``new`` together."""
+        found: list[int] = []
+        at = new.rfind(_HEADER)
+        while at >= 0 and len(found) < HEADS:
+            found.insert(0, at)
+            at = new.rfind(_HEADER, 0, at)
+        before = self._recent[-_SEAM:]
+        seam = (before + new[:_SEAM]).find(_HEADER) if before else -1
+        if seam >= 0:
+            found = [seam - len(before), *found][-HEADS:]
+        if not found and not self._heads:
+            return
+        # each goes as far as the next one begins, and no further than HEAD
+        starts = [max(at - BEFORE, -len(self._recent)) for at in found]
+        if self._heads:
+            _, last = self._heads[-1]
+            last += new[: max(0, HEAD - len(last))]
+        for start in starts:
+            kept = bytearray(self._recent[start:] if start < 0 else b"")
+            kept += new[max(0, start) : start + HEAD]
+            self._heads.append((self._total + start, kept))
+        del self._heads[:-HEADS]
+
+
+def left_out(count: int) -> bytes:
+    """The line that stands for ``count`` bytes."""
+    return b"\nmusterpoint: %d bytes are left out here\n" % count

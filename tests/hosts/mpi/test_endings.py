@@ -49,6 +49,7 @@ def test_a_rank_that_fails(under: Callable[[str], Any], flavour: str, how: str) 
     assert words in reason
     outcome = ran.outcome("algo-1")
     assert (outcome["rank"], outcome["host"], outcome["cause"], outcome["class"]) == (2, "algo-2", "user", kind)
+    assert ran.log("algo-1").splitlines()[-1].startswith("musterpoint: "), "mpirun's complaints aren't the last word"
 
 
 @pytest.mark.parametrize("flavour", ["openmpi5", "impi"])
@@ -70,6 +71,21 @@ def test_every_rank_has_its_time_to_save_a_checkpoint(under: Callable[[str], Any
     log = ran.log("algo-1") + ran.log("algo-2")
     assert log.count("saved its checkpoint") == 4, log
     assert {ran.outcome(host)["code"] for host in HOSTS} == {143}
+
+
+@pytest.mark.parametrize(
+    ("flavour", "how", "code"),
+    [(flavour, how, code) for flavour in FLAVOURS for how, code in {"exit-saves": 7, "raise-saves": 1}.items()],
+)
+def test_a_failure_leaves_the_other_ranks_their_grace(
+    under: Callable[[str], Any], flavour: str, how: str, code: int
+) -> None:
+    """mpi4py's MPI_Abort would cut it to a few seconds; their checkpoints take 12."""
+    job = under(flavour)
+    ran = job.run("end.py", *TWO_BY_TWO, arguments=(how, "2", "600"))
+    agree(ran, code)
+    log = ran.log("algo-1") + ran.log("algo-2")
+    assert log.count("saved its checkpoint") == 3, log
 
 
 DAEMONS = {"openmpi4": ("mpirun", "orted"), "openmpi5": ("prterun", "prted"), "mpich": ("mpirun", "hydra_pmi_proxy")}

@@ -12,6 +12,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
+from musterpoint.launch.mpi import RUNNER
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.stub_command import BOOT
 
@@ -24,7 +25,7 @@ MPICH_4 = Mpi("/usr/bin/mpirun", MPICH, (4, 0, 2), "HYDRA build details: Version
 INTEL = Mpi("/opt/bin/mpirun", INTEL_MPI, (2021, 18, 1), "Intel(R) MPI Library for Linux* OS, Version 2021.18.1")
 
 STUB = ["/usr/bin/python3", "-I", "-S", "-c", BOOT, "--"]
-PROGRAM = ["/usr/bin/python3", "-m", "mpi4py", "train.py", "--lr", "0.1"]
+PROGRAM = ["/usr/bin/python3", "-c", RUNNER, "train.py", "--lr", "0.1"]
 END = [*STUB, *PROGRAM]
 ETH0 = (EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "a reason"),)
 EVEN, UNEVEN = {"algo-1": 2, "algo-2": 2}, {"algo-1": 2, "algo-2": 1, "algo-3": 3}
@@ -171,8 +172,8 @@ def test_a_host_outside_the_group_runs_the_program_once(plan: Planner) -> None:
 
 
 KINDS: list[tuple[Workspace, list[str]]] = [
-    (Workspace("python", "t.py", ("py", "t.py", "-x"), "/c", "py"), ["py", "-m", "mpi4py", "t.py", "-x"]),
-    (Workspace("module", "pkg.t", ("py", "-m", "pkg.t"), "/c", "py"), ["py", "-m", "mpi4py", "-m", "pkg.t"]),
+    (Workspace("python", "t.py", ("py", "t.py", "-x"), "/c", "py"), ["py", "-c", RUNNER, "t.py", "-x"]),
+    (Workspace("module", "pkg.t", ("py", "-m", "pkg.t"), "/c", "py"), ["py", "-c", RUNNER, "-m", "pkg.t"]),
     (Workspace("shell", "t.sh", ("/bin/sh", "./t.sh", "1"), "/c", "py"), ["/bin/sh", "./t.sh", "1"]),
     (Workspace("executable", "t", ("./t",), "/c", "py"), ["./t"]),
 ]

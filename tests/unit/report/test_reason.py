@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.masking import Masker
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, of_service, with_secondary
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
@@ -38,6 +38,19 @@ def test_the_layout() -> None:
     ]
     assert failure[:4] == ("algo-3", 1, "user", "oom")
     assert (failure.rank, failure.local_rank, failure.signal, failure.at) == (5, 1, None, 1234.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "lead"),
+    [("gloo_exit", "Fatal Python error: Aborted\nrank 5 "), ("gloo_exit_bare", "rank 5 ")],
+)
+def test_an_abort_when_the_program_was_through_says_what_to_do(name: str, lead: str) -> None:
+    reason = of(name, -6).reason
+    assert reason.startswith(lead)
+    assert "hint: the program was through; torch's gloo threads" in reason
+    assert "hint" not in of(name, 1).reason
+    raised = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x\n'
+    assert "hint" not in failure_of(end(-6, raised + (TAILS / f"{name}.txt").read_bytes()), "algo-3", str).reason
 
 
 ENDS = [
@@ -123,8 +136,8 @@ def test_a_long_message_leaves_room_for_who_and_where() -> None:
 
 def test_secondary_failures_are_counted() -> None:
     failure = of("cuda_oom")
-    assert with_secondary(failure, Tally()) == failure.reason
-    long = with_secondary(failure._replace(reason="ü" * 450), Tally(lost=3))
+    assert with_secondary(failure, Secondary()) == failure.reason
+    long = with_secondary(failure._replace(reason="ü" * 450), Secondary(lost=3))
     assert long.endswith("…\n3 other ranks failed after it (peer lost)")
     assert len(long.encode()) <= LIMIT
 
@@ -132,16 +145,16 @@ def test_secondary_failures_are_counted() -> None:
 @pytest.mark.parametrize(
     ("others", "said"),
     [
-        (Tally(lost=1), "1 other rank failed after it (peer lost)"),
-        (Tally(lost=7), "7 other ranks failed after it (peer lost)"),
-        (Tally(same=1), "1 other rank failed the same way"),
-        (Tally(same=3), "3 other ranks failed the same way"),
-        (Tally(other=2), "2 other ranks failed with another error"),
-        (Tally(2, 1, 0), "3 other ranks failed: 2 the same way, 1 after it (peer lost)"),
-        (Tally(2, 4, 1), "7 other ranks failed: 2 the same way, 4 after it (peer lost), 1 with another error"),
+        (Secondary(lost=1), "1 other rank failed after it (peer lost)"),
+        (Secondary(lost=7), "7 other ranks failed after it (peer lost)"),
+        (Secondary(same=1), "1 other rank failed the same way"),
+        (Secondary(same=3), "3 other ranks failed the same way"),
+        (Secondary(other=2), "2 other ranks failed with another error"),
+        (Secondary(2, 1, 0), "3 other ranks failed: 2 the same way, 1 after it (peer lost)"),
+        (Secondary(2, 4, 1), "7 other ranks failed: 2 the same way, 4 after it (peer lost), 1 with another error"),
     ],
 )
-def test_what_became_of_the_others(others: Tally, said: str) -> None:
+def test_what_became_of_the_others(others: Secondary, said: str) -> None:
     failure = of("cuda_oom")
     assert with_secondary(failure, others) == f"{failure.reason}\n{said}"
 

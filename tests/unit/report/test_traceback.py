@@ -26,8 +26,9 @@ def test_a_chain_is_two_exceptions() -> None:
 def test_a_group_gives_itself_and_its_members() -> None:
     group, first, second = parse(lines_of(TAILS["group"]))
     assert group.name == "ExceptionGroup"
-    assert (first.text, first.aside) == ("ValueError: bad shard 3", False)
-    assert (second.text, second.aside) == ("KeyError: 'x'", True)
+    assert (group.group, group.aside) == ("group", False)
+    assert (first.text, first.group, first.aside) == ("ValueError: bad shard 3", "member", True)
+    assert (second.text, second.group, second.aside) == ("KeyError: 'x'", "member", True)
     assert texts("bare_group")[1:] == ["ValueError: never raised", "TypeError: b"]
 
 

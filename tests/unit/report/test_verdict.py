@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 from musterpoint.report.verdict import Verdict
 from musterpoint.supervise.outcome import Outcome
 
@@ -16,7 +16,7 @@ CASES = [
     (Outcome(143, None, "algo-1", (), spoilt=USER), "platform", "stopped", True,
      "stopped by the platform on algo-1; while it was stopping:\nValueError: x"),
     (Outcome(7, USER, "", ()), "user", "user", False, "ValueError: x"),
-    (Outcome(7, USER, "", (), Tally(2)), "user", "user", False, "ValueError: x\n2 other ranks failed the same way"),
+    (Outcome(7, USER, "", (), Secondary(2)), "user", "user", False, "ValueError: x\n2 other ranks failed the same way"),
     (Outcome(137, USER._replace(kind="oom"), "", ()), "user", "oom", False, "ValueError: x"),
     (Outcome(1, USER._replace(kind="peer"), "", ()), "user", "peer", True, "ValueError: x"),
     (Outcome(76, USER._replace(kind="infra", cause="host"), "", ()), "host", "infra", True, "ValueError: x"),

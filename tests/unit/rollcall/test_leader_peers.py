@@ -16,11 +16,11 @@ from musterpoint.peers import (
     PeerBack,
     PeerLost,
     PeerSilent,
+    Secondary,
     StartAsked,
     Started,
     StartEnded,
     StopAll,
-    Tally,
 )
 from musterpoint.rollcall import wire
 
@@ -314,10 +314,10 @@ def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
     leader, worker = start(1, 2), start(2, 2)
     for host in (leader, worker):
         host.mustered()
-    leader.say("done", 7, Tally(1, 2, 3))
-    worker.say("done", 7, Tally(1, 0, 1))
+    leader.say("done", 7, Secondary(1, 2, 3))
+    worker.say("done", 7, Secondary(1, 0, 1))
     for host in (leader, worker):
-        assert host.event(AllDone) == AllDone(Tally(2, 2, 4))
+        assert host.event(AllDone) == AllDone(Secondary(2, 2, 4))
 
 
 def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Start) -> None:
@@ -330,7 +330,7 @@ def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Sta
     assert not leader.has(JobFailed)
     worker.say("failed", BOOM._replace(host="algo-2"))
     for host in (leader, worker):
-        assert host.event(JobFailed) == JobFailed(BOOM._replace(host="algo-2"), Tally(lost=1))
+        assert host.event(JobFailed) == JobFailed(BOOM._replace(host="algo-2"), Secondary(lost=1))
 
 
 def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
@@ -370,7 +370,7 @@ def test_an_end_right_after_a_standstill_of_the_leader_is_no_silence_of_the_othe
 
     def stand_still(peers: Any) -> None:
         time.sleep(3.0)
-        getattr(peers, word)(15 if word == "stopping" else BOOM)
+        getattr(peers, word)(15 if word == "stopping" else BOOM._replace(host="algo-1"))
 
     leader.ask(stand_still)
     leader.say("done", 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure, Tally
+from musterpoint.peers import Failure, Secondary
 from musterpoint.peers import lost_host as lost
 from musterpoint.rollcall.verdict import Action, Announce, GiveUp, Verdict, left_alone
 
@@ -27,32 +27,32 @@ def play(*steps: tuple[object, ...], opaque: str = "") -> list[Action]:
 
 
 def test_a_cause_is_announced_at_once() -> None:
-    assert play(("failed", BOOM, 1.0)) == [Announce(BOOM, Tally())]
+    assert play(("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
 
 
 def test_the_first_cause_wins() -> None:
-    assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Tally())]
+    assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
 
 
 def test_a_symptom_waits_for_the_cause() -> None:
     history = [("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 2.9), ("failed", BOOM, 2.95), ("tick", 9.0)]
-    assert play(*history) == [Announce(BOOM, Tally(lost=2))]
+    assert play(*history) == [Announce(BOOM, Secondary(lost=2))]
 
 
 def test_a_symptom_alone_is_announced_after_the_hold() -> None:
     assert play(("failed", RESET, 1.0), ("tick", 2.99)) == []
-    assert play(("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 3.0)) == [Announce(RESET, Tally(lost=1))]
+    assert play(("failed", RESET, 1.0), ("failed", ABORT, 1.5), ("tick", 3.0)) == [Announce(RESET, Secondary(lost=1))]
 
 
 def test_a_host_that_does_not_answer_is_waited_for() -> None:
     assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.4, False)) == []
-    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)) == [Announce(RESET, Tally())]
+    assert play(("failed", RESET, 1.0), ("tick", 3.0, True), ("tick", 3.5, False)) == [Announce(RESET, Secondary())]
 
 
 def test_a_host_that_is_cut_off_is_waited_for() -> None:
     assert play(("cut", "algo-2"), ("failed", RESET, 1.0), ("tick", 9.0)) == []
     assert play(("failed", RESET, 1.0), ("cut", "algo-2"), ("tick", 9.0), ("back", "algo-2"), ("tick", 9.1)) == [
-        Announce(RESET, Tally())
+        Announce(RESET, Secondary())
     ]
 
 
@@ -62,7 +62,7 @@ def test_a_host_that_is_lost_is_the_cause() -> None:
     assert announced.failure._replace(at=0.0) == Failure(
         "algo-2", exit_codes.HOST_LOST, "host", "infra", "muster: host algo-2 was lost: gone"
     )
-    assert announced.secondary == Tally(lost=2)
+    assert announced.secondary == Secondary(lost=2)
 
 
 def test_a_lost_host_without_a_failure_is_no_verdict() -> None:
@@ -84,7 +84,7 @@ def test_a_cut_host_that_falls_silent_when_the_hold_is_over_is_given_up_first() 
 
 
 def test_a_silent_host_does_not_hold_up_a_cause() -> None:
-    assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, Tally())]
+    assert play(("silent", "algo-3"), ("failed", BOOM, 1.0)) == [Announce(BOOM, Secondary())]
 
 
 BOTH = "algo-1 algo-2"

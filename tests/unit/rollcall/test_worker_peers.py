@@ -16,11 +16,11 @@ from musterpoint.peers import (
     PeerBack,
     PeerLost,
     PeerSilent,
+    Secondary,
     StartAsked,
     Started,
     StartEnded,
     StopAll,
-    Tally,
 )
 from musterpoint.rollcall import wire
 
@@ -109,7 +109,7 @@ def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) ->
     worker.say("failed", RESET)
     worker.say("failed", BOOM)
     cable.pull()
-    assert worker.event(JobFailed) == JobFailed(BOOM, Tally(lost=1))
+    assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
 
 
 def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:

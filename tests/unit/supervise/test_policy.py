@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import peers
+from musterpoint.peers import Failure
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
 from musterpoint.supervise.state import State
@@ -67,16 +68,27 @@ def test_done_is_said_once() -> None:
 
 def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
-    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=peers.Tally(0, 1))])
+    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=peers.Secondary(0, 1))])
     assert state.verdict == THEIRS
-    assert state.secondary == peers.Tally(other=2)  # both of ours; the leader knew of one
+    assert state.secondary == peers.Secondary(other=2)  # both of ours; the leader knew of one
     state, _ = decide(state, ended((0, 9)), HERE)
-    for event in (ended(R1), ended(R0), peers.AllDone(peers.Tally(1, 1, 3))):
+    for event in (ended(R1), ended(R0), peers.AllDone(peers.Secondary(1, 1, 3))):
         state, _ = decide(state, event, HERE)
-    assert state.secondary == peers.Tally(1, 1, 3)  # what all hosts counted together
+    assert state.secondary == peers.Secondary(1, 1, 3)  # what all hosts counted together
 
 
 def test_nothing_happens_after_the_end() -> None:
     state, _ = play([OPEN1, ended(R0), peers.AllDone()])
     for event in (ev.StopAsked(15), peers.JobFailed(THEIRS), ev.LeaveDue()):
         assert decide(state, event, HERE) == (state, [])
+
+
+def test_a_launcher_that_never_had_ranks_counts_for_none() -> None:
+    """Every host's ended alike: that no ranks failed after the first is what the last word says."""
+    inner = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
+    there = inner._replace(host="algo-2")
+    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, peers.Secondary(1))])
+    (done,) = [action for action in actions if isinstance(action, ev.TellDone)]
+    assert (done.code, done.failures) == (64, peers.Secondary())
+    state, _ = decide(state, peers.AllDone(), HERE)
+    assert state.secondary.total == 0

@@ -15,7 +15,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.stub_command import through_stub
 from musterpoint.loop import READ, Loop
-from musterpoint.peers import NO_FAILURES, AllDone, Failure, PeerEvent, Peers, StartAsked, Tally
+from musterpoint.peers import NO_FAILURES, AllDone, Failure, PeerEvent, Peers, Secondary, StartAsked
 from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
 from musterpoint.supervise import tree
@@ -204,7 +204,7 @@ class Others(LonePeers):
         for event in self.first:
             on_event(event)
 
-    def done(self, code: int, failures: Tally = NO_FAILURES) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self.said.append(f"done {code}")
 
     def started(self, number: int) -> None:
@@ -252,6 +252,24 @@ def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool
     assert outcome.code == code
     assert outcome.failure is not None
     assert words in outcome.failure.reason
+
+
+@pytest.mark.parametrize(
+    ("after", "last"), [(":", ["what ended the job: rank 1 (local rank 1) on algo-1, exit code 3"]), ("echo mine", [])]
+)
+def test_a_launchers_complaint_is_not_the_logs_last_word(
+    stage: Stage, tmp_path: Path, after: str, last: list[str]
+) -> None:
+    """It complains when a rank is told to end, as mpirun does of the daemons that we end. Then the rank may speak."""
+    for name in ("ready", "told", "complained"):
+        os.mkfifo(tmp_path / name)
+    told = f"echo > told; read _ < complained; {after}; exit 0"
+    rank = f"trap '{told}' TERM; echo > ready; while :; do sleep 600 & wait; done"
+    box = service(f"cd {tmp_path}; read _ < told; echo BOX; echo > complained; exec sleep 600", name="mpirun")
+    outcome = stage.run(beside(shell(rank, "read _ < ready; exit 3", cwd=str(tmp_path)), box))
+    assert outcome.code == 3
+    assert stage.said[1:] == last
+    assert stage.output.splitlines() == ["BOX", *(["mine"] if after != ":" else [])]
 
 
 def test_a_service_of_the_users_may_end_before(stage: Stage) -> None:
@@ -328,3 +346,22 @@ def test_ranks_where_none_was_planned(stage: Stage, others: Others, tmp_path: Pa
     assert outcome.code == 72
     assert outcome.failure is not None
     assert "where 0 rank(s) were planned" in outcome.failure.reason
+
+
+def test_the_moment_of_a_stop_is_told(stage: Stage, ready: Path) -> None:
+    stage.stop_once_ready(ready)
+    before = stage.loop.clock()
+    outcome = stage.run(shell(f"echo > {ready}; sleep 100"))
+    assert outcome.stopped_at is not None
+    assert before < outcome.stopped_at <= stage.loop.clock()
+
+
+def test_the_platforms_clock_runs_though_a_failure_came_first(stage: Stage, ready: Path) -> None:
+    stage.stop_once_ready(ready)
+    outcome = stage.run(shell("exit 7", f"trap 'echo > {ready}; sleep 1; exit 0' TERM; while :; do sleep 0.1; done"))
+    assert outcome.code == 7
+    assert outcome.stopped_at is not None
+
+
+def test_without_a_stop_there_is_no_such_moment(stage: Stage) -> None:
+    assert stage.run(shell("exit 7")).stopped_at is None

@@ -1,0 +1,126 @@
+"""Short questions to programs of this machine, such as their version: asked inside a loop, so that a stop is heard."""
+
+import os
+from typing import Callable, Mapping, NamedTuple, Sequence
+
+from musterpoint.loop import READ, Loop
+
+TIMEOUT = 60.0
+"""Seconds an answer may take; a cold network file system needs a few."""
+LONGEST = 1 << 20
+"""Bytes of an answer that are kept."""
+_TICK = 0.05
+
+
+class Answer(NamedTuple):
+    """``status`` is the exit status (negative: a signal), None where there was no end within :data:`TIMEOUT`."""
+
+    status: int | None
+    text: str
+
+
+Ask = Callable[[Sequence[str], Mapping[str, str], str, bool], Answer]
+"""Words, environment and working directory of the program, and whether its stderr is part of the answer.
+
+Raises:
+    OSError, ValueError: the program can't be started.
+"""
+
+
+def ask(
+    words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool = False, loop: Loop | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Answer:  # fmt: skip
+    """Runs a program to its end, without waiting for what it leaves behind; an :data:`Ask`.
+
+    ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
+    it started are killed.
+    """
+    import subprocess
+
+    turning = loop or Loop()
+    child = subprocess.Popen(
+        list(words), env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    reader = _Reader(turning, child.stdout.fileno())
+    end = _End(turning, child.pid)
+    until = turning.clock() + TIMEOUT
+    try:
+        while child.poll() is None and (left := until - turning.clock()) > 0:
+            turning.turn(min(left, end.tick))
+            check()
+        return Answer(child.returncode, reader.text())
+    finally:
+        reader.close()
+        end.close()
+        if child.poll() is None:
+            _kill(child.pid)
+            child.wait()
+        child.stdout.close()
+        if loop is None:
+            turning.close()
+
+
+class _Reader:
+    """Keeps what comes through ``fd``."""
+
+    def __init__(self, loop: Loop, fd: int) -> None:
+        self._loop, self._fd = loop, fd
+        self._kept = b""
+        os.set_blocking(fd, False)
+        loop.watch(fd, READ, self._read)
+
+    def _read(self, _ready: int = READ) -> None:
+        self._read_piece()
+
+    def _read_piece(self) -> bool:
+        try:
+            piece = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return False
+        if not piece:
+            self._loop.forget(self._fd)
+        self._kept = (self._kept + piece)[:LONGEST]
+        return bool(piece)
+
+    def text(self) -> str:
+        """All that is there now."""
+        pieces = LONGEST // 65536
+        while pieces and self._read_piece():
+            pieces -= 1
+        return self._kept.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._loop.forget(self._fd)
+
+
+class _End:
+    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; ``tick`` is what else does."""
+
+    def __init__(self, loop: Loop, pid: int) -> None:
+        self._loop = loop
+        self.tick = TIMEOUT
+        try:
+            self._fd = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self._fd, self.tick = -1, _TICK
+            return
+        loop.watch(self._fd, READ, lambda _ready: None)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.forget(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _kill(pid: int) -> None:
+    """Ends the program and what it started: it has asked for nothing that has to be undone."""
+    import signal
+
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass  # gone already

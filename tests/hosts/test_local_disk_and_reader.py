@@ -1,0 +1,111 @@
+"""``muster local`` on a disk that the job fills, and with a reader who doesn't read: it ends, with the job's code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Local, eventually
+
+FILLS = """
+import os, sys
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + os.environ["SM_CURRENT_HOST"]), "wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(4096))
+    except OSError:
+        pass
+print("the disk is full", flush=True)
+"""
+ENDS = {"sys.exit(7)": 7, "raise ValueError('no room for the checkpoint')": 1, "os.kill(os.getpid(), 9)": 137}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_full_disk_costs_neither_the_code_nor_the_reason(local: Local, end: str) -> None:
+    disk = local.folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        local.output = disk / "job"
+        ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "script", local.program(FILLS + end))
+        assert ran.code == ENDS[end], ran.stderr
+        assert "internal error" not in ran.stderr
+        for host in ("algo-1", "algo-2"):
+            output = disk / "job/hosts" / host / "opt/ml/output"
+            assert json.loads((output / "outcome.json").read_text())["code"] == ENDS[end]
+            assert f"exit code {ENDS[end]}" in (output / "failure").read_text()
+            assert not list(output.glob(".*.reserved"))
+        described = json.loads((disk / "job/job.json").read_text())
+        assert (described["ExitCode"], described["TrainingJobStatus"]) == (ENDS[end], "Failed")
+        assert "model.tar.gz can't be written: No space left on device" in ran.stderr
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+TALKS = """
+import os, signal, sys, time
+def save(signo, frame):
+    open(os.path.join(os.environ["SM_MODEL_DIR"], "saved"), "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+open(os.path.join(os.environ["SM_MODEL_DIR"], "ready"), "w").close()
+for n in range(int(sys.argv[1])):
+    print("x" * 1000)
+print("the last line", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def unread(local: Local, *words: str, both: bool) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts a job whose stdout (and, with ``both``, stderr in the same pipe) nobody reads."""
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        local.command("--backend", "process", "--launcher", "script", local.program(TALKS), *words), env=local.environ,
+        cwd=local.folder, stdin=subprocess.DEVNULL, stdout=write, stderr=write if both else subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    local.started.append(process)  # type: ignore[arg-type]
+    os.close(write)
+    return process, read
+
+
+def left(local: Local, name: str) -> Path:
+    return local.output / "hosts/algo-1/opt/ml/model" / name
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_job_ends_though_nobody_reads(local: Local, both: bool) -> None:
+    process, read = unread(local, "400", "7", both=both)
+    assert process.wait(timeout=120) == 7
+    os.close(read)
+    assert json.loads((local.output / "job.json").read_text())["ExitCode"] == 7
+    assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 400
+    assert "the last line" in (local.output / "hosts/algo-1/log").read_text()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_stop_is_heard_though_nobody_reads(local: Local, both: bool) -> None:
+    """The program waits for its reader when the stop comes, and saves all the same."""
+    process, read = unread(local, "100000", "0", both=both)
+    eventually(left(local, "ready").exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 143
+    os.close(read)
+    assert left(local, "saved").exists()
+    assert json.loads((local.output / "job.json").read_text())["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_reader_who_leaves_is_no_end(local: Local) -> None:
+    process, read = unread(local, "5000", "7", both=True)
+    os.read(read, 1)
+    os.close(read)
+    assert process.wait(timeout=120) == 7
+    assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 5000

@@ -4,7 +4,7 @@ The supervisor knows only this module of the other hosts; :mod:`musterpoint.roll
 leader's end, a worker's end, and a host that is alone).
 """
 
-from typing import Any, Callable, NamedTuple, Protocol, Union
+from typing import Any, Callable, Iterable, NamedTuple, Protocol, Union
 
 from musterpoint import exit_codes
 
@@ -14,7 +14,8 @@ class Failure(NamedTuple):
 
     ``kind`` is the class in ``outcome.json``: ``user``, ``oom``, ``peer`` (a symptom of another host's failure),
     ``infra``. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``. ``code`` is what the control plane gets
-    (1–255), ``at`` is seconds since the epoch on the host that failed.
+    (1–255), ``at`` is seconds since the epoch on the host that failed. ``second_hand`` says that only a launcher of the
+    user's own tells of it, without a word of the rank itself.
     """
 
     host: str
@@ -26,6 +27,16 @@ class Failure(NamedTuple):
     local_rank: int | None = None
     signal: int | None = None
     at: float = 0.0
+    second_hand: bool = False
+
+    @property
+    def is_symptom(self) -> bool:
+        """Whether another failure may be what this one comes from: it waits for that one."""
+        return self.kind == "peer" or self.second_hand
+
+    def is_same_as(self, other: "Failure") -> bool:
+        """Whether both are the same failure, whatever became of its words on the way."""
+        return self._replace(reason="") == other._replace(reason="")
 
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
@@ -56,9 +67,11 @@ class Failure(NamedTuple):
         return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True))
 
 
-def lost_host(host: str, why: str, at: float = 0.0) -> Failure:
-    """The failure that a host lost without a word stands for."""
+def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
+    """The failure that a host lost without a word stands for; see :class:`PeerLost`."""
     reason = f"muster: host {host} was lost: {why}"
+    if apart_from:
+        reason = f"muster: hosts {' and '.join(sorted((host, apart_from)))} lost each other: {why}"
     return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
 
 
@@ -70,8 +83,48 @@ _TEXT = (str,)
 _OPTIONAL = (int, type(None))
 _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
     "host": _TEXT, "code": (int,), "cause": _TEXT, "kind": _TEXT, "reason": _TEXT,
-    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float),
+    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float), "second_hand": (bool,),
 }  # fmt: skip
+
+
+class Secondary(NamedTuple):
+    """How many ranks failed beside the first: with the ``same`` error, because a peer was ``lost``, otherwise."""
+
+    same: int = 0
+    lost: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def plus(self, more: "Secondary") -> "Secondary":
+        return Secondary(*map(int.__add__, self, more))
+
+    @classmethod
+    def of(cls, failures: Iterable[Failure], first: Failure) -> "Secondary":
+        """What ``failures`` are beside ``first``, which may be among them."""
+        tally = cls()
+        for failure in failures:
+            if not failure.is_same_as(first):
+                tally = tally.plus(
+                    _ALIKE if _same_words(failure, first) else _LOST if failure.kind == "peer" else _OTHER
+                )
+        return tally
+
+
+NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1), Secondary(0, 0, 1)
+
+
+def _same_words(one: Failure, other: Failure) -> bool:
+    """Whether two failures are one mistake made twice: numbers in their words may differ, and who it was."""
+    return one.code == other.code and _words_of(one) == _words_of(other)
+
+
+def _words_of(failure: Failure) -> str:
+    import re  # only failures need it
+
+    return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])
 
 
 class JobFailed(NamedTuple):
@@ -81,7 +134,7 @@ class JobFailed(NamedTuple):
     """
 
     failure: Failure
-    secondary: int = 0
+    secondary: Secondary = Secondary()
 
 
 class StopAll(NamedTuple):
@@ -92,10 +145,14 @@ class StopAll(NamedTuple):
 
 
 class PeerLost(NamedTuple):
-    """``host`` is lost without a word; ``why`` says how that was seen. Only a warning to ``script`` jobs."""
+    """``host`` is lost without a word; ``why`` says how that was seen. Only a warning to ``script`` jobs.
+
+    ``apart_from`` is the host that saw it, where that one, or the network, may as well be what failed.
+    """
 
     host: str
     why: str
+    apart_from: str = ""
 
 
 class PeerSilent(NamedTuple):
@@ -118,9 +175,9 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host has said ``done``: leave. ``failures`` counts the ranks that failed, on all hosts together."""
+    """Every host has said ``done``: leave. ``failures`` counts those beside the first, on all hosts together."""
 
-    failures: int = 0
+    failures: Secondary = Secondary()
 
 
 class StartAsked(NamedTuple):
@@ -171,10 +228,10 @@ class Peers(Protocol):
     def arrive(self, point: str) -> None:
         """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
 
-        ``failures`` counts the ranks that failed here.
+        ``failures`` counts the ranks that failed here, beside the job's first failure.
         """
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Callable
 from musterpoint import settings
 from musterpoint.errors import MusterError
 from musterpoint.farewell import take_leave
+from musterpoint.job.grace import grace, whole_grace
 from musterpoint.job.hyperparameters import text_of
 from musterpoint.job.model import Job, Paths
 from musterpoint.job.read import read_job
@@ -35,7 +36,7 @@ from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.pid1 import deaf_pid1, pid1_note
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import STOPPING
-from musterpoint.supervise.state import Rules, grace, whole_grace
+from musterpoint.supervise.state import Rules
 from musterpoint.supervise.stream import ranks_of
 from musterpoint.supervise.supervisor import Supervisor
 

@@ -31,13 +31,27 @@ if rank == 2:
         gone = [link for link in shared.glob("lost-*") if not pathlib.Path("/proc", os.readlink(link)).exists()]
     raise ValueError("the cause of it all")
 (shared / f"lost-{rank}").symlink_to(str(os.getpid()))
-raise RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:40")
+sys.path.insert(0, str(shared / "site-packages"))
+import collectives
+collectives.all_reduce()
 """
+# what a program raises itself is no symptom, whatever it says
+COLLECTIVES = """
+def all_reduce():
+    raise RuntimeError("[/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:40")
+"""
+
+
+def four_fail(local, program: str = FOUR_FAIL) -> Path:  # type: ignore[no-untyped-def]
+    (local.folder / "site-packages").mkdir()
+    local.program(COLLECTIVES, "site-packages/collectives.py")
+    made: Path = local.program(program)
+    return made
 
 
 def test_a_symptom_that_is_told_first_is_counted_and_the_cause_leads(local) -> None:  # type: ignore[no-untyped-def]
     """Ranks 0 and 1 on the leader's host lose their peer; the peer's own error is told a moment later."""
-    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", local.program(FOUR_FAIL), local.folder)
+    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", four_fail(local), local.folder)
     assert ran.code == 1, ran.stderr
     lines = ran.reason.splitlines()
     assert lines[:2] == ["ValueError: the cause of it all", "rank 2 (local rank 0) on algo-2, exit code 1"]
@@ -46,13 +60,13 @@ def test_a_symptom_that_is_told_first_is_counted_and_the_cause_leads(local) -> N
 
 
 def test_the_failures_after_the_first_are_the_same_number_everywhere(local) -> None:  # type: ignore[no-untyped-def]
-    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", local.program(FOUR_FAIL), local.folder)
+    ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", four_fail(local), local.folder)
     (said,) = {ran.left(host, "failure").splitlines()[-1] for host in HOSTS}
     assert said in ("1 other rank failed after it (peer lost)", "2 other ranks failed after it (peer lost)")
 
 
 def test_a_symptom_without_a_cause_is_one(local) -> None:  # type: ignore[no-untyped-def]
-    program = local.program(FOUR_FAIL.replace('raise ValueError("the cause of it all")', "time.sleep(600)"))
+    program = four_fail(local, FOUR_FAIL.replace('raise ValueError("the cause of it all")', "time.sleep(600)"))
     ran = local.run(*TWO, "--slots", "2", "--launcher", "ranks", program, local.folder)
     assert ran.code == 1, ran.stderr
     assert "Connection closed by peer" in ran.reason

@@ -130,6 +130,20 @@ def test_a_rank_that_fails_while_a_host_is_cut_off_ends_the_job_with_its_name(ne
         assert ended["event"][0][:2] == ["algo-2", 76]
 
 
+def test_a_leader_that_hears_nobody_names_itself_and_the_others_name_it(network: Callable[..., Network]) -> None:
+    net = network(3)
+    hosts = [net.call_the_roll(host) for host in net.hosts]
+    wait_all(hosts, "mustered")
+    net.cut("algo-1")
+    for host in hosts:
+        host.say("failed peer")
+    verdicts = [ended["event"][0] for ended in wait_all(hosts, "JobFailed")]
+    assert [verdict[:2] for verdict in verdicts] == [["algo-1", 76]] * 3
+    assert "it has heard none of the other 2 hosts for 15 s" in verdicts[0][4]
+    assert "hosts algo-1 and algo-2 lost each other" in verdicts[1][4]
+    assert "hosts algo-1 and algo-3 lost each other" in verdicts[2][4]
+
+
 def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None:
     net = network(3)
     leader, worker = net.call_the_roll("algo-1"), net.call_the_roll("algo-2", job="another")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure, lost_host
+from musterpoint.peers import Failure, Secondary, lost_host
 
 BOOM = Failure("algo-2", 7, "user", "user", "RuntimeError: boom", 3, 1, None, 1700000000.5)
 
@@ -42,7 +42,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"host": 1}, "host"), ({"code": "7"}, "code"), ({"code": True}, "code"), ({"code": 1.0}, "code"),
     ({"code": 0}, "code"), ({"code": 256}, "code"), ({"code": -9}, "code"), ({"cause": None}, "cause"),
     ({"kind": []}, "kind"), ({"reason": b"x"}, "reason"), ({"rank": "0"}, "rank"), ({"local_rank": 0.5}, "local_rank"),
-    ({"signal": {}}, "signal"), ({"at": None}, "at"), ({"at": "now"}, "at"), ({"at": float("nan")}, "at"),
+    ({"second_hand": 1}, "second_hand"), ({"signal": {}}, "signal"),
+    ({"at": None}, "at"), ({"at": "now"}, "at"), ({"at": float("nan")}, "at"),
     ({"at": float("inf")}, "at"), ({"at": 10**400}, "at"), ({"at": -1}, "at"), ({"rank": -1}, "rank"),
     ({"rank": 10**400}, "rank"), ({"local_rank": -1}, "local_rank"), ({"signal": 128}, "signal"),
     ({"signal": -9}, "signal"), ({"host": "a b"}, "host"), ({"host": "\x1b[2J"}, "host"), ({"host": ""}, "host"),
@@ -93,3 +94,34 @@ def test_a_lost_host_is_76_with_its_name_and_how_it_was_seen() -> None:
     assert failure.code == exit_codes.HOST_LOST
     assert failure.reason == "muster: host algo-3 was lost: connection refused"
     assert (failure.rank, failure.at) == (None, 5.0)
+
+
+def who(rank: int, words: str = "", code: int = 1, kind: str = "user") -> Failure:
+    reason = f"{words}rank {rank} (local rank {rank % 2}) on algo-{rank // 2}, exit code {code}"
+    return Failure(f"algo-{rank // 2}", code, "user", kind, reason, rank, rank % 2, at=100.0 + rank)
+
+
+USAGE = "train.py: error: unrecognized arguments: --foo\n"
+ALIKE = [
+    ("the same words", who(3, USAGE, 2), who(0, USAGE, 2), Secondary(same=1)),
+    ("the same but for numbers", who(11, "KeyError: 'shard-9'\n"), who(0, "KeyError: 'shard-10'\n"), Secondary(same=1)),
+    ("no words, the same code", who(11, code=7), who(0, code=7), Secondary(same=1)),
+    ("no words, another code", who(3, code=8), who(0, code=7), Secondary(other=1)),
+    ("the same words, another code", who(3, USAGE, 2), who(0, USAGE, 1), Secondary(other=1)),
+    ("other words", who(3, "OSError: disk\n"), who(0, USAGE), Secondary(other=1)),
+    ("an echo", who(3, "Connection closed by peer\n", kind="peer"), who(0, USAGE), Secondary(lost=1)),
+    ("an echo of an echo", who(3, "Connection closed by peer\n", kind="peer"),
+     who(0, "Connection closed by peer\n", kind="peer"), Secondary(same=1)),
+    ("the first itself", who(0, USAGE), who(0, USAGE), Secondary()),
+    ("the first itself, its words cut on the way", who(0, USAGE), who(0, USAGE[:9]), Secondary()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "failure", "first", "tally"), ALIKE, ids=[row[0] for row in ALIKE])
+def test_what_a_failure_is_beside_the_first(name: str, failure: Failure, first: Failure, tally: Secondary) -> None:
+    assert Secondary.of([failure], first) == tally
+
+
+def test_tallies_add_up() -> None:
+    assert Secondary(1, 2, 3).plus(Secondary(10, 20, 30)) == Secondary(11, 22, 33)
+    assert Secondary(11, 22, 33).total == 66

@@ -8,6 +8,7 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.job.grace import grace
 from musterpoint.job.model import Job
 from musterpoint.launch.choose import ONE_PER_HOST, Choice, room_for_ranks
 from musterpoint.launch.environment import common_environment
@@ -94,6 +95,7 @@ def build_plan(
     once = launcher in ONE_PER_HOST
     # a program started once per host may start its own ranks
     room = room_for_ranks(job, settings, devices) if once else roster.seat.slots
-    common = common_environment(exports, devices, 0 if once else room, network, environ)
+    time_to_stop = grace(job.grace, settings.stop_grace)
+    common = common_environment(exports, devices, 0 if once else room, network, environ, time_to_stop)
     site = Site(job, workspace, roster, devices, settings, environ, common, room, modules, mpi)
     return LAUNCHERS[launcher](site)

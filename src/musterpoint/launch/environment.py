@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Iterable, Mapping
 
 from musterpoint.fabric.devices import Devices
@@ -14,16 +15,19 @@ def common_environment(
     ranks: int,
     network: Iterable[EnvSetting],
     environ: Mapping[str, str],
+    grace: float,
 ) -> tuple[EnvSetting, ...]:
     """``exports`` are the platform's variables for scripts; ``ranks`` is how many a launcher starts on this host.
 
-    0 of them: the program runs once there, and has the host to itself.
+    0 of them: the program runs once there, and has the host to itself. ``grace`` is how many seconds ranks have to
+    stop; a torchrun (or accelerate) that the program itself starts would kill its own after 30 s.
     """
     return unless_set(
         (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
             *((EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, ranks)),) if ranks else ()),
+            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(grace)), "for ranks of a torchrun below"),
             *network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
         ),

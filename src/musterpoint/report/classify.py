@@ -12,12 +12,13 @@ _OUT_OF_MEMORY = re.compile(
 )
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
-    r"|invalid usage"
+    r"|invalid usage|illegal memory access|device-side assert"
 )
 _PEER_LOST = re.compile(
     # gloo and the store of torch.distributed
     r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)"
     r"|\bConnection closed by peer \[|\bDist(?:Backend|Network|Store)Error\b|[Ss]ocket [Tt]imeout"
+    r"|\bRendezvous(?:Connection|Closed|Timeout|GracefulExit|State)Error\b|\bSignalException\b"
     r"|recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes|monitoredBarrier"
     r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*"
     r"(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
@@ -50,18 +51,24 @@ def is_peer_lost(text: str) -> bool:
 
     A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
     """
-    return _PEER_LOST.search(text) is not None and _OWN_MISTAKE.search(text) is None
+    return _PEER_LOST.search(text) is not None and not is_own_mistake(text)
 
 
-def kind_of(text: str, status: int | None, oom: bool = False) -> str:
+def is_own_mistake(text: str) -> bool:
+    """Whether words that a communication library uses for lost peers, too, come with what went wrong here."""
+    return _OWN_MISTAKE.search(text) is not None
+
+
+def kind_of(text: str, status: int | None, oom: bool = False, echo: bool | None = None) -> str:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. A SIGKILL that nobody here sent
-    and nothing explains is the infrastructure's.
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``echo`` is whether the error is
+    another failure's, where more than its text tells. A SIGKILL that nobody here sent and nothing explains is the
+    infrastructure's.
     """
     if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"
-    if is_peer_lost(text):
+    if is_peer_lost(text) if echo is None else echo:
         return "peer"
     if status == -9 or status is None or _INFRASTRUCTURE.search(text):
         return "infra"

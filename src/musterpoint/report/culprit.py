@@ -7,7 +7,7 @@ import re
 from typing import Callable, NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.report.classify import is_peer_lost
+from musterpoint.report.classify import is_own_mistake, is_peer_lost
 from musterpoint.report.traceback import Frame, Line, Raised, is_noise, lines_of, parse
 
 
@@ -15,13 +15,18 @@ class Error(NamedTuple):
     """What ended a program. ``kind`` is ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that
     looks like an error, or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames`` are the innermost of
     the user's code, outermost first. ``wrapper`` says that the program was itself a launcher, which only passed a
-    child's failure on.
+    child's failure on; ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's,
+    where it is known. ``echo`` says that the error only tells of another one elsewhere.
     """
 
     text: str
     kind: str
     frames: tuple[Frame, ...] = ()
     wrapper: bool = False
+    second_hand: bool = False
+    rank: int | None = None
+    local_rank: int | None = None
+    echo: bool = False
 
 
 SHOWN_FRAMES = 2
@@ -45,7 +50,13 @@ _ERROR_LINE = re.compile(
     r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
     r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
 )
-_ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.S)
+_ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?rank\s*: (\d+)(?: \(local_rank: (\d+)\))?.*?exitcode\s*: (-?\d+)", re.S
+)
+_TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
+"""Wrappers that tell of a child's end, of which the child may have said nothing."""
+_RAISES = re.compile(r"(?:raise|assert)\b")
+_SIGABRT = 6
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
 )
@@ -73,8 +84,8 @@ def find(
         return _lead(lines, raised, top, tail)
     error = _error_line(lines)
     if error is not None and error.kind == "last" and status == 1 and _first_said(lines, error.text):
-        return error._replace(kind="line")
-    return error
+        error = error._replace(kind="line")
+    return error and error._replace(echo=is_peer_lost(error.text))
 
 
 def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
@@ -103,8 +114,8 @@ def inner_code(tail: bytes) -> int | None:
     Sources: torchrun's table (root cause), ``CalledProcessError``, ``torch.multiprocessing.spawn``.
     """
     text = "\n".join(line.text for line in lines_of(tail))
-    if tables := _ROOT_CAUSE.findall(text):
-        return exit_codes.of_status(int(tables[-1][1]))
+    if table := _Table.of(tail):
+        return exit_codes.of_status(table.status)
     if ended := _PROCESS.findall(text):
         code, name = ended[-1]
         return int(code) if code else exit_codes.of_signal(_signal_number(name))
@@ -130,27 +141,57 @@ def until_abort(tail: bytes) -> bytes:
     return tail[: asked.end()] if asked else tail
 
 
+class _Table(NamedTuple):
+    """What torchrun's table says of the rank that failed first. ``status`` is negative for a signal."""
+
+    rank: int
+    local_rank: int | None
+    status: int
+
+    @classmethod
+    def of(cls, tail: bytes) -> _Table | None:
+        tables = _ROOT_CAUSE.findall(tail.decode("utf-8", "replace"))
+        if not tables:
+            return None
+        rank, local_rank, status = tables[-1]
+        return cls(int(rank), int(local_rank) if local_rank else None, int(status))
+
+    def may_be_of(self, raised: Raised) -> bool:
+        """Whether that rank raised it: only ranks that have met tag what they say."""
+        return raised.label == str(self.rank) or (not raised.label and self.status == 1)
+
+
 def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
-    last = top[-1]
+    last, table = top[-1], _Table.of(tail)
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
         # an exception may be printed before the crash of a clean-up
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
         last = before[-1] if before else last
-    if wrapper or len({one.label for one in top if one.label}) > 1:
-        inner = _innermost(raised, tail)
-        if wrapper and (inner is None or is_peer_lost(inner.text)) and (silent := _silent_root_cause(tail)):
-            return Error(silent, "line", wrapper=True)
+    several = len({one.label for one in top if one.label}) > 1
+    if wrapper or several:
+        inner = _innermost(raised, table)
+        if wrapper and table and (inner is None or (_is_echo(raised, inner) and not table.may_be_of(inner))):
+            return _silent(lines, table)
         last = inner or last
-    if _is_wrapper(last):
+    if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
-            return line._replace(wrapper=True)
+            return line._replace(wrapper=True, echo=is_peer_lost(line.text))
     if last.group == "group":
         return _of_group(raised, last, lines)
-    frames = _user_frames(_origin(raised, last), top[-1])
-    return Error(last.text, "fatal" if last.fatal else "exception", frames, wrapper)
+    echo = _is_echo(raised, last)
+    error = Error(
+        last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
+        not echo and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None, echo=echo,
+    )  # fmt: skip
+    if last.fatal and (said := _echo_before(lines, last.start)):
+        error = error._replace(text=said, echo=True)
+    if table is not None and wrapper and table.may_be_of(last):
+        return error._replace(rank=table.rank, local_rank=table.local_rank)
+    met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
+    return error._replace(rank=int(last.label)) if met else error
 
 
 def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
@@ -170,27 +211,57 @@ def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
     first, _, rest = leaves[0].text.partition("\n")
     first += f" (and {others} other{'s' if others > 1 else ''})" if others else ""
     text = "\n".join(filter(None, [group.text, first, rest]))
-    return Error(text, "exception", _user_frames(leaves[0], group))
+    return Error(text, "exception", _user_frames(leaves[0], group), echo=_is_echo(raised, leaves[0]))
 
 
-def _innermost(raised: list[Raised], tail: bytes) -> Raised | None:
+def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
     """The exception behind wrappers and echoes: the root cause's own if torchrun names its rank."""
     real = [one for one in raised if not _is_wrapper(one)]
-    tables = _ROOT_CAUSE.findall(tail.decode("utf-8", "replace"))
-    named = [one for one in real if tables and one.label == tables[-1][0]]
-    own = [one for one in named or real if not is_peer_lost(one.text)]
+    named = [one for one in real if table and one.label == str(table.rank)]
+    own = [one for one in named or real if not _is_echo(raised, one)]
+    if named and not own:  # a rank that fails may take longer to end than one that hears of it at once
+        own = [one for one in real if one.end < named[-1].start and not _is_echo(raised, one)]
     chosen = own or named or real
     return chosen[-1] if chosen else None
 
 
-def _silent_root_cause(tail: bytes) -> str:
-    """What torchrun's table says of a rank that ended without a word; empty where there is no table."""
-    tables = _ROOT_CAUSE.findall(tail.decode("utf-8", "replace"))
-    if not tables:
-        return ""
-    rank, code = tables[-1]
-    how = f"was killed by signal {code[1:]}" if code.startswith("-") else f"ended with exit code {code}"
-    return f"the program's own torchrun says: its rank {rank} {how}"
+def _silent(lines: list[Line], table: _Table) -> Error:
+    """What torchrun's table says of a rank that raised nothing: the crash of a library that lost a peer, or no word."""
+    if table.status == -_SIGABRT and (said := _echo_before(lines, len(lines))):
+        return Error(said, "line", (), True, False, table.rank, table.local_rank, echo=True)
+    how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
+    text = f"the program's own torchrun says: its rank {table.rank} {how}"
+    return Error(text, "line", (), True, True, table.rank, table.local_rank)
+
+
+def _is_echo(raised: list[Raised], one: Raised) -> bool:
+    """Whether an exception tells of a failure elsewhere, or was raised over one that does.
+
+    What the user's own code raises is its own, however it sounds.
+    """
+    chain = [other for other in raised if other.label == one.label and other.end <= one.end]
+    while chain:
+        link = chain.pop()
+        if is_peer_lost(link.text) and not _is_users_own(link):
+            return True
+        if not link.chained:
+            break
+    return False
+
+
+def _is_users_own(raised: Raised) -> bool:
+    """Whether a statement of the user's code raised it, not a library that this code called."""
+    inner = raised.frames[-1] if raised.frames else None
+    return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.match(inner.code) is not None
+
+
+def _echo_before(lines: list[Line], number: int) -> str:
+    """The last line before an abort with which a library says that it lost a peer; empty where none does."""
+    said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
+    said = said[-STALE:]
+    echoes = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
+    telling = [text for text in echoes if not text.startswith("terminate called")]
+    return (telling or echoes or [""])[-1]
 
 
 def _origin(raised: list[Raised], last: Raised) -> Raised:

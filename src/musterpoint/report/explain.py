@@ -24,6 +24,14 @@ class Explain:
         """A rank that ended by itself, and not with 0."""
         return reason.failure_of(end, self._host, self._mask, self._code_root)
 
+    def left_behind(self, end: RankEnd) -> Failure | None:
+        """What a rank left behind when it was stopped; None where that raised nothing of its own."""
+        from musterpoint.report import culprit
+
+        error = culprit.find(end.tail) or culprit.find(end.stdout_tail)
+        raised = error is not None and error.kind in ("exception", "fatal") and not error.echo
+        return self.rank(end) if raised else None
+
     def attendant(self, end: AttendantEnd) -> Failure:
         """A launcher or service that ended before its ranks did. One of the user's own fails as a rank does."""
         if end.users:

@@ -9,7 +9,7 @@ from typing import Callable
 
 from musterpoint import exit_codes
 from musterpoint.errors import FetchError, MusterError, RollCallError
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Secondary
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 LIMIT = 900
@@ -32,34 +32,36 @@ def failure_of(end: RankEnd, host: str, mask: Callable[[str], str], code_root: s
     ``mask`` hides known secrets in the user's text. Files under ``code_root`` are named relative to it. A rank that is
     itself a launcher (of the user's own) and hides its child's code behind its 1 gets the child's.
     """
-    who = f"rank {end.rank} (local rank {end.local_rank}) on {host}"
     tails = (end.tail, end.stdout_tail)
     if end.mpi:
         from musterpoint.report.culprit import until_abort
 
         tails = (until_abort(end.tail), until_abort(end.stdout_tail))
-    code, kind, text, signo = _explained(who, end.status, end.oom, tails, mask, code_root)
-    if kind != "oom" and (end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and kind == "user")):
-        kind = "peer"
-    return Failure(host, code, "user", kind, text, end.rank, end.local_rank, signo, end.at)
+    failure = _explained(
+        Failure(host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at), end, tails, mask, code_root
+    )
+    given_up = end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and failure.kind == "user")
+    return failure._replace(kind="peer") if given_up and failure.kind != "oom" else failure
 
 
 def of_service(end: AttendantEnd, host: str, mask: Callable[[str], str], code_root: str = "") -> Failure:
     """What it means that a service of the user's own ended by itself: as for a rank, by the service's name."""
-    who = f"{end.name} on {host}"
-    code, kind, text, signo = _explained(who, end.status, end.oom, (end.tail, b""), mask, code_root)
-    return Failure(host, code, "user", kind, text, signal=signo, at=time.time())
+    blank = Failure(host, 1, "user", "user", "", at=time.time())
+    return _explained(blank, end, (end.tail, b""), mask, code_root, end.name)
 
 
 def _explained(
-    who: str, status: int | None, oom: bool, tails: tuple[bytes, bytes], mask: Callable[[str], str], code_root: str
-) -> tuple[int, str, str, int | None]:
-    """Code, class, reason and signal of a program of the user's own that ended with ``status``.
+    blank: Failure, end: RankEnd | AttendantEnd, tails: tuple[bytes, bytes], mask: Callable[[str], str],
+    code_root: str, name: str = "",
+) -> Failure:  # fmt: skip
+    """``blank`` with code, class, reason and signal of a program of the user's own that ended.
 
-    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe).
+    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). A rank that is itself a
+    launcher gives way to the one whose failure it tells of; without a ``name`` the rank is who failed.
     """
     from musterpoint.report import classify, culprit, hints
 
+    status, oom = end.status, end.oom
     tail = tails[0] or tails[1]
     error = culprit.find(tail, status, lambda file: _source(file, code_root)) or culprit.find(tails[1])
     inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
@@ -67,7 +69,9 @@ def _explained(
     signo = -status if status is not None and status < 0 else None
     if signo is None and inner is not None and inner > 128:
         signo = inner - 128
-    who = f"{who}, {_how(status, oom, code, signo)}"
+    if error is not None and error.rank is not None and not name:
+        blank = blank._replace(rank=error.rank, local_rank=error.local_rank)
+    who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
     parts = [who]
     through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
     hint = hints.hint_for(error.text if error else "", tail.decode("utf-8", "replace") if through else "")
@@ -79,7 +83,9 @@ def _explained(
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
-    return code, classify.kind_of(text, -signo if signo else status, oom), fit(parts), signo
+    kind = classify.kind_of(text, -signo if signo else status, oom, error.echo if error is not None else None)
+    second_hand = error is not None and error.second_hand and kind in ("user", "infra")
+    return blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand)
 
 
 def _source(file: str, code_root: str) -> str | None:
@@ -95,12 +101,20 @@ def _source(file: str, code_root: str) -> str | None:
     return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST_SOURCE else None
 
 
-def with_secondary(failure: Failure, count: int) -> str:
-    """``failure``'s reason with a count of the failures that followed it, still within :data:`LIMIT`."""
-    if count <= 0:
+def _rank(failure: Failure) -> str:
+    local = f" (local rank {failure.local_rank})" if failure.local_rank is not None else ""
+    return f"rank {failure.rank}{local}"
+
+
+def with_secondary(failure: Failure, others: Secondary) -> str:
+    """``failure``'s reason with what is known of the others, still within :data:`LIMIT`."""
+    if not others.total:
         return failure.reason
-    others = "1 other rank" if count == 1 else f"{count} other ranks"
-    return fit([failure.reason, f"{others} failed after it (peer lost)"], last_first=True)
+    what = {"the same way": others.same, "after it (peer lost)": others.lost, "with another error": others.other}
+    kinds = [(how, count) for how, count in what.items() if count]
+    who = "1 other rank" if others.total == 1 else f"{others.total} other ranks"
+    said = kinds[0][0] if len(kinds) == 1 else ", ".join(f"{count} {how}" for how, count in kinds)
+    return fit([failure.reason, f"{who} failed{' ' if len(kinds) == 1 else ': '}{said}"], last_first=True)
 
 
 def of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.report.reason import with_secondary
+from musterpoint.report.reason import fit, with_secondary
 from musterpoint.supervise.outcome import Outcome
 
 RETRYABLE = ("peer", "infra", "stopped")
@@ -40,6 +40,8 @@ class Verdict(NamedTuple):
             )  # fmt: skip
         if outcome.stopped_by:
             reason = f"stopped by the platform on {outcome.stopped_by}"
+            if outcome.spoilt is not None:
+                reason = fit([f"{reason}; while it was stopping:", outcome.spoilt.reason])
             return cls(outcome.code, "platform", "stopped", True, outcome.stopped_by, None, None, attempt, reason)
         if outcome.code:
             reason = f"muster: ended with exit code {outcome.code} for a reason nobody reported"

@@ -288,8 +288,9 @@ class LeaderCall:
         for warning in self._view.remarks():
             self._say(warning)
         peers = LeaderPeers(
-            self._loop, self._door, roster, packed, members, self._settings.silence_timeout, self._limits, self._journal
-        )
+            self._loop, self._door, roster, packed, members, self._settings.on_failure == "finish", self._limits,
+            self._journal,
+        )  # fmt: skip
         for link in self._links:
             link.send(packed)
         self.result = roster, peers

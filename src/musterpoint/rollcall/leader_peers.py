@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerEvent, PeerLost, PeerSilent, StopAll
+from musterpoint.peers import (
+    NO_FAILURES,
+    AllDone,
+    Arrived,
+    Failure,
+    JobFailed,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    PeerSilent,
+    Secondary,
+    StopAll,
+    lost_host,
+)
 from musterpoint.rollcall import session as rules
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES, Beats
@@ -14,6 +28,7 @@ from musterpoint.rollcall.events import Events
 from musterpoint.rollcall.journal import Journal, Tally
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.member import Member
 from musterpoint.rollcall.points import MOST_OPEN, Points
 from musterpoint.rollcall.requests import Requests
@@ -26,26 +41,29 @@ _MOST_FAILURES = 4096
 
 
 class LeaderPeers(Events):
-    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent."""
+    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent. ``goes_on`` says that a failure
+    doesn't end the job.
+    """
 
     def __init__(
         self, loop: Loop, door: Door, roster: Roster, packed: bytes, members: dict[str, Member],
-        most_silence: float, limits: Limits, journal: Journal,
+        goes_on: bool, limits: Limits, journal: Journal,
     ) -> None:  # fmt: skip
         super().__init__(loop)
         self._door = door
         self._roster = roster
         self._members = members
+        self._goes_on = goes_on
         self._limits = limits
         self._record = journal.record
         self._backs = Tally()
         self._silent: set[str] = set()
-        self._verdict = Verdict(limits.hold)
+        self._verdict = Verdict(limits.hold, limits.patience, _opaque(roster, members))
         self._points = Points(seat.name for seat in roster.group)
         self._requests = Requests(members, self._emit)
         self._lost: set[str] = set()
         self._code: int | None = None
-        self._failures = 0
+        self._failures = Secondary()
         self._stopped = False
         self._all_done = False
         self._due: Timer | None = None
@@ -58,7 +76,7 @@ class LeaderPeers(Events):
         restarted = "it was started anew while the job ran"
         Returns(
             loop, door, roster, packed, members, self._verdict, limits.asked, journal, self._go_on,
-            lambda member: self._lose(member, restarted),
+            lambda member: self._gone(member, restarted),
         )  # fmt: skip
         for member in members.values():
             if member.link is not None:
@@ -67,7 +85,7 @@ class LeaderPeers(Events):
     # what this host says
 
     def failed(self, failure: Failure) -> None:
-        if failure.kind == "peer" and not self._asked:
+        if failure.is_symptom and not self._asked:
             self._asked = True
             self._unheard = set(self._members)
             for member in self._members.values():
@@ -80,10 +98,9 @@ class LeaderPeers(Events):
     def arrive(self, point: str) -> None:
         self._reached(self._points.arrive(self._roster.me, point))
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._code = code
-        self._failures += failures
-        self._recount(self._roster.me)
+        self._count(self._roster.me, failures)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         self._requests.ask(host, number, words)
@@ -134,23 +151,21 @@ class LeaderPeers(Events):
         elif kind == "done":
             if member.code is not None:
                 raise wire.WireError("twice that it is done")
-            code, failures = wire.number(message, "code", 255), wire.number(message, "failures", MOST_SLOTS)
+            code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, MOST_SLOTS, 3)
             member.code = code
-            self._failures += failures
-            self._verdict.back(member.name)
-            self._recount(member.name)
+            self._count(member.name, Secondary(*failures))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
-            self._lose(member, "it reached its roll call's deadline just before the roster came")
+            self._gone(member, "it reached its roll call's deadline just before the roster came")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
     def _leave(self, member: Member) -> None:
         if member.code is None and not self._settled:
-            self._lose(member, "it left before its ranks were done")
+            self._gone(member, "it left before its ranks were done")
             return
         member.session.over()
         self._cut(member)
@@ -188,17 +203,24 @@ class LeaderPeers(Events):
             member.link.close()
             member.link = None
 
-    def _sweep(self) -> None:
+    def _now(self) -> float:
+        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
         now = self._loop.clock()
         late = now - self._last_sweep - self._period
+        if late > self._limits.beat:
+            self._last_sweep = now
+            for member in self._members.values():
+                member.session.forgive(late, now)
+        return now
+
+    def _sweep(self) -> None:
+        now = self._now()
         self._last_sweep = now
         silence = self._limits.silence
         for member in self._beats.next():
             member.beat()
         for member in self._members.values():
             session = member.session
-            if late > self._limits.beat:
-                session.forgive(late, now)
             if session.state != rules.UP or now - session.heard_at >= silence:
                 self._act(member, session.tick(now))
         self._sweeper = self._loop.call_later(self._period, self._sweep)
@@ -217,7 +239,7 @@ class LeaderPeers(Events):
                     self._quiet(PeerBack(member.name), member)
                 self._judge([])
             elif isinstance(action, rules.Lost):
-                self._lose(member, action.why)
+                self._gone(member, action.why, action.silence)
 
     def _quiet(self, event: PeerEvent, member: Member) -> None:
         if member.code is None:
@@ -230,19 +252,31 @@ class LeaderPeers(Events):
         """How the job ends is known: a host that goes now is no news."""
         return self._verdict.fallen is not None or self._stopped or self._all_done
 
-    def _lose(self, member: Member, why: str) -> None:
+    def _gone(self, member: Member, why: str, silence: float = 0.0) -> None:
+        """``member`` is lost, for a reason or, after so many seconds, for mere ``silence``."""
+        if not silence:
+            self._lose(member, PeerLost(member.name, why))
+            return
+        there = [other for other in self._members.values() if other is not member and not other.session.is_away]
+        later = member.session.heard_at + 1.5 * self._limits.beat
+        heard = [other.name for other in there if other.session.heard_at > later]
+        unheard = [other.name for other in there if other.session.heard_at <= later]
+        self._lose(member, of_silence(self._roster.me, member.name, silence, heard, unheard))
+
+    def _lose(self, member: Member, loss: PeerLost) -> None:
         """``member`` is lost; one that was done, or that goes when all is decided, is only gone."""
         member.session.over()
         self._cut(member)
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
-            self._record("host-lost", host=member.name, why=why)
-            self._judge(self._verdict.lost(member.name, why))
+            self._record("host-lost", host=member.name, why=loss.why)
+            failure = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
+            self._judge(self._verdict.lost(member.name, failure))
             if self._verdict.fallen is None:
-                self._emit(PeerLost(member.name, why))
-                self._tell(wire.pack("lost", host=member.name, why=why))
+                self._emit(loss)
+                self._tell(wire.pack("lost", host=loss.host, why=loss.why))
         self._verdict.back(member.name)
-        self._requests.gone(member.name, f"host {member.name} was lost: {why}")
+        self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
         self._recount(member.name)
 
     def _judge(self, judgements: list[Judgement]) -> None:
@@ -252,8 +286,12 @@ class LeaderPeers(Events):
                 self._tell(
                     wire.pack("verdict", failure=judgement.failure._asdict(), secondary=judgement.secondary)
                 )  # fmt: skip
+                if not self._goes_on:
+                    self._press()
             else:
-                self._lose(self._members[judgement.host], "it fell silent, and ranks fail because of it")
+                member = self._members[judgement.host]
+                silence = 0.0 if member.session.closed else self._limits.silence
+                self._gone(member, "its connection was closed and it did not come back", silence)
         due = self._verdict.due
         if self._due is not None:
             self._due.cancel()
@@ -273,6 +311,19 @@ class LeaderPeers(Events):
         if host != self._roster.me:
             self._emit(StopAll(host, signal))
         self._tell(wire.pack("stop", host=host, signal=signal), but=host)
+        self._press()
+
+    def _press(self) -> None:
+        """How the job ends is known, so a host that is silent is waited for no longer."""
+        for member in self._members.values():
+            self._act(member, member.session.pressed(self._now()))
+
+    def _count(self, host: str, failures: Secondary) -> None:
+        """``host`` is done."""
+        self._failures = self._failures.plus(failures)
+        self._verdict.done(host)
+        self._judge([])
+        self._recount(host)
 
     def _reached(self, points: list[str]) -> None:
         for point in points:
@@ -298,3 +349,10 @@ class LeaderPeers(Events):
         for member in self._members.values():
             if member.session.state != rules.OVER and member.name != but:
                 member.post(data)
+
+
+def _opaque(roster: Roster, members: dict[str, Member]) -> set[str]:
+    """The hosts whose programs may start ranks by themselves: those of the group of a ``script`` job."""
+    if not any(member.hello.offer.launcher == "script" for member in members.values()):
+        return set()
+    return {seat.name for seat in roster.group}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterable
 
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed
+from musterpoint.peers import NO_FAILURES, AllDone, Arrived, Failure, JobFailed, Secondary
 from musterpoint.rollcall.events import Events
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LonePeers(Events):
     def arrive(self, point: str) -> None:
         self._emit(Arrived(point))
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._emit(AllDone(failures))
 
     def close(self) -> None:

@@ -30,7 +30,10 @@ class Back(NamedTuple):
 
 
 class Lost(NamedTuple):
+    """``silence`` is the seconds of mere silence that tell of it: the network may have failed as well as the peer."""
+
     why: str
+    silence: float = 0.0
 
 
 Action = Union[Dial, Silent, Back, Lost]
@@ -100,9 +103,14 @@ class Session:
         return [Back()] if news else []
 
     def pressed(self, now: float) -> list[Action]:
-        """A failure here waits for what this peer has to do with it: silence is borne no longer."""
+        """The job is about to end, for a failure or a stop: silence is borne no longer."""
         self._pressed = True
         return self.tick(now)
+
+    @property
+    def is_away(self) -> bool:
+        """The peer left, was lost, or closed its connection: its silence says nothing of the network."""
+        return self.state == OVER or self.closed
 
     def over(self) -> None:
         """The peer said bye, or is given up."""
@@ -128,26 +136,25 @@ class Session:
             actions = self._dial()
         else:
             actions = []
-        why = self._fatal(now, quiet)
-        if why:
+        lost = self._fatal(now, quiet)
+        if lost is not None:
             self.state = OVER
-            return [*actions, Lost(why)] if self._told else [Lost(why)]
+            return [*actions, lost] if self._told else [lost]
         if quiet >= self._limits.silence and not self._told:
             self._told = True
             actions.insert(0, Silent(quiet))
         return actions
 
-    def _fatal(self, now: float, quiet: float) -> str:
+    def _fatal(self, now: float, quiet: float) -> Lost | None:
         cut = self._limits.cut
         if self._calls and self._refused_from is not None and now - self._refused_from >= cut:
-            return f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s"
+            return Lost(f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s")
         if not self._calls and self.state == CUT and self.closed and now - self._cut_at >= cut:
-            return f"its connection was closed and it did not come back within {cut:g} s"
-        if quiet >= self._most_silence:
-            return f"nothing was heard of it for {quiet:.0f} s"
-        if self._pressed and quiet >= self._limits.silence:
-            return f"nothing was heard of it for {quiet:.0f} s while a rank failed"
-        return ""
+            return Lost(f"its connection was closed and it did not come back within {cut:g} s")
+        most = min(self._most_silence, self._limits.silence) if self._pressed else self._most_silence
+        if quiet < most:
+            return None
+        return Lost(f"nothing was heard of it for {most:g} s", 0.0 if self.closed else most)
 
     def _dial(self) -> list[Action]:
         return [Dial()] if self._calls else []

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any, NamedTuple
 
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent, StartAsked, StopAll
+from musterpoint.peers import (
+    NO_FAILURES,
+    AllDone,
+    Arrived,
+    Failure,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    PeerSilent,
+    Secondary,
+    StartAsked,
+    StopAll,
+    lost_host,
+)
 from musterpoint.printable import printable
 from musterpoint.rollcall import requests, wire
 from musterpoint.rollcall import session as rules
@@ -18,6 +32,7 @@ from musterpoint.rollcall.hello import Resume, draw
 from musterpoint.rollcall.journal import Journal, Tally
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.mailbox import Mailbox
 from musterpoint.rollcall.names import Names
 from musterpoint.rollcall.proof import same
@@ -46,6 +61,7 @@ class WorkerPeers(Events):
         self._roster = roster
         self._leader = leader
         self._ticket = ticket
+        self._goes_on = settings.on_failure == "finish"
         self._limits = limits
         self._secret = settings.secret
         self._hosts = frozenset(seat.name for seat in roster.seats)
@@ -69,7 +85,7 @@ class WorkerPeers(Events):
         self._done = False
         self._judged = self._stopped = self._all_done = False
         self._alone = False
-        self._lost_why = ""
+        self._loss = PeerLost(leader, "")
         self._period = limits.beat / SHARES
         self._last_sweep = loop.clock()
         self._sweeper = loop.call_later(self._period, self._sweep)
@@ -79,7 +95,7 @@ class WorkerPeers(Events):
     def failed(self, failure: Failure) -> None:
         self._pending.append(failure)
         if self._alone:
-            self._judge_alone(self._lost_why)
+            self._judge_alone()
         elif not self._judged:
             self._post(wire.pack("failed", failure=failure._asdict()))
             self._act(self._session.pressed(self._now()))
@@ -87,6 +103,7 @@ class WorkerPeers(Events):
     def stopping(self, signal: int) -> None:
         self._stopped = True
         self._post(wire.pack("stopping", signal=signal))
+        self._act(self._session.pressed(self._now()))
 
     def arrive(self, point: str) -> None:
         if self._alone:
@@ -95,7 +112,7 @@ class WorkerPeers(Events):
         self._points.append(point)
         self._post(wire.pack("arrive", point=point))
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._done = True
         if self._alone:
             self._emit(AllDone(failures))
@@ -136,6 +153,7 @@ class WorkerPeers(Events):
         elif kind == "stop":
             self._stopped = True
             self._emit(StopAll(self._host(message), wire.stop_signal(message)))
+            self._act(self._session.pressed(self._now()))
         elif kind == "lost":
             why = printable(wire.text(message, "why"), _LONGEST_WHY)
             self._emit(PeerLost(self._host(message), why))
@@ -148,7 +166,7 @@ class WorkerPeers(Events):
             self._emit(StartAsked(*requests.read_start(message)))
         elif kind == "alldone":
             self._all_done = True
-            self._emit(AllDone(wire.number(message, "failures")))
+            self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:
@@ -164,9 +182,11 @@ class WorkerPeers(Events):
         failure = wire.failure(message, key)
         if failure.host not in self._hosts:
             raise wire.WireError(f"the failure of {failure.host}, which is no host of this job")
-        self._announce(failure, wire.number(message, "secondary"))
+        self._announce(failure, Secondary(*wire.numbers(message, "secondary", 0, 2**31, 3)))
+        if not self._goes_on:
+            self._act(self._session.pressed(self._now()))
 
-    def _announce(self, failure: Failure, secondary: int) -> None:
+    def _announce(self, failure: Failure, secondary: Secondary) -> None:
         self._judged = True
         self._emit(JobFailed(failure, secondary))
 
@@ -209,7 +229,7 @@ class WorkerPeers(Events):
                     self._silent = False
                     self._emit(PeerBack(self._leader))
             else:
-                self._lose(action.why)
+                self._lose(action.why, action.silence)
 
     def _ended(self, _link: Link, why: str, eof: bool) -> None:
         self._link = None
@@ -275,8 +295,8 @@ class WorkerPeers(Events):
 
     # without the leader
 
-    def _lose(self, why: str) -> None:
-        """The leader is lost, or has left: from now on this host is alone."""
+    def _lose(self, why: str, silence: float = 0.0) -> None:
+        """The leader is lost (after so many seconds of mere ``silence``), or has left: this host is alone now."""
         if self._alone:
             return
         self._alone = True
@@ -287,19 +307,22 @@ class WorkerPeers(Events):
         if self._link is not None:
             self._link.close()
             self._link = None
-        self._lost_why = why
+        me = self._roster.me
+        self._loss = of_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
         # one that ends well says so before it closes the connection; over a network that failed it may have said so
         done = self._done and not self._session.closed
-        if not self._all_done and not done and not self._judged and not self._judge_alone(why) and not self._stopped:
+        if not self._all_done and not done and not self._judged and not self._judge_alone() and not self._stopped:
             self._record("host-lost", host=self._leader, why=why)
-            self._emit(PeerLost(self._leader, why))
+            self._emit(self._loss)
         if self._done and not self._all_done:
             self._emit(AllDone())
         for point in self._points:
             self._emit(Arrived(point))
 
-    def _judge_alone(self, why: str) -> bool:
-        failure = None if self._judged else left_alone(self._pending, self._leader, why)
+    def _judge_alone(self) -> bool:
+        host, why, apart_from = self._loss
+        loss = lost_host(host, why, time.time(), apart_from)
+        failure = None if self._judged else left_alone(self._pending, loss)
         if failure is not None:
-            self._announce(failure, len(self._pending) - 1)
+            self._announce(failure, Secondary.of(self._pending, failure))
         return failure is not None

@@ -31,8 +31,8 @@ from musterpoint.supervise.state import (
     session_of,
 )
 
-VERDICT_SECONDS = 20.0
-"""Longer than a lost leader takes to be noticed (10 s), so this is the last resort only."""
+VERDICT_SECONDS = 60.0
+"""Longer than a symptom waits for its cause (35 s), and a lost leader takes to be noticed: the last resort only."""
 
 LAUNCHER_SECONDS = 5.0
 """What a launcher gets to end by itself once all its ranks have."""
@@ -77,7 +77,7 @@ def all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisio
         actions.append(StartTimer(end_grace(state, rules) + LATE_SECONDS, LeaveDue()))
     if not rules.outside:
         actions.append(TellArrived(RANKS_ENDED))
-    actions.append(TellDone(code, state.failures))
+    actions.append(TellDone(code, state.failed_beside))
     return state._replace(phase="waiting"), actions
 
 
@@ -85,9 +85,7 @@ def all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     """Every host is done. What was told to end before has a timer that runs; the rest is told now."""
     if state.phase != "waiting":
         return state, []
-    # the same number on all hosts: ranks that failed, not hosts that could not even start theirs
-    first = 1 if state.verdict is not None and state.verdict.rank is not None else 0
-    state = state._replace(secondary=max(0, event.failures - first))
+    state = state._replace(counted=event.failures)  # the same on all hosts
     code = code_of(state, rules)
     actions: list[Action] = []
     if state.failure is not None and state.verdict is None and not state.stop_signal:

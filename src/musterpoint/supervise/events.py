@@ -7,7 +7,7 @@ ones were handed over by a launcher that the job runs as its program.
 
 from typing import NamedTuple, Union
 
-from musterpoint.peers import Failure, PeerEvent
+from musterpoint.peers import Failure, PeerEvent, Secondary
 
 Key = tuple[int, int]
 
@@ -96,7 +96,7 @@ class TellArrived(NamedTuple):
 
 class TellDone(NamedTuple):
     code: int
-    failures: int = 0
+    failures: Secondary = Secondary()
 
 
 class SignalRanks(NamedTuple):

@@ -26,13 +26,13 @@ def failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     if state.phase == "waiting":
         if state.verdict is not None:
             return state, []
-        if failure.kind != "peer":  # everybody else may be done by now, and then no verdict comes
+        if not failure.is_symptom:  # everybody else may be done by now, and then no verdict comes
             state = state._replace(failure=state.failure or failure)
         return state, [TellFailed(failure)]
-    if state.phase == "judging" and _was_symptom(state) and failure.kind != "peer":
-        return state._replace(failure=failure, secondary=state.secondary + 1), ask_verdict(failure)
+    if state.phase == "judging" and _was_symptom(state) and not failure.is_symptom:
+        return state._replace(failure=failure), ask_verdict(failure)
     if state.failure is not None or state.verdict is not None:
-        return state._replace(secondary=state.secondary + 1), []
+        return state, []
     state = state._replace(failure=failure)
     if rules.on_failure == "finish" and state.live:
         return state, [Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
@@ -41,7 +41,7 @@ def failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
 
 def _was_symptom(state: State) -> bool:
     """Whether what was told is the echo of a failure that may only be known now."""
-    return state.verdict is None and state.failure is not None and state.failure.kind == "peer"
+    return state.verdict is None and state.failure is not None and state.failure.is_symptom
 
 
 def attendant_ended(state: State, event: AttendantEnded, rules: Rules) -> Decision:
@@ -74,9 +74,7 @@ def verdict_due(state: State, event: VerdictDue, rules: Rules) -> Decision:
 def job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.verdict is not None or state.stopped_by or state.phase in ("leaving", "over"):
         return state, []
-    ours = state.secondary + (1 if state.failure is not None and state.failure != event.failure else 0)
-    seen = max(ours, event.secondary)
-    state = state._replace(verdict=event.failure, secondary=seen)
+    state = state._replace(verdict=event.failure, counted=event.secondary)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [Say(f"{first_line(event.failure)}{where}")]
     if state.phase == "waiting":
@@ -103,4 +101,4 @@ def _others_end(state: State, actions: list[Action], rules: Rules) -> Decision:
 def peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
     if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
         return state, [Say(f"warning: {event.host} is lost: {event.why}")]
-    return failed_here(state, peers.lost_host(event.host, event.why), rules)
+    return failed_here(state, peers.lost_host(event.host, event.why, apart_from=event.apart_from), rules)

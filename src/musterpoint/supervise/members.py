@@ -46,6 +46,7 @@ class Members:
         self._patient = False
         self._left_behind = LeftBehind(loop, self._end_held_back)
         self._held_back: RankEnded | None = None
+        self._last: RankEnd | None = None
         self.ends: list[RankEnd] = []
         self.reported: Failure | None = None
         """What a launcher of ours, run as the program of a rank, said before it ended."""
@@ -139,8 +140,8 @@ class Members:
         end = RankEnd(
             rank=member.rank, local_rank=member.local_rank, pid=member.pid, status=status, at=time.time(),
             ended_by_us=told, oom=not told and self.oom_struck(status),
-            tail=self._pump.tail(member.rank, member.name) if status else b"",
-            stdout_tail=self._pump.stdout_tail(member.rank, member.name) if status else b"",
+            tail=self._pump.tail(member.rank, member.name) if status or (told and self._patient) else b"",
+            stdout_tail=self._pump.stdout_tail(member.rank, member.name) if status or (told and self._patient) else b"",
             mpi=member.mpi, given_up=member.mpi and member.visitor is None and aborted is None,
         )  # fmt: skip
         self.ends.append(end)
@@ -150,6 +151,7 @@ class Members:
         if failed and not told:
             self._pump.show(member.rank, member.name)
         self._held_back = RankEnded(member.key, self._failure_of(member.key[0], end) if failed else None)
+        self._last = None
         self._end_held_back()
 
     def _failure_of(self, session: int, end: RankEnd) -> Failure:
@@ -167,9 +169,18 @@ class Members:
         if self._held_back is None:
             return
         if self._patient and not self._expected and self._left_behind.tell(self._known(), self._told_by):
+            self._last = self.ends[-1]
             return
         event, self._held_back = self._held_back, None
+        if self._last is not None and event.failure is None:
+            event = event._replace(failure=self._failure_of_what_was_left(self._last, self._ranks[event.key].name))
         self._emit(event)
+
+    def _failure_of_what_was_left(self, end: RankEnd, name: str) -> Failure | None:
+        """What a rank that died of the stop left behind, and what it wrote since, if that tells of a failure."""
+        since = self._pump.tail(end.rank, name).removeprefix(end.tail)
+        since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
+        return self._explain().left_behind(end._replace(status=1, tail=since, stdout_tail=since_out))
 
     def _known(self) -> set[int]:
         """Children of ours that nobody left behind."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from musterpoint.launch.plan import ProcessPlan
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Secondary
 
 
 class RankEnd(NamedTuple):
@@ -35,16 +35,18 @@ class Outcome(NamedTuple):
 
     ``code`` is the exit code of the job. ``failure`` is the job's first failure, the same on every host; None when
     all went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
-    ``ends`` are this host's ranks. ``secondary`` counts the failures after the first, on all hosts as far as known.
+    ``ends`` are this host's ranks. ``secondary`` counts the failures beside the first, on all hosts as far as known.
     ``stopped_at`` is when a stop, here or elsewhere, was first heard of (the loop's clock); None: never.
+    ``spoilt`` is what went wrong on this host while it was stopping, such as a checkpoint that couldn't be saved.
     """
 
     code: int
     failure: Failure | None
     stopped_by: str
     ends: tuple[RankEnd, ...]
-    secondary: int = 0
+    secondary: Secondary = Secondary()
     stopped_at: float | None = None
+    spoilt: Failure | None = None
 
 
 class AttendantEnd(NamedTuple):
@@ -68,6 +70,8 @@ class Explainer(Protocol):
     """Turns facts into failures; the words of a failure are the report's business."""
 
     def rank(self, end: RankEnd) -> Failure: ...
+
+    def left_behind(self, end: RankEnd) -> Failure | None: ...
 
     def abort_code(self, tail: bytes) -> int | None: ...
 

@@ -64,9 +64,11 @@ def _attendant_started(state: State, event: AttendantStarted, rules: Rules) -> D
 def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
-    if event.failure is not None and not state.stopped_by:
-        # a launcher of ours in its place knows of no rank: it started none
-        state = state._replace(failures=state.failures + (event.failure.rank is not None))
+    if event.failure is not None and state.stopped_by:
+        state, actions = stopping.spoilt(state, event.failure)
+    elif event.failure is not None:
+        if event.failure.rank is not None:  # a launcher of ours in its place knows of no rank: it started none
+            state = state._replace(failed=(*state.failed, event.failure))
         state, actions = failing.failed_here(state, event.failure, rules)
     return ending.a_rank_ended(state, event.key[0], actions, rules)
 

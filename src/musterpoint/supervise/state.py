@@ -3,32 +3,17 @@
 from typing import NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Secondary
 from musterpoint.supervise.events import Action, Key
 
 FAILURE_GRACE = 30.0
 """What ranks get to end by themselves when another failed: torchrun's figure, less where the platform gives less."""
-
-RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
-"""Of the platform's grace, this share (at most so many seconds) is kept to report in: 15 s of 120, 5 s of 30."""
 
 SIGINT = 2
 RANKS_ENDED = "ranks-ended"
 
 Attendant = tuple[int, str]
 """Session and name."""
-
-
-def grace(platform: float, told: float | None) -> float:
-    """Seconds between a rank's stop signal and SIGKILL: as told, or the platform's grace less what a report takes."""
-    return told if told is not None else platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
-
-
-def whole_grace(platform: float, told: float | None) -> float:
-    """Seconds between a stop and the platform's SIGKILL: the platform's grace, or that of which ``told`` is the ranks'
-    share.
-    """
-    return platform if told is None else told + min(LONGEST_RESERVE, told / (RESERVE_SHARE - 1))
 
 
 class Rules(NamedTuple):
@@ -48,8 +33,8 @@ class State(NamedTuple):
     those of them where that is an MPI.
 
     ``launchers`` and ``services`` run beside the ranks; of services, those of the user's own, which are ``told`` to end
-    when the ranks are. ``failures`` counts the ranks that failed here, ``secondary`` all failures known besides the
-    verdict's.
+    when the ranks are. ``failed`` are the failures of ranks here; ``counted`` is what the leader knows of all hosts'
+    besides the verdict's. ``spoilt`` is what went wrong here while the ranks were stopping.
     """
 
     phase: str = "running"
@@ -61,8 +46,9 @@ class State(NamedTuple):
     services: frozenset[Attendant] = frozenset()
     failure: Failure | None = None
     verdict: Failure | None = None
-    failures: int = 0
-    secondary: int = 0
+    failed: tuple[Failure, ...] = ()
+    counted: Secondary = Secondary()
+    spoilt: Failure | None = None
     stopped_by: str = ""
     stop_signal: int = 0
     told: bool = False
@@ -73,6 +59,17 @@ class State(NamedTuple):
         """The job's exit code as far as it is known."""
         failure = self.verdict or self.failure
         return failure.code if failure else 0
+
+    @property
+    def failed_beside(self) -> Secondary:
+        """The failures of ranks here, besides the job's first."""
+        first = self.verdict or self.failure
+        return Secondary.of(self.failed, first) if first else Secondary()
+
+    @property
+    def secondary(self) -> Secondary:
+        """All failures known besides the job's first."""
+        return max(self.counted, self.failed_beside, key=lambda tally: tally.total)
 
     @property
     def is_attended(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from musterpoint import peers
+from musterpoint.peers import Failure
 from musterpoint.supervise.ending import LATE_SECONDS
 from musterpoint.supervise.events import (
     Action,
@@ -15,7 +16,7 @@ from musterpoint.supervise.events import (
     StopAsked,
     TellStopping,
 )
-from musterpoint.supervise.state import SIGINT, Decision, Rules, State
+from musterpoint.supervise.state import SIGINT, Decision, Rules, State, first_line
 
 
 def stop_asked(state: State, event: StopAsked, rules: Rules) -> Decision:
@@ -30,6 +31,16 @@ def stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
     if state.stopped_by or state.phase == "ending":
         return state, []
     return _stop(state, event.host, event.signal, [Say(f"{event.host} was told to stop: stopping here too")], rules)
+
+
+def spoilt(state: State, failure: Failure) -> Decision:
+    """A rank failed while it was stopping: the job is stopped all the same, and whoever looks for what it saved learns
+    of it. That the others have left is no news.
+    """
+    if failure.is_symptom or not state.stop_signal:
+        return state, []
+    said = Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
+    return state._replace(spoilt=state.spoilt or failure), [said]
 
 
 def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:

@@ -140,7 +140,7 @@ class Supervisor:
         return Outcome(
             code=code, failure=None if state.stop_signal else state.verdict or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", ends=tuple(self._crew.ends),
-            secondary=state.secondary, stopped_at=self._stopped_at,
+            secondary=state.secondary, stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
 
     def on_event(self, event: Event) -> None:

@@ -28,9 +28,7 @@ def agree(ran: Any, code: int) -> str:
     assert ran.code == code, ran.stderr + ran.stdout
     outcomes = [ran.outcome(host) for host in HOSTS]
     assert [outcome["code"] for outcome in outcomes] == [code, code]
-    reasons = [
-        [line for line in outcome["reason"].splitlines() if "failed after it" not in line] for outcome in outcomes
-    ]
+    reasons = [[line for line in outcome["reason"].splitlines() if " other rank" not in line] for outcome in outcomes]
     assert reasons[0] == reasons[1]
     return "\n".join(reasons[0])
 

@@ -19,7 +19,7 @@ from musterpoint.launch.environment import common_environment, unless_set
     ],
 )
 def test_threads_are_the_containers_processors_over_the_slots(cpus: int, room: int, threads: str, reason: str) -> None:
-    settings = common_environment((), Devices(cpus=cpus, machine_cpus=96), room, (), {})
+    settings = common_environment((), Devices(cpus=cpus, machine_cpus=96), room, (), {}, 25.0)
     assert [(name, value) for name, value, *_ in settings if name.startswith("PYTHON")] == [
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONFAULTHANDLER", "1"),
@@ -28,11 +28,20 @@ def test_threads_are_the_containers_processors_over_the_slots(cpus: int, room: i
 
 
 def test_the_users_values_stay_even_when_empty() -> None:
-    environ = {"PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1", "SM_HOSTS": "mine", "NCCL_SOCKET_IFNAME": "ib0"}
+    environ = {
+        "PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1", "SM_HOSTS": "mine", "NCCL_SOCKET_IFNAME": "ib0",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7",
+    }  # fmt: skip
     network = [EnvSetting("NCCL_SOCKET_IFNAME", "eth0", "r"), EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "r")]
     exports = [("SM_HOSTS", "[]"), ("SM_MODEL_DIR", "/opt/ml/model")]
-    settings = common_environment(exports, Devices(), 1, network, environ)
+    settings = common_environment(exports, Devices(), 1, network, environ, 25.0)
     assert [setting.name for setting in settings] == ["PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(105.0, "105"), (25.0, "25"), (0.5, "1"), (0.0, "0")])
+def test_a_torchrun_of_the_programs_own_gives_its_ranks_the_time_that_ours_have(grace: float, seconds: str) -> None:
+    found = {setting.name: setting.value for setting in common_environment((), Devices(), 1, (), {}, grace)}
+    assert found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == seconds
 
 
 def test_the_first_setting_of_a_variable_counts() -> None:

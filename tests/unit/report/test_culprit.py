@@ -139,6 +139,93 @@ def test_only_wrappers_are_called_so() -> None:
     }  # fmt: skip
 
 
+RESET = "RuntimeError: TCPStore: connection reset by peer"
+USERS = '  File "/opt/ml/code/train.py", line 9, in step\n    {}\n'
+TORCHS = '  File "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3, in f\n    {}\n'
+HEAD = "Traceback (most recent call last):\n"
+WHILE = "\nDuring handling of the above exception, another exception occurred:\n\n"
+FROM = "\nThe above exception was the direct cause of the following exception:\n\n"
+LOST = f"{HEAD}{USERS.format('dist.all_reduce(x)')}{TORCHS.format('work.wait()')}{RESET}\n"
+OWN = f"{HEAD}{USERS.format('raise Gone(text)')}{RESET}\n"
+WATCHDOG = (
+    "[rank1]:[E1121 10:00:00.0 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: W\n"
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    "  what():  [PG ID 0] Process group watchdog thread terminated with exception\n"
+)
+ABORTED = (
+    'Fatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n  File "train.py", line 3 in <module>\n'
+)
+TABLE = (
+    HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    "===\nRoot Cause (first observed failure):\n[0]:\n  rank      : {} (local_rank: 1)\n  exitcode  : {} (pid: 7)\n"
+)
+
+
+def tagged(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+# a tail -> whether it only tells of a failure elsewhere, whether at second hand, the rank that failed, words of it
+BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
+    "a library lost a peer": (LOST, True, False, None, RESET),
+    "the user's code says so itself": (OWN, False, False, None, RESET),
+    "an assertion of the user's": (OWN.replace("raise Gone(text)", "assert ok, text"), False, False, None, RESET),
+    "a call into a library without Python": (
+        OWN.replace("raise Gone(text)", 'store.get("x")'), True, False, None, RESET),
+    "a function of the user's that only begins so": (
+        OWN.replace("raise Gone(text)", "raised()"), True, False, None, RESET),
+    "raised by the user's over a lost peer": (
+        f"{LOST}{FROM}{HEAD}{USERS.format('raise StepError(7)')}StepError: 7\n", True, False, None, "StepError: 7"),
+    "a clean-up that fails over a lost peer": (
+        f"{LOST}{WHILE}{HEAD}{USERS.format('log.close()')}OSError: log\n", True, False, None, "OSError: log"),
+    "raised over what the user's code said itself": (
+        f"{OWN}{WHILE}{HEAD}{USERS.format('raise StepError(7)')}StepError: 7\n", False, False, None, "StepError: 7"),
+    "something else after a lost peer": (
+        f"{LOST}{HEAD}{USERS.format('step()')}KeyError: 7\n", False, False, None, "KeyError: 7"),
+    "a watchdog's abort": (WATCHDOG + ABORTED, True, False, None, "[E1121 10:00:00.0 ProcessGroupNCCL.cpp:616]"),
+    "a watchdog that saw a fault of this rank's own": (
+        WATCHDOG + "CUDA error: an illegal memory access was encountered\n" + ABORTED, False, False, None, "Fatal"),
+    "an abort for another reason": (ABORTED, False, False, None, "Fatal Python error: Aborted"),
+    "agents that lost each other": (
+        HEAD + TORCHS.format("raise") + "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: gone\n",
+        True, False, None, "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError"),
+    "torchrun: its rank lost a peer": (tagged(1, LOST) + TABLE.format(1, 1), True, False, 1, RESET),
+    "torchrun: its rank failed": (tagged(3, OWN) + TABLE.format(3, 1), False, False, 3, RESET),
+    "torchrun: before its ranks had met": (LOST + TABLE.format(1, 1), True, False, 1, RESET),
+    "torchrun: a rank that took longer to end failed before": (
+        tagged(0, OWN) + tagged(1, LOST) + TABLE.format(1, 1), False, False, 0, RESET),
+    "torchrun: what a rank raises when it is told to end isn't why": (
+        tagged(1, LOST) + tagged(0, OWN) + TABLE.format(1, 1), True, False, 1, RESET),
+    "torchrun: no word": (TABLE.format(3, 7), False, True, 3, "the program's own torchrun says: its rank 3 ended with"),
+    "torchrun: no word but other ranks' echoes": (
+        tagged(0, LOST) + TABLE.format(3, -9), False, True, 3,
+        "the program's own torchrun says: its rank 3 was killed by signal 9"),
+    "torchrun: a watchdog's abort": (WATCHDOG + TABLE.format(1, -6), True, False, 1, "[E1121 10:00:00.0 "),
+    "torchrun: an abort without a word": (TABLE.format(1, -6), False, True, 1, "the program's own torchrun says"),
+    "a launcher's child without a word": (
+        f"{HEAD}{USERS.format('check_call(cmd)')}subprocess.CalledProcessError: Command '['python', 'x.py']' returned "
+        "non-zero exit status 3.\n", False, True, None, "subprocess.CalledProcessError"),
+    "a tool without a word": (
+        f"{HEAD}{USERS.format('check_call(cmd)')}subprocess.CalledProcessError: Command '['git', 'pull']' returned "
+        "non-zero exit status 3.\n", False, False, None, "subprocess.CalledProcessError"),
+    "a signal that torchrun got after it said something of errors": (
+        "validation error: 0.05\n" + HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.api."
+        "SignalException: Process 7 got signal: 15\n", True, False, None, "SignalException: Process 7 got signal: 15"),
+    "a signal that torchrun got": (
+        HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got "
+        "signal: 15\n", True, False, None, "SignalException: Process 7 got signal: 15"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLAME)
+def test_whose_failure_a_tail_tells_of(name: str) -> None:
+    tail, echo, second_hand, rank, words = BLAME[name]
+    error = find(tail.encode())
+    assert error is not None
+    assert words in error.text
+    assert (error.echo, error.second_hand, error.rank) == (echo, second_hand, rank)
+
+
 @given(st.lists(st.sampled_from(sorted(TAILS)) | st.binary(max_size=50), max_size=3), st.integers(0, 2000))
 def test_nothing_makes_it_fail(parts: list[str | bytes], start: int) -> None:
     tail = b"\n".join(part if isinstance(part, bytes) else TAILS[part] for part in parts)[start:]

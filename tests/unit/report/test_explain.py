@@ -151,3 +151,24 @@ def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else()
     assert (failure.rank, failure.local_rank, failure.signal) == (None, None, None)
     assert EXPLAIN.inner(said._replace(kind="infra", reason="no prefix")).reason == "muster: no prefix"
     assert len(EXPLAIN.inner(said._replace(reason="é" * 100_000)).reason.encode()) <= 900
+
+
+OSERROR = (
+    b'Traceback (most recent call last):\n  File "t.py", line 3, in save\n    save()\nOSError: no space for hush\n'
+)
+WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reason"),
+    [
+        (b"", None),
+        (b"validation error: 0.05\n", None),
+        (b'Traceback (most recent call last):\n  File "run.py", line 3, in f\n    f()\n' + WENT, None),
+        (OSERROR, "OSError: no space for ***"),
+    ],
+)
+def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:
+    for tails in ((wrote, b""), (b"", wrote)):
+        failure = EXPLAIN.left_behind(RankEnd(0, 0, 7, 1, 1.0, True, False, *tails))
+        assert (failure and failure.reason.partition("\n")[0]) == reason

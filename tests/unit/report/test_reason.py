@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.masking import Masker
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Secondary
 from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, of_service, with_secondary
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
@@ -80,7 +80,8 @@ def test_codes_and_signals(status: int | None, oom: bool, text: str, code: int, 
         ("launcher", 1, 7, "user", "ValueError: bad batch at step 3\nrank 5 (local rank 1) on algo-3, exit code 7"),
         ("launcher", 9, 9, "user", "ValueError: bad batch at step 3\nrank 5 (local rank 1) on algo-3, exit code 9"),
         ("launcher_kill", 1, 137, "infra", "subprocess.CalledProcessError"),
-        ("torchrun_exit", 1, 7, "user", "the program's own torchrun says: its rank 1 ended with exit code 7\nrank 5"),
+        ("torchrun_exit", 1, 7, "user",
+         "the program's own torchrun says: its rank 1 ended with exit code 7\nrank 1 (local rank 1) on algo-3, exit"),
         ("gloo_closed", 1, 1, "peer", "RuntimeError: [/__w/pytorch"),
         ("killedworker", 1, 1, "oom", "RuntimeError: DataLoader worker (pid 13385) is killed by signal: Killed."),
         ("quiet", 7, 7, "user", "rank 5 (local rank 1) on algo-3, exit code 7\nits last line: epoch 3 accuracy 0.91"),
@@ -135,11 +136,27 @@ def test_a_long_message_leaves_room_for_who_and_where() -> None:
 
 def test_secondary_failures_are_counted() -> None:
     failure = of("cuda_oom")
-    assert with_secondary(failure, 0) == failure.reason
-    assert with_secondary(failure, 1) == failure.reason + "\n1 other rank failed after it (peer lost)"
-    long = with_secondary(failure._replace(reason="ü" * 450), 3)
+    assert with_secondary(failure, Secondary()) == failure.reason
+    long = with_secondary(failure._replace(reason="ü" * 450), Secondary(lost=3))
     assert long.endswith("…\n3 other ranks failed after it (peer lost)")
     assert len(long.encode()) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (Secondary(lost=1), "1 other rank failed after it (peer lost)"),
+        (Secondary(lost=7), "7 other ranks failed after it (peer lost)"),
+        (Secondary(same=1), "1 other rank failed the same way"),
+        (Secondary(same=3), "3 other ranks failed the same way"),
+        (Secondary(other=2), "2 other ranks failed with another error"),
+        (Secondary(2, 1, 0), "3 other ranks failed: 2 the same way, 1 after it (peer lost)"),
+        (Secondary(2, 4, 1), "7 other ranks failed: 2 the same way, 4 after it (peer lost), 1 with another error"),
+    ],
+)
+def test_what_became_of_the_others(others: Secondary, said: str) -> None:
+    failure = of("cuda_oom")
+    assert with_secondary(failure, others) == f"{failure.reason}\n{said}"
 
 
 @pytest.mark.parametrize(

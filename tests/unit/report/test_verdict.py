@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.peers import Failure
+from musterpoint.peers import Failure, Secondary
 from musterpoint.report.verdict import Verdict
 from musterpoint.supervise.outcome import Outcome
 
@@ -13,14 +13,16 @@ USER = Failure("algo-2", 7, "user", "user", "ValueError: x", 3, 1, None, 1.0)
 CASES = [
     (Outcome(0, None, "", ()), "", "done", False, ""),
     (Outcome(143, None, "algo-1", ()), "platform", "stopped", True, "stopped by the platform on algo-1"),
+    (Outcome(143, None, "algo-1", (), spoilt=USER), "platform", "stopped", True,
+     "stopped by the platform on algo-1; while it was stopping:\nValueError: x"),
     (Outcome(7, USER, "", ()), "user", "user", False, "ValueError: x"),
-    (Outcome(7, USER, "", (), 2), "user", "user", False, "ValueError: x\n2 other ranks failed after it (peer lost)"),
+    (Outcome(7, USER, "", (), Secondary(2)), "user", "user", False, "ValueError: x\n2 other ranks failed the same way"),
     (Outcome(137, USER._replace(kind="oom"), "", ()), "user", "oom", False, "ValueError: x"),
     (Outcome(1, USER._replace(kind="peer"), "", ()), "user", "peer", True, "ValueError: x"),
     (Outcome(76, USER._replace(kind="infra", cause="host"), "", ()), "host", "infra", True, "ValueError: x"),
     (Outcome(70, USER._replace(code=70, kind="infra", cause="muster"), "", ()), "muster", "infra", False, USER.reason),
     (Outcome(3, None, "", ()), "muster", "infra", True, "muster: ended with exit code 3 for a reason nobody reported"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("outcome", "cause", "kind", "retryable", "reason"), CASES)

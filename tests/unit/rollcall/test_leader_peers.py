@@ -15,6 +15,8 @@ from musterpoint.peers import (
     JobFailed,
     PeerBack,
     PeerLost,
+    PeerSilent,
+    Secondary,
     StartAsked,
     Started,
     StartEnded,
@@ -22,7 +24,7 @@ from musterpoint.peers import (
 )
 from musterpoint.rollcall import wire
 
-from .conftest import EVER, LIMITS, SHORT_CUT, UNHURRIED
+from .conftest import EVER, LIMITS, OFFER, SHORT_CUT, SHORT_SILENCE, UNHURRIED
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -66,7 +68,11 @@ def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any
     leader.say("failed", RESET)
     for host in (leader, other):
         verdict = host.event(JobFailed)
-        assert (verdict.failure.host, verdict.failure.code, verdict.secondary) == ("algo-2", exit_codes.HOST_LOST, 2)
+        assert (verdict.failure.host, verdict.failure.code, verdict.secondary.lost) == (
+            "algo-2",
+            exit_codes.HOST_LOST,
+            2,
+        )
         assert verdict.failure.reason.startswith("muster: host algo-2 was lost: ")
 
 
@@ -92,7 +98,7 @@ def test_a_symptom_without_a_cause_is_told_in_the_end(start: Start, cable: Any) 
     hosts = trio(start, cable)
     hosts[0].say("failed", RESET)
     for host in hosts:
-        assert host.event(JobFailed) == JobFailed(RESET, 0)
+        assert host.event(JobFailed) == JobFailed(RESET)
 
 
 def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
@@ -275,3 +281,103 @@ def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
         worker.say("start_ended", number, 0)
     leader.wait(lambda: len(leader.heard(StartEnded)) == 2)
     assert {event.host: event.number for event in leader.heard(StartEnded)} == {"algo-2": 2, "algo-3": 3}
+
+
+@pytest.mark.parametrize("kind", ["stop", "failure"])
+def test_a_silent_host_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
+    leader, _mute, other = trio(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    if kind == "stop":
+        other.say("stopping", 15)
+        leader.event(StopAll)
+    else:
+        other.say("failed", BOOM)
+        leader.event(JobFailed)
+    for host in (leader, other):
+        host.say("done", 7)
+    for host in (leader, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost), "how it ends is known"
+
+
+def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:
+    leader, _mute, other = trio(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    leader.say("failed", RESET)
+    for host in (leader, other):
+        failure = host.event(JobFailed).failure
+        assert failure.host == "algo-2"
+        assert "nothing was heard of it for 0.6 s, while algo-3 went on answering" in failure.reason
+
+
+def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
+    leader, worker = start(1, 2), start(2, 2)
+    for host in (leader, worker):
+        host.mustered()
+    leader.say("done", 7, Secondary(1, 2, 3))
+    worker.say("done", 7, Secondary(1, 0, 1))
+    for host in (leader, worker):
+        assert host.event(AllDone) == AllDone(Secondary(2, 2, 4))
+
+
+def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Start) -> None:
+    offer = OFFER._replace(launcher="script")
+    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
+    for host in (leader, worker):
+        host.mustered()
+    leader.say("failed", RESET)
+    time.sleep(5 * LIMITS.hold)
+    assert not leader.has(JobFailed)
+    worker.say("failed", BOOM._replace(host="algo-2"))
+    for host in (leader, worker):
+        assert host.event(JobFailed) == JobFailed(BOOM._replace(host="algo-2"), Secondary(lost=1))
+
+
+def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
+    offer = OFFER._replace(launcher="script")
+    leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
+    for host in (leader, worker):
+        host.mustered()
+    leader.say("failed", RESET)
+    worker.say("done", 0)
+    assert leader.event(JobFailed).failure == RESET
+
+
+def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start, cable: Any) -> None:
+    leader, mute, other = trio(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER, on_failure="finish")
+    other.say("failed", BOOM)
+    for host in (leader, mute, other):
+        host.event(JobFailed)
+    cable.freeze()
+    leader.event(PeerSilent)
+    mute.event(PeerSilent)
+    for host in (leader, other):
+        host.say("done", 7)
+    time.sleep(2 * SHORT_SILENCE.silence)
+    cable.plug()
+    mute.say("done", 0)
+    for host in (leader, mute, other):
+        host.event(AllDone)
+        assert not host.has(PeerLost)
+    assert mute.has(PeerBack)
+
+
+@pytest.mark.parametrize("word", ["stopping", "failed"])
+def test_an_end_right_after_a_standstill_of_the_leader_is_no_silence_of_the_others(start: Start, word: str) -> None:
+    leader, worker = start(1, 2, limits=LIMITS._replace(silence=2.0)), start(2, 2)
+    for host in (leader, worker):
+        host.mustered()
+
+    def stand_still(peers: Any) -> None:
+        time.sleep(3.0)
+        getattr(peers, word)(15 if word == "stopping" else BOOM._replace(host="algo-1"))
+
+    leader.ask(stand_still)
+    leader.say("done", 7)
+    worker.event(StopAll if word == "stopping" else JobFailed)
+    assert not leader.has(AllDone)
+    worker.say("done", 7)
+    for host in (leader, worker):
+        host.event(AllDone)
+    assert "host-lost" not in leader.moments
+    assert "connection-ended" not in worker.moments

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.loop import Loop
-from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerEvent
+from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerEvent, Secondary
 from musterpoint.rollcall.lone import LonePeers
 
 
@@ -59,7 +59,7 @@ CAUSE = Failure("algo-1", 7, "user", "user", "boom")
 
 def test_a_symptom_waits_for_its_cause() -> None:
     heard, took = judged(SYMPTOM, CAUSE)
-    assert heard == [JobFailed(CAUSE, 1)]
+    assert heard == [JobFailed(CAUSE, Secondary(lost=1))]
     assert took == 0
 
 

@@ -72,7 +72,7 @@ def test_a_failure_anywhere_is_everybodys(start: Start) -> None:
         host.mustered()
     hosts[1].say("failed", BOOM)
     for host in hosts:
-        assert host.event(JobFailed) == JobFailed(BOOM, 0)
+        assert host.event(JobFailed) == JobFailed(BOOM)
 
 
 def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:

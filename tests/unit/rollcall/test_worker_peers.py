@@ -16,9 +16,11 @@ from musterpoint.peers import (
     PeerBack,
     PeerLost,
     PeerSilent,
+    Secondary,
     StartAsked,
     Started,
     StartEnded,
+    StopAll,
 )
 from musterpoint.rollcall import wire
 
@@ -70,7 +72,9 @@ def test_silence_is_told_and_survived(start: Start, cable: Any) -> None:
 def test_silence_ends_after_its_time(start: Start, cable: Any) -> None:
     leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=1.5)
     cable.freeze()
-    assert "nothing was heard of it for" in worker.event(PeerLost).why
+    lost = worker.event(PeerLost)
+    assert (lost.host, lost.apart_from) == ("algo-1", "algo-2")
+    assert "nothing came through for 1.5 s" in lost.why
     assert leader.event(PeerLost).host == "algo-2"
 
 
@@ -83,7 +87,7 @@ def test_a_leader_that_refuses_is_lost_and_the_worker_goes_on_alone(start: Start
     assert "nobody has answered there" in lost.why
     worker.event(Arrived)
     worker.say("failed", BOOM)
-    assert worker.event(JobFailed) == JobFailed(BOOM, 0)
+    assert worker.event(JobFailed) == JobFailed(BOOM)
     worker.say("done", 7)
     worker.event(AllDone)
 
@@ -105,7 +109,7 @@ def test_a_cause_stays_the_cause_without_the_leader(start: Start, cable: Any) ->
     worker.say("failed", RESET)
     worker.say("failed", BOOM)
     cable.pull()
-    assert worker.event(JobFailed) == JobFailed(BOOM, 1)
+    assert worker.event(JobFailed) == JobFailed(BOOM, Secondary(lost=1))
 
 
 def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, cable: Any) -> None:
@@ -126,7 +130,7 @@ def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_le
         peers.failed(RESET)
 
     worker.ask(stand_still)
-    assert worker.event(JobFailed) == JobFailed(RESET, 0)
+    assert worker.event(JobFailed) == JobFailed(RESET)
 
 
 def test_who_is_done_does_not_mind_a_silent_leader(start: Start, cable: Any) -> None:
@@ -260,3 +264,40 @@ def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
     worker.event(PeerBack)
     leader.say("start", "algo-2", 5, ("orted",))
     assert worker.event(StartAsked) == StartAsked(5, ("orted",))
+
+
+@pytest.mark.parametrize("kind", ["stop", "failure", "its own failure"])
+def test_a_silent_leader_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
+    if kind == "failure":
+        leader.say("failed", BOOM)
+        worker.event(JobFailed)
+    cable.freeze()
+    if kind == "stop":
+        worker.say("stopping", 15)
+    elif kind == "its own failure":
+        worker.say("failed", BOOM)
+        assert worker.event(JobFailed).failure == BOOM
+    worker.say("done", 7)
+    worker.event(AllDone)
+    assert not worker.has(PeerLost), "how it ends is known"
+
+
+def test_a_stop_from_a_leader_that_then_freezes(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
+    leader.say("stopping", 15)
+    worker.event(StopAll)
+    cable.freeze()
+    worker.say("done", 143)
+    worker.event(AllDone)
+
+
+def test_both_ends_of_a_cut_name_both_in_the_same_words(start: Start, cable: Any) -> None:
+    leader, worker = pair(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)
+    cable.freeze()
+    leader.say("failed", RESET._replace(host="algo-1"))
+    worker.say("failed", RESET)
+    verdicts = [host.event(JobFailed).failure for host in (leader, worker)]
+    assert [failure.host for failure in verdicts] == ["algo-2", "algo-1"]
+    assert len({failure.reason for failure in verdicts}) == 1
+    assert verdicts[0].reason.startswith("muster: hosts algo-1 and algo-2 lost each other: ")

@@ -119,4 +119,4 @@ def test_a_failure_leaves_less_time_than_a_stop() -> None:
 def test_the_cause_takes_the_symptoms_place() -> None:
     state, actions = play([OPEN2, ended(R1, ECHO), ended(R0, BOOM)])
     assert [action.failure for action in actions if isinstance(action, ev.TellFailed)] == [BOOM]
-    assert (state.failure, state.secondary, state.failures) == (BOOM, 1, 2)
+    assert (state.failure, state.secondary, state.failed) == (BOOM, peers.Secondary(lost=1), (ECHO, BOOM))

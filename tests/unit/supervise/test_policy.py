@@ -68,13 +68,13 @@ def test_done_is_said_once() -> None:
 
 def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
-    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=1)])
+    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=peers.Secondary(0, 1))])
     assert state.verdict == THEIRS
-    assert state.secondary == 2  # rank 1, and our own first one, which the leader knew of
+    assert state.secondary == peers.Secondary(other=2)  # both of ours; the leader knew of one
     state, _ = decide(state, ended((0, 9)), HERE)
-    for event in (ended(R1), ended(R0), peers.AllDone(failures=5)):
+    for event in (ended(R1), ended(R0), peers.AllDone(peers.Secondary(1, 1, 3))):
         state, _ = decide(state, event, HERE)
-    assert state.secondary == 4  # what all hosts counted together, less the first
+    assert state.secondary == peers.Secondary(1, 1, 3)  # what all hosts counted together
 
 
 def test_nothing_happens_after_the_end() -> None:
@@ -87,8 +87,8 @@ def test_a_launcher_that_never_had_ranks_counts_for_none() -> None:
     """Every host's ended alike: that no ranks failed after the first is what the last word says."""
     inner = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
     there = inner._replace(host="algo-2")
-    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, secondary=1)])
+    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, peers.Secondary(1))])
     (done,) = [action for action in actions if isinstance(action, ev.TellDone)]
-    assert (done.code, done.failures) == (64, 0)
-    state, _ = decide(state, peers.AllDone(failures=0), HERE)
-    assert state.secondary == 0
+    assert (done.code, done.failures) == (64, peers.Secondary())
+    state, _ = decide(state, peers.AllDone(), HERE)
+    assert state.secondary.total == 0

@@ -6,7 +6,7 @@ import pytest
 
 from musterpoint import peers
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, grace, session_of, whole_grace
+from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, session_of
 
 from .history import BOOM, ECHO, HERE, OPEN1, OUTSIDE, R0, THEIRS, ended, play
 
@@ -31,21 +31,6 @@ def test_code(name: str) -> None:
     history, rules, code = CODES[name]
     state, _ = play(history, rules)
     assert code_of(state, rules) == code
-
-
-@pytest.mark.parametrize(
-    ("platform", "told", "seconds"),
-    [(120.0, None, 105.0), (30.0, None, 25.0), (6.0, None, 5.0), (600.0, None, 585.0), (120.0, 7.0, 7.0), (30.0, 0, 0)],
-)  # fmt: skip
-def test_a_stop_has_the_platforms_time_less_what_a_report_takes(
-    platform: float, told: float | None, seconds: float
-) -> None:
-    assert grace(platform, told) == seconds
-
-
-@pytest.mark.parametrize(("told", "whole"), [(None, 30.0), (25.0, 30.0), (105.0, 120.0), (300.0, 315.0), (0.0, 0.0)])
-def test_a_told_grace_is_the_ranks_share_of_the_platforms(told: float | None, whole: float) -> None:
-    assert whole_grace(30.0, told) == whole
 
 
 def test_a_session_is_known_by_the_point_of_its_end() -> None:

@@ -10,12 +10,14 @@ from musterpoint.supervise.ending import LATE_SECONDS
 
 from .history import (
     BOOM,
+    ECHO,
     HERE,
     OPEN0,
     OPEN1,
     OPEN2,
     PS,
     R0,
+    R1,
     SERVER,
     THEIRS,
     History,
@@ -50,6 +52,20 @@ HISTORIES: History = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_history(name: str) -> None:
     check(HISTORIES[name])
+
+
+@pytest.mark.parametrize("stop", [TERM, ev.StopAsked(2), peers.StopAll("algo-2", 15)])
+def test_what_fails_while_it_stops_is_named(stop: ev.Event) -> None:
+    state, actions = play([OPEN2, stop, ended(R0, BOOM)])
+    assert (state.spoilt, state.secondary.total) == (BOOM, 0)
+    assert actions == [ev.Say("warning: rank 0 failed while it was stopping: ValueError: boom")]
+    state, _ = play([OPEN2, stop, ended(R0, BOOM), ended(R1, THEIRS)])
+    assert state.spoilt == BOOM, "the first"
+
+
+def test_that_others_have_left_is_no_failure_to_stop() -> None:
+    state, actions = play([OPEN2, TERM, ended(R0, ECHO)])
+    assert (state.spoilt, actions) == (None, [])
 
 
 @pytest.mark.parametrize(("signal", "sent"), [(15, 0), (2, 2)])

@@ -15,7 +15,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.stub_command import through_stub
 from musterpoint.loop import READ, Loop
-from musterpoint.peers import AllDone, Failure, PeerEvent, Peers, StartAsked
+from musterpoint.peers import NO_FAILURES, AllDone, Failure, PeerEvent, Peers, Secondary, StartAsked
 from musterpoint.report.explain import Explain
 from musterpoint.rollcall.lone import LonePeers
 from musterpoint.supervise import tree
@@ -118,7 +118,7 @@ def test_the_first_failure_ends_the_others(stage: Stage, script: str, code: int,
     outcome = stage.run(shell("exec sleep 600" if code else "true", script))
     assert outcome.code == code
     assert how in (outcome.failure.reason if outcome.failure else "")
-    assert outcome.secondary == 0, "what we ended is no failure of its own"
+    assert outcome.secondary.total == 0, "what we ended is no failure of its own"
 
 
 def test_what_ignores_the_signal_is_killed_after_its_grace(stage: Stage, ready: Path) -> None:
@@ -204,7 +204,7 @@ class Others(LonePeers):
         for event in self.first:
             on_event(event)
 
-    def done(self, code: int, failures: int = 0) -> None:
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self.said.append(f"done {code}")
 
     def started(self, number: int) -> None:
@@ -319,7 +319,7 @@ def test_a_worker_under_mpi(stage: Stage, others: Others, tmp_path: Path) -> Non
     """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
     stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
-    others.done = lambda code, failures=0: others._emit(AllDone())  # type: ignore[method-assign]
+    others.done = lambda code, failures=None: others._emit(AllDone())  # type: ignore[method-assign]
     outcome = stage.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
     assert outcome.code == 0
     assert sorted(stage.output.splitlines()) == ["2 0", "3 1"]

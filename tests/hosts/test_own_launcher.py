@@ -1,0 +1,130 @@
+"""A launcher of the user's own: the program of each host is a script that starts torchrun, which starts ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from .test_lost import both_work, entry_point
+
+LAUNCHER = """
+import os, subprocess, sys
+
+cmd = [
+    sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--nnodes=" + os.environ["NNODES"],
+    "--node_rank=" + os.environ["NODE_RANK"], "--master_addr=" + os.environ["MASTER_ADDR"],
+    "--master_port=" + os.environ["MASTER_PORT"], "train.py", *sys.argv[1:],
+]
+process = subprocess.Popen(cmd, env=os.environ)
+process.wait()
+if process.returncode != 0:
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+"""
+
+TRAIN = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+
+rank, how = int(os.environ["RANK"]), sys.argv[1]
+
+def save(*_):
+    time.sleep(6)
+    if how == "no disk":
+        raise OSError("no space left for the checkpoint")
+    print("rank", rank, "has saved", flush=True)
+    sys.exit(0)
+
+dist.init_process_group("gloo")
+if rank == 2:
+    signal.signal(signal.SIGTERM, save)
+one = torch.ones(1)
+dist.all_reduce(one)
+print("rank", rank, "works", flush=True)
+if rank == 2:
+    dist.send(one, 3)  # its handler is there
+    time.sleep(600)
+if rank == 3:
+    dist.recv(one, 2)
+    if how == "raise":
+        raise LookupError("no such shard: 17")
+    if how == "exit":
+        os._exit(7)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("ready to be stopped", flush=True)
+    time.sleep(600)
+dist.recv(one, 3)
+"""
+
+# how rank 3 ends -> code, class, the reason's first line
+ENDS = {
+    "raise": (1, "user", "LookupError: no such shard: 17"),
+    "exit": (7, "user", "the program's own torchrun says: its rank 3 ended with exit code 7"),
+    "kill": (137, "infra", "the program's own torchrun says: its rank 3 was killed by signal 9"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_rank_that_failed_first_is_blamed_however_long_its_neighbours_take(local, how: str) -> None:  # type: ignore[no-untyped-def]
+    """The other host's torchrun ends seconds before: its ranks lost their peer, and nobody there takes his time."""
+    local.program(TRAIN, "train.py")
+    ran = local.run(
+        "--hosts", "2", "--backend", "process", "--launcher", "script", local.program(LAUNCHER, "launcher.py"), how
+    )
+    code, kind, lead = ENDS[how]
+    log = ran.log("algo-1") + ran.log("algo-2")
+    assert "rank 2 has saved" in log, log
+    assert ran.code == code, log
+    for host in ("algo-1", "algo-2"):
+        outcome = ran.outcome(host)
+        assert (outcome["host"], outcome["rank"], outcome["class"], outcome["cause"]) == ("algo-2", 3, kind, "user"), (
+            log
+        )
+        assert outcome["reason"].startswith(f"{lead}\nrank 3 (local rank 1) on algo-2, ")
+        assert outcome["reason"].endswith("\n1 other rank failed after it (peer lost)")
+
+
+@pytest.mark.netns
+def test_a_lost_host_is_named(local) -> None:  # type: ignore[no-untyped-def]
+    local.program(TRAIN, "train.py")
+    process = local.start(
+        "--hosts", "2", "--backend", "netns", "--launcher", "script", local.program(LAUNCHER, "launcher.py"), "wait"
+    )
+    both_work(local, process)
+    os.kill(entry_point(local, "algo-2"), signal.SIGKILL)
+    ran = local.finish(process)
+    outcome = ran.outcome("algo-1")
+    found = {key: outcome[key] for key in ("code", "cause", "class", "retryable", "host")}
+    assert found == {"code": 76, "cause": "host", "class": "infra", "retryable": True, "host": "algo-2"}, outcome
+    assert outcome["reason"].startswith("muster: host algo-2 was lost: ")
+
+
+@pytest.mark.parametrize(
+    ("own", "how", "saved", "said"),
+    [
+        ((), "wait", True, "stopped by the platform on "),
+        (("--env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=2"), "wait", False, "stopped by the platform on "),
+        ((), "no disk", False, "; while it was stopping:\nOSError: no space left for the checkpoint\nrank 2"),
+    ],
+    ids=["it saves", "the job's own timeout", "it fails to save"],
+)  # fmt: skip
+def test_a_stop_leaves_the_ranks_of_its_torchrun_their_time(  # type: ignore[no-untyped-def]
+    local, own: tuple[str, ...], how: str, saved: bool, said: str
+) -> None:
+    """torchrun reads a variable for how long its ranks may take to end; a value of the job's own stays."""
+    local.program(TRAIN, "train.py")
+    ran = local.stop(
+        "--hosts", "2", "--backend", "process", "--launcher", "script", *own, local.program(LAUNCHER, "launcher.py"),
+        how, when="ready to be stopped", lines=1,
+    )  # fmt: skip
+    assert ran.code == 143, ran.stderr + ran.stdout
+    assert ("rank 2 has saved" in ran.log("algo-2")) == saved, ran.log("algo-2")
+    outcome = ran.outcome("algo-2")
+    assert (outcome["code"], outcome["class"]) == (143, "stopped")
+    assert said in outcome["reason"]
+    assert ("while it was stopping" in outcome["reason"]) == (how == "no disk"), ran.log("algo-2")
+    assert ("failed while it was stopping: OSError" in ran.log("algo-2")) == (how == "no disk")
+    assert "while it was stopping" not in ran.outcome("algo-1")["reason"], ran.log("algo-1")

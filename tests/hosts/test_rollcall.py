@@ -212,13 +212,15 @@ def speak(*messages):
         return heard
 
 hello = {
-    "t": "hello", "protocol": 2, "host": "algo-2", "job": "job", "launcher": "torchrun", "slots": 2, "version": "\x1b[2J",
-    "room": 2, "ports": [], "incarnation": "abc", "sees": ["6.6.6.6"], "dialled": "6.6.6.6", "nonce": "",
+    "t": "hello", "protocol": 2, "host": "algo-2", "job": "job", "launcher": "torchrun", "slots": 2,
+    "version": "\x1b[2J", "room": 2, "ports": [], "incarnation": "abc", "sees": ["6.6.6.6"],
+    "dialled": "6.6.6.6", "nonce": "",
 }
 heard = b""
 for nonce in ("", "00"):
-    for change in ({"stop": 15}, {"job": "x" * 1000, "stop": 0}, {"host": "algo-1", "stop": 2}, {"protocol": 1, "stop": 0}):
-        for last in ({"t": "proof", "proof": "\ud800"}, {"t": "proof", "proof": "0" * 32}, {"t": "abandon", "signal": 15}, b""):
+    for change in ({"stop": 15}, {"job": "x" * 1000, "stop": 0}, {"host": "algo-1", "stop": 2}, {"protocol": 1}):
+        for proof in ("\ud800", "0" * 32, 0, None):
+            last = {"t": "proof", "proof": proof} if proof != 0 else {"t": "abandon", "signal": 15}
             heard += speak({**hello, "nonce": nonce, **change}, last, {"t": "leaving"}, {"t": "stopping", "signal": 0})
 heard += speak(*[b""] * 1000) + speak(b"[" * 9000) + speak(b'{"t":' + b"1" * 5000 + b"}")
 print("job" if b'"job"' in heard or b"torchrun" in heard else "nothing")

@@ -19,7 +19,8 @@ import pytest
 
 from ..hosts.packages import tar_gz
 from ..hosts.s3 import S3
-from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip, compare, of_interest, pairs
+from .differences import compare, pairs
+from .test_sagemaker_training import DUMP, ONE_HOST, SETUP, SHELL, asked_of_pip
 
 
 class Source(NamedTuple):
@@ -148,7 +149,7 @@ def test_the_program_sees_the_same(name: str, both: Both) -> None:
     assert ours.seen["argv"][:own] == theirs.seen["argv"][:own]
     assert pairs(ours.seen["argv"][own:]) == pairs(theirs.seen["argv"][own:])
     assert ours.seen["cwd"] == theirs.seen["cwd"]
-    compare(of_interest(ours.seen["environ"]), of_interest(theirs.seen["environ"]))
+    compare(ours.seen["environ"], theirs.seen["environ"], both.environ)
 
 
 def tree_of(folder: Path) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ to meet) and where SageMaker wants the model (SM_MODEL_DIR). Run it on two hosts
 
 import argparse
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -95,6 +96,7 @@ def main() -> None:
         print(f"saved {path}", flush=True)
     dist.barrier()  # rank 0 saves alone; nobody leaves before it has
     dist.destroy_process_group()
+    time.sleep(0.1)  # gloo's threads give their last tensors back; Python must not end before (docs/torchrun.md)
 
 
 if __name__ == "__main__":

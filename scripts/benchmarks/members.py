@@ -16,11 +16,13 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 from musterpoint.loop import Loop
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.hello import Hello, draw
 from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.proof import prove
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
@@ -37,11 +39,14 @@ def addresses(members: int) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def lead(members: int, port: int) -> None:
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def lead(members: int, port: int, secret: str) -> None:
     """The leader's process: says ``ready`` once the roster is out, then answers beats until its stdin ends."""
     names = addresses(members)
     loop = Loop()
-    settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER)
+    settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER, secret=secret)
     muster = Muster(loop, tuple(names), tuple(names), "algo-1", OFFER, settings, print, lambda *_a, **_f: None, names)
     _roster, peers = muster.run()
     print("ready", flush=True)
@@ -51,18 +56,32 @@ def lead(members: int, port: int) -> None:
 
 
 class Member:
-    """One simulated host; ``data`` is None once it has the whole roster."""
+    """One simulated host. ``size`` is what is left of the roster; ``challenged``: the proof of the secret is out."""
 
-    def __init__(self, name: str, address: str, port: int) -> None:
+    def __init__(self, name: str, address: str, port: int, secret: str) -> None:
         self.sock = socket.socket()
         self.sock.setblocking(False)
         self.sock.bind((address, 0))
         self.sock.connect_ex((LEADER_ADDRESS, port))
-        self.hello = Hello(name, OFFER, draw(), (LEADER_ADDRESS,), LEADER_ADDRESS).pack()
+        nonce = draw() if secret else ""
+        self.hello = Hello(name, OFFER, draw(), (LEADER_ADDRESS,), LEADER_ADDRESS, nonce).pack()
+        self.opening = self.hello[4:]
+        self.secret = secret
+        self.challenged = not secret
         self.size = 0
+        self.seal: Any = None
 
     def read(self) -> bool:
         """Whether the roster is complete. The welcome is a small frame, the roster all that follows."""
+        if not self.challenged:
+            nonce = wire.unpack(self.sock.recv(4096)[4:])["nonce"]
+            proof, key = prove(self.secret, self.opening, nonce)
+            self.sock.send(wire.pack("proof", proof=proof))
+            from musterpoint.rollcall.seal import Seal  # the leader without a secret goes without it, too
+
+            self.seal = Seal(key, leads=False)
+            self.challenged = True
+            return False
         data = self.sock.recv(1 << 20, socket.MSG_PEEK) if not self.size else b""
         if data:
             first = 4 + int.from_bytes(data[:4], "big")
@@ -80,18 +99,18 @@ class Member:
         return True
 
 
-def call_the_roll(members: int, port: int) -> tuple[float, list[socket.socket]]:
+def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Member]]:
     """Connects everybody; seconds until the last one holds the roster, and the open connections."""
     poller = select.epoll()
     waiting: dict[int, Member] = {}
-    done: list[socket.socket] = []
+    done: list[Member] = []
     people = iter(list(addresses(members).items())[1:])
     started = time.perf_counter()
     pending = members
     while len(done) < members:
         for _ in range(min(pending, 256)):
             name, (address,) = next(people)
-            member = Member(name, address, port)
+            member = Member(name, address, port, secret)
             waiting[member.sock.fileno()] = member
             poller.register(member.sock.fileno(), select.EPOLLOUT)
             pending -= 1
@@ -103,16 +122,16 @@ def call_the_roll(members: int, port: int) -> tuple[float, list[socket.socket]]:
                 poller.modify(fd, select.EPOLLIN)
             elif ready & select.EPOLLIN and member.read():
                 poller.unregister(fd)
-                done.append(waiting.pop(fd).sock)
+                done.append(waiting.pop(fd))
         if time.perf_counter() - started > GIVE_UP_AFTER:
             raise SystemExit(f"only {len(done)} of {members} hold the roster after {GIVE_UP_AFTER:g} s")
     return time.perf_counter() - started, done
 
 
-def answer_beats(socks: list[socket.socket], seconds: float) -> int:
+def answer_beats(members: list[Member], seconds: float) -> int:
     """Everybody answers the leader's beats; how many there were."""
     poller = select.epoll()
-    by_fd = {sock.fileno(): sock for sock in socks}
+    by_fd = {member.sock.fileno(): member for member in members}
     for fd in by_fd:
         poller.register(fd, select.EPOLLIN)
     data = wire.pack_beat(0)
@@ -120,8 +139,9 @@ def answer_beats(socks: list[socket.socket], seconds: float) -> int:
     beats = 0
     while (left := until - time.perf_counter()) > 0:
         for fd, _ready in poller.poll(left):
-            by_fd[fd].recv(65536)
-            by_fd[fd].send(data)
+            member = by_fd[fd]
+            member.sock.recv(65536)
+            member.sock.send(data if member.seal is None else member.seal.close(data) + data[4:])
             beats += 1
     return beats
 
@@ -140,10 +160,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--beats", type=float, default=0.0, metavar="S", help="measure beats for S seconds")
+    parser.add_argument("--secret", action="store_true", help="all hosts share one")
     parser.add_argument("--lead", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    secret = SECRET if arguments.secret else ""
     if arguments.lead:
-        lead(arguments.members, arguments.lead)
+        lead(arguments.members, arguments.lead, secret)
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, arguments.members + 512), hard))
@@ -151,14 +173,17 @@ def main() -> None:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, __file__, "--members", str(arguments.members), "--lead", str(port)]
+    command += ["--secret"] if secret else []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as leader:
         assert leader.stdin is not None and leader.stdout is not None
         while socket.socket().connect_ex((LEADER_ADDRESS, port)):
             time.sleep(0.01)
         before = memory(leader.pid, "VmRSS")
         spent = cpu_seconds(leader.pid)
-        seconds, socks = call_the_roll(arguments.members, port)
-        assert leader.stdout.readline() == "ready\n"
+        seconds, members = call_the_roll(arguments.members, port, secret)
+        for line in leader.stdout:
+            if line == "ready\n":
+                break
         figures = {
             "members": arguments.members, "seconds": round(seconds, 3),
             "leader_cpu_s": round(cpu_seconds(leader.pid) - spent, 2),
@@ -167,11 +192,11 @@ def main() -> None:
         }  # fmt: skip
         if arguments.beats:
             spent = cpu_seconds(leader.pid)
-            figures["beats"] = answer_beats(socks, arguments.beats)
+            figures["beats"] = answer_beats(members, arguments.beats)
             figures["beats_cpu_percent"] = round((cpu_seconds(leader.pid) - spent) / arguments.beats * 100, 2)
         print(json.dumps(figures))
-        for sock in socks:
-            sock.close()
+        for member in members:
+            member.sock.close()
         leader.stdin.close()
 
 

@@ -22,21 +22,22 @@ def take_leave(scene: Scene, outcome: Outcome, paths: Paths) -> None:
         scene.sync.finish(left)
     if not outcome.code:
         _report(scene, outcome, paths)
-    _write_timeline(scene, paths)
+    _write_timeline(scene)
+    scene.room.close()
     _give_back(paths)
 
 
 def _report(scene: Scene, outcome: Outcome, paths: Paths) -> None:
     from musterpoint.report import files
 
-    for problem in files.write(outcome, paths, scene.started_at, scene.request.environ):
+    for problem in files.write(outcome, paths, scene.room, scene.request.environ):
         scene.console.say(f"warning: {problem}")
 
 
-def _write_timeline(scene: Scene, paths: Paths) -> None:
+def _write_timeline(scene: Scene) -> None:
     from musterpoint.report import timeline
 
-    for problem in timeline.write(scene.timeline, paths, scene.masker.mask_facts):
+    for problem in timeline.write(scene.timeline, scene.room, scene.masker.mask_facts):
         scene.console.say(f"warning: {problem}")
 
 

@@ -22,6 +22,8 @@ _LONG_WORD = 20
 _CUT = 8
 """How much of a secret's beginning is known for it where a text was cut there, with an ellipsis."""
 _CUT_UNMARKED = 24
+_LONGEST = 256 << 10
+"""Characters of one text that are looked at: no argument, variable or quotation is longer."""
 _COMMON = frozenset(' :{["')
 """In the beginnings of URLs, JSON texts and keys, which many share."""
 _PATHS = ("/", "./", "../", "~", "%2F", "%2f", "\\/")
@@ -49,8 +51,14 @@ class Masker:
     ) -> None:  # fmt: skip
         self._told = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
+        self._more: list[str] = []
         self._values: list[str] | None = None
         self._patterns: dict[tuple[str, ...], Any] = {}
+
+    def know(self, secret: str) -> None:
+        """Hides ``secret``, too."""
+        self._more.append(secret)
+        self._values = None
 
     def mask(self, text: str) -> str:
         """``text`` for a line we print: known values, named values (``--api-key X``) and credentials by shape."""
@@ -92,6 +100,7 @@ class Masker:
         if self._values is None:
             secrets = {secret for told in self._told for secret in _within("", told, False)}
             secrets.update(_of_arguments(self._arguments))
+            secrets.update(self._more)
             bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
@@ -132,9 +141,10 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
         name, value, secret = left.pop()
         secret = secret or is_secret(name)
         if isinstance(value, str):
+            inside = _decoded(value, secret)
+            value = value[:_LONGEST]
             if secret and not is_plain(value):
                 yield value
-            inside = _decoded(value, secret)
             if inside is None:
                 yield from _of_lines(value)
             else:
@@ -153,7 +163,10 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
 
 def _decoded(text: str, secret: bool) -> Any:
     """The JSON value that ``text`` is, if it is a ``secret`` or a name in it may be a secret's; else None."""
-    if text.lstrip()[:1] in ("{", "[") and (secret or any(hint in text.lower() for hint in HINTS)):
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    lowered = text.lower()
+    if secret or any(hint in lowered for hint in HINTS):
         try:
             import json
 
@@ -183,7 +196,7 @@ def _of_arguments(words: Iterable[str]) -> Iterator[str]:
             yield from _within("", word, True)
         elif equals and " " not in name and is_secret(name.lstrip("-")):
             yield from _within("", value, True)
-        yield from _of_lines(word)
+        yield from _of_lines(word[:_LONGEST])
         before = "" if equals else word
 
 
@@ -271,8 +284,14 @@ _AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m
 
 
 def _bounded(pattern: str, value: str) -> str:
-    """Short ones, and those that may be words or counts, are hidden only where they stand alone."""
-    if not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
+    """Short ones, and those that may be words or counts, are hidden only where they stand alone.
+
+    Words of letters are parts of names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
+    """
+    edge, name = "[A-Za-z0-9]", ""
+    if len(value) < _LONG_WORD and value.replace("-", "").replace("_", "").isalpha():
+        edge, name = r"[\w-]", r"(?!=|\\*[\"']\s?:)"
+    elif not value.isalnum() or len(value) >= 12 or (len(value) >= 8 and not value.isalpha() and not value.isdigit()):
         return pattern
     after = "|".join(f"(?<={before}{pattern})" for before in _AFTER)
-    return f"{pattern}(?![A-Za-z0-9])(?:(?<![A-Za-z0-9]{pattern})|{after})"
+    return f"{pattern}(?!{edge}){name}(?:(?<!{edge}{pattern})|{after})"

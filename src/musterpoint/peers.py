@@ -29,8 +29,13 @@ class Failure(NamedTuple):
 
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
-        """Builds it from decoded JSON; unknown keys are dropped, wrong types and codes are a ``ValueError``."""
+        """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.
+
+        Raises:
+            ValueError: a key is missing, has a wrong type or is out of its range.
+        """
         from musterpoint.field_types import check_types
+        from musterpoint.printable import is_host_name, printable
 
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
@@ -39,9 +44,16 @@ class Failure(NamedTuple):
         except TypeError as error:
             raise ValueError(f"a failure lacks a key: {error}") from None
         check_types(failure, _FAILURE_TYPES, "a failure's ")
-        if not 1 <= failure.code <= 255:
-            raise ValueError(f"a failure's code is {failure.code}, not 1 to 255")
-        return failure
+        for key, most in _MOST.items():
+            found = getattr(failure, key)
+            if found is not None and not (key == "code") <= found <= most:
+                raise ValueError(f"a failure's {key} is {found!r:.40}, not at most {most}")
+        if not is_host_name(failure.host):
+            raise ValueError(f"a failure's host is {failure.host!r:.40}, which is no name")
+        for word in (failure.cause, failure.kind):
+            if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
+                raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
+        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True))
 
 
 def lost_host(host: str, why: str, at: float = 0.0) -> Failure:
@@ -50,6 +62,10 @@ def lost_host(host: str, why: str, at: float = 0.0) -> Failure:
     return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
 
 
+MOST_REASON = 900
+"""Bytes of a reason that is taken from another host."""
+_LONGEST_WORD = 24
+_MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 10**12}
 _TEXT = (str,)
 _OPTIONAL = (int, type(None))
 _FAILURE_TYPES: dict[str, tuple[type, ...]] = {

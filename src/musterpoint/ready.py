@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.code.prepare import prepare
 from musterpoint.code.workspace import Workspace
+from musterpoint.errors import UsageError
+from musterpoint.exec_limits import size_of, too_much
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.fabric.survey import survey
-from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import WANTED, Choice, choose, room_for_ranks
+from musterpoint.launch.choose import WANTED, Choice, choose, miscounted, room_for_ranks
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.ports import insisted, wanted_ports
-from musterpoint.rollcall.ports import offered
+from musterpoint.launch.ports import agreed_ports, insisted, wanted_ports
+from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, Settings
 
@@ -108,7 +110,7 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.cuda import cuda_settings
 
         fabric, note = cuda_settings(environ)
-    if len(roster.group) > 1:
+    if len(roster.group) > 1 or ready.choice.slots > 1:
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
@@ -125,14 +127,42 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         ready.modules,
         ready.mpi,
     )
-    return plan._replace(notes=(*plan.notes, note)) if note else plan
+    _check_size(plan, environ)
+    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    """Whether the system takes every process's arguments and variables; a UsageError names the longest."""
+    for process in plan.processes:
+        variables = dict(environ)
+        variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
+        exceeded = too_much((*process.words, *(f"{name}={value}" for name, value in variables.items())))
+        if exceeded is not None:
+            before = ("", *process.words)
+            sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]
+            sizes += [(size_of(value), f"the variable {name:.80}") for name, value in variables.items()]
+            longest = ", ".join(f"{what} ({size:,} bytes)" for size, what in sorted(sizes, reverse=True)[:3])
+            taken, limit = exceeded
+            raise UsageError(
+                f"the arguments and variables of {process.name} take {taken:,} bytes, and this system takes {limit:,}: "
+                f"the longest are {longest}; send them as files of an input channel"
+            )
 
 
 def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
-    """What this host offers for servers of the launcher's framework."""
+    """What this host offers for servers of the launcher's framework.
+
+    Raises:
+        MusterError: a port that all hosts go by can't be had.
+    """
     launcher = ready.choice.launcher
     wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
-    return offered(wanted, insisted(launcher, options))
+    ports = offered(wanted, insisted(launcher, options))
+    if options.rollcall != "full" and len(job.hosts) > 1:
+        agreed = agreed_ports(launcher, ready.modules, options.master_port or MASTER_PORT)
+        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
+    return ports
 
 
 def offer_of(job: Job, options: Settings, ready: Ready | None) -> Offer:

@@ -23,12 +23,14 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.ports import TENSORFLOW
 from musterpoint.peers import Failure, Peers
 from musterpoint.ready import Ready, activated, free_ports, get_ready, offer_of, plan_here
-from musterpoint.report import oom, room
+from musterpoint.report import oom
+from musterpoint.report.room import Room
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Roster
 from musterpoint.scene import Request, Scene
 from musterpoint.settings import Settings
+from musterpoint.supervise.handover import OUTER
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.pid1 import deaf_pid1, pid1_note
 from musterpoint.supervise.pump import Pump
@@ -52,6 +54,7 @@ def travel(request: Request) -> int:
         watch = _watch_pid1(scene, options)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         scene.learn(job)
+        scene.room = Room(job.paths, OUTER in request.environ)
         scene.request = request._replace(environ=activated(request.environ))
         outcome = _muster_and_run(scene, job, options)
     except Abandoned as stop:
@@ -62,6 +65,8 @@ def travel(request: Request) -> int:
         outcome = Outcome(failure.code, failure, "", ())
         scene.console.say(failure.reason.removeprefix("muster: "))
     paths = job.paths if job else _paths_without_job(request)
+    if not scene.room.folder:
+        scene.room = Room(paths, OUTER in request.environ)
     take_leave(scene, outcome, paths)
     if watch is not None:
         watch.close()
@@ -128,7 +133,7 @@ def _muster_and_run(scene: Scene, job: Job, options: Settings) -> Outcome:
             refusal = _failure_of(scene, error, job)
     if ready is not None and plan is not None and text_of(job.hyperparameters, "sagemaker_s3_output"):
         _sync_outputs(scene, job, options, ready.workspace.interpreter)
-    room.reserve(job.paths)
+    scene.room.reserve()
     scene.loop.call_later(0, lambda: _warn_of_locks(scene))
     outcome = _supervise(scene, job, options, roster, peers, plan, refusal)
     if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
@@ -223,6 +228,7 @@ def _supervise(
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=scene.timeline.add,
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, companions=scene.companions,
     )  # fmt: skip
+    scene.masker.know(supervisor.token)
     scene.ears.hear = supervisor.hear
     outcome = supervisor.run(plan, settings.without_own(scene.request.environ), refusal)
     peers.close()

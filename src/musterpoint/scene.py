@@ -1,15 +1,15 @@
 """The scene: what every step of the road may use, and what was asked of this process."""
 
 import os
-import time
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.console import Console
-from musterpoint.job.model import Job
+from musterpoint.job.model import Job, Paths
 from musterpoint.job.secrets import masker_of
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
+from musterpoint.report.room import Room
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.settings import Settings
 from musterpoint.supervise.companions import Companions
@@ -42,12 +42,11 @@ class Request(NamedTuple):
 
 
 class Scene:
-    """What every step may use: the loop, our voice, our memory, our ears, our companions."""
+    """What every step may use: the loop, our voice, our memory, our ears, our companions, the report's room."""
 
     def __init__(self, request: Request) -> None:
         _open_standard_streams()
         self.request = request
-        self.started_at = time.time()
         self.loop = Loop()
         texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
         self._variables = {**request.environ, **texts}
@@ -60,6 +59,7 @@ class Scene:
         self._tools: Tools | None = None
         self.companions = Companions(self.loop)
         self.sync: Sync | None = None
+        self.room = Room(Paths())
 
     def learn(self, job: Job) -> None:
         """What the job says may be secret, too; and whose timeline this is."""

@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     log_ranks: str = "all"
     log_dir: str = ""
     log_prefix: str = "none"
-    args: str = "sagemaker"
+    args: str = ""
     group: str = ""
     platform: str = "auto"
     hosts_file: str = ""
@@ -67,12 +67,19 @@ class Option(NamedTuple):
         """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
         if self.choices:
             if text not in self.choices:
-                raise UsageError(f"{where}={text!r}: expected one of {', '.join(self.choices)}")
+                raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(self.choices)}")
             return text
         try:
             return self.parse(text)
         except ValueError as error:
-            raise UsageError(f"{where}={'***' if self.secret else repr(text)}: {error}") from None
+            raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+_SHOWN = 80
 
 
 def _text(text: str) -> str:
@@ -139,7 +146,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME",
            LAUNCHERS, default="auto"),
     Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
-           default="GPUs, else Neuron cores, else 1; script, tensorflow, parameter-server: always 1"),
+           default="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
+           "else 1; script, tensorflow, parameter-server: always 1"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
            _text, "HOW", ("static", "c10d"), default="static"),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
@@ -152,7 +160,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_port", "the one port the leader listens on", _port, "P",
            default="7776; a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
-           default="7777 if free, else a free one"),
+           default="7777 if free, else a free one; without the roll call's channel always 7777"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
            default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),
@@ -183,12 +191,13 @@ OPTIONS: tuple[Option, ...] = (
            "is older", _text, "HOW", ("auto", "off"), default="auto"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
            _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none, but in containers"),
-    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them, or as JSON text", _text,
-           "HOW", ("sagemaker", "json"), default="sagemaker"),
+    Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
+           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW", ("sagemaker", "json"),
+           default="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
            default="the one group with accelerators"),
-    Option("platform", "which platform's settings to read", _text, "NAME", ("auto", "sagemaker", "plain"),
-           default="auto"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME",
+           ("auto", "sagemaker", "plain"), default="auto"),
     Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", default="none"),
     Option("secret", "shared by all hosts of the job: seats are then taken by proof, not by address", _text, "TEXT",
            default="none; always set in muster local", secret=True),
@@ -217,6 +226,8 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
 """Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
+"""What the processes of a job show at its control socket; a supervisor below one has a socket of its own."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
 
@@ -226,5 +237,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
 
     A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
     """
-    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL}
+    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

@@ -1,7 +1,7 @@
 """The same job trees through the real sagemaker-training and through ours: what does the user's program see?
 
-Compared are every ``SM_*`` variable (and the few beside them), the arguments and the working directory. Differences
-are allowed only where :data:`musterpoint.job.exports.DIFFERENCES` lists one.
+Compared are all variables, the arguments and the working directory. Differences are allowed only where
+:data:`musterpoint.job.differences.DIFFERENCES` lists one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
 from ..hosts.packages import PYPROJECT, Index, backend, wheel
-
-BESIDE = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
-ADDED = {
-    "SM_CHECKPOINT_DIR", "SM_CURRENT_HOST_RANK", "SM_ENTRY_SCRIPT", "SM_HOST_COUNT", "SM_INPUT_DATA_DIR",
-    "SM_MASTER_ADDR", "SM_MASTER_PORT", "SM_OUTPUT_FAILURE", "SM_SOURCE_DIR",
-}  # fmt: skip
-ADDED_TO_TRAINING_ENV = {"input_data_dir", "master_addr", "master_port"}
+from .differences import CHECKS, DIFFERENCES, ELSEWHERE, compare, pairs
 
 DUMP = """
 import json, os, sys
@@ -58,10 +52,14 @@ class Tree(NamedTuple):
     source: dict[str, tuple[str, int]] = {}
     packed: bool = False
     """Whether ``sources/`` is packed, as the SDK packs a source directory."""
+    folders: tuple[str, ...] = ()
+    """What the platform made besides."""
     pip: bool = False
     """Whether what pip is asked is compared, too."""
     starts: bool = True
     """Whether our ``train`` starts the program alone, as theirs does; else only functions are compared."""
+    shows: frozenset[str] = frozenset()
+    """Rows of the differences that this job needs."""
 
 
 def groups(*entries: tuple[str, str, list[str]]) -> list[dict[str, Any]]:
@@ -91,7 +89,32 @@ MIXED = {
 }
 
 TREES: dict[str, Tree] = {
-    "nothing but the program": Tree(),
+    "nothing but the program": Tree(
+        shows=frozenset({
+            "SAGEMAKER_JOB_NAME", "SM_TRAINING_ENV", "PYTHONPATH", "PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "MUSTER_*",
+            "SM_CHECKPOINT_DIR, SM_CURRENT_HOST_RANK, SM_ENTRY_SCRIPT, SM_HOST_COUNT, SM_INPUT_DATA_DIR, "
+            "SM_MASTER_ADDR, SM_MASTER_PORT, SM_OUTPUT_FAILURE, SM_SOURCE_DIR",
+        }),
+    ),
+    "hosts in no order": Tree(
+        resources={**ONE_HOST, "hosts": ["algo-10", "algo-2", "algo-1"]},
+        shows=frozenset({"SM_HOSTS, every list of hosts",
+                         "MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE"}),
+    ),
+    "a group's hosts in no order": Tree(
+        resources={"current_host": "algo-2", "hosts": ["algo-10", "algo-2"], "current_group_name": "g",
+                   "current_instance_type": "ml.m5.xlarge",
+                   "instance_groups": groups(("g", "ml.m5.xlarge", ["algo-10", "algo-2"]))},
+        shows=frozenset({"SM_INSTANCE_GROUPS, SM_INSTANCE_GROUPS_DICT, SM_CURRENT_INSTANCE_GROUP_HOSTS"}),
+    ),
+    "variables that are set already": Tree(
+        environ={"SM_MODEL_DIR": "/mine", "SM_HOSTS": "[]", "OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "X": "1"},
+        shows=frozenset({"variables that are set already"}),
+    ),
+    "our options": Tree(environ={"MUSTER_SLOTS": "1", "MUSTER_LOG_PREFIX": "none"}, shows=frozenset({"MUSTER_*"})),
+    "a directory for metrics": Tree(
+        folders=("output/metrics/sagemaker",), shows=frozenset({"SAGEMAKER_METRICS_DIRECTORY"})
+    ),
     "an SDK v2 estimator": Tree(hyperparameters={"epochs": "3", "lr": "0.1", **SDK_V2}, resources=HOMOGENEOUS),
     "every type of value": Tree(
         hyperparameters={
@@ -102,8 +125,14 @@ TREES: dict[str, Tree] = {
         },
     ),
     "values that aren't strings": Tree(hyperparameters={"a": 1, "b": [1], "c": {"x": 1}, "d": None, "e": True}),
-    "one letter names": Tree(hyperparameters={"b": "1", "a": "2", "z": '{"k": 1}'}),
-    "odd names": Tree(hyperparameters={"batch-size": "1", "a.b": "2", "a b": "3", "a/b": "4", "\u00e4": "5"}),
+    "one letter names": Tree(
+        hyperparameters={"b": "1", "a": "2", "z": '{"k": 1}'},
+        shows=frozenset({"SM_USER_ARGS, the program's arguments"}),
+    ),
+    "odd names": Tree(
+        hyperparameters={"batch-size": "1", "a.b": "2", "a b": "3", "a/b": "4", "\u00e4": "5"},
+        shows=frozenset({"SM_HP_*, SM_CHANNEL_*"}),
+    ),
     "model_dir and mp_parameters": Tree(hyperparameters={"model_dir": '"s3://b/m"', "mp_parameters": '{"ddp": true}'}),
     "the tuning service's own": Tree(hyperparameters={"_tuning_objective_metric": "loss", "lr": "0.1"}),
     "framework parameters": Tree(hyperparameters={"sagemaker_s3_output": "null", "sagemaker_estimator": '"RL"'}),
@@ -265,6 +294,8 @@ def write(tree: Tree, base: Path) -> None:
     config = base / "input" / "config"
     for folder in (config, base / "code", base / "model", base / "output" / "data", sources):
         folder.mkdir(parents=True)
+    for name in tree.folders:
+        (base / name).mkdir(parents=True)
     given = {"sagemaker_program": json.dumps(tree.program), **tree.hyperparameters}
     place = str(base.parent / "sourcedir.tar.gz" if tree.packed else sources)
     hyperparameters = {
@@ -313,11 +344,7 @@ def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/")
 
 def seen(dump: Path) -> Seen:
     found = json.loads(dump.read_text())
-    return Seen(found["argv"], found["cwd"], of_interest(found["environ"]))
-
-
-def of_interest(environ: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if name.startswith("SM_") or name in BESIDE}
+    return Seen(found["argv"], found["cwd"], found["environ"])
 
 
 def run_alone(environ: dict[str, str], dump: Path) -> Seen:
@@ -326,11 +353,6 @@ def run_alone(environ: dict[str, str], dump: Path) -> Seen:
     workspace = prepare(job, environ, sys.executable)
     exports = sagemaker_exports(job, environ, num_cpus=os.cpu_count() or 1)
     return run(list(workspace.argv), {**environ, **dict(exports)}, dump, workspace.cwd)
-
-
-def pairs(words: list[str]) -> list[tuple[str, str]]:
-    """Options and their values, sorted, since theirs come sorted by name and ours in file order."""
-    return sorted(zip(words[::2], words[1::2], strict=True))
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -361,26 +383,14 @@ def test_the_program_sees_the_same(
     assert ours.argv[:own] == theirs.argv[:own]
     assert pairs(ours.argv[own:]) == pairs(theirs.argv[own:])
     assert ours.cwd == theirs.cwd
-    compare(ours.variables, theirs.variables)
+    needed = compare(ours.variables, theirs.variables, environ)
+    assert tree.shows <= needed
 
 
-def compare(ours: dict[str, str], theirs: dict[str, str]) -> None:
-    """Name by name and value by value, but for the differences that are listed."""
-    ours, theirs = dict(ours), dict(theirs)
-    our_arguments, their_arguments = (json.loads(side.pop("SM_USER_ARGS")) for side in (ours, theirs))
-    assert pairs(our_arguments) == pairs(their_arguments)
-    our_env, their_env = (json.loads(side.pop("SM_TRAINING_ENV")) for side in (ours, theirs))
-    assert our_env.keys() - their_env.keys() == ADDED_TO_TRAINING_ENV
-    for key, value in their_env.items():
-        if key == "job_name" and value is None:
-            continue
-        assert repr(our_env[key]) == repr(value), key  # NaN isn't equal to itself
-    if not theirs["SAGEMAKER_JOB_NAME"]:
-        theirs["SAGEMAKER_JOB_NAME"] = ours["SAGEMAKER_JOB_NAME"]
-    assert {key: ours.get(key) for key in theirs} == theirs
-    for name in ours.keys() - theirs.keys() - ADDED:
-        assert name.isidentifier(), name
-        assert name.startswith(("SM_HP_", "SM_CHANNEL_")), name
+def test_every_row_of_the_differences_is_checked() -> None:
+    assert {row.where for row in DIFFERENCES} == {*CHECKS, *ELSEWHERE}
+    shown = set[str]().union(*(tree.shows for tree in TREES.values()))
+    assert shown == {*CHECKS} - {"NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"}, "whose hosts are not on this machine"
 
 
 def test_there_are_enough_trees() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
+from ..ports import free_port
 
 HOSTS = ["algo-1", "algo-2", "algo-3"]
 GROUPS = [
@@ -43,7 +43,7 @@ class Cluster:
         (folder / "code").mkdir()
         (folder / "code" / "train.py").write_text(PROGRAM)
         (folder / "hosts").write_text("".join(f"127.0.0.{index} algo-{index}\n" for index in (1, 2, 3)))
-        self.port = str(any_free())
+        self.port = str(free_port())
 
     def base(self, host: str) -> Path:
         return self.folder / host

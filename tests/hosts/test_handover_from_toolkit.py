@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -46,6 +47,7 @@ class Toolkit:
             "AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "S3_ENDPOINT_URL": "http://127.0.0.1:9",
             "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9", "TRAINING_JOB_NAME": "digits",
         }  # fmt: skip
+        self.command: list[str | Path] = [Path(PEER).parent / "train"]
         (train.base / "code" / "program.py").write_text(PROGRAM)
         config = train.base / "input" / "config"
         resources = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
@@ -57,7 +59,7 @@ class Toolkit:
         written = {name: json.dumps(value) for name, value in given.items()}
         (self.train.base / "input" / "config" / "hyperparameters.json").write_text(json.dumps(written))
         return subprocess.Popen(
-            [Path(PEER).parent / "train"], env=self.environ, cwd="/", stdin=subprocess.DEVNULL,
+            self.command, env=self.environ, cwd="/", stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -86,6 +88,33 @@ def test_the_job_is_ours_from_the_handover_on(toolkit: Toolkit) -> None:
     assert toolkit.left("success") == ""
     assert json.loads(toolkit.left("outcome.json"))["class"] == "done"
     assert "Reporting training SUCCESS" not in output, "it is ours to report"
+
+
+def test_the_extra_installs_what_hands_over(toolkit: Toolkit, root: Path, tmp_path: Path) -> None:
+    """As ``pip install musterpoint[sagemaker-training]`` leaves an image; the toolkit's packages are there already."""
+    source, image = tmp_path / "source", tmp_path / "image"
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.cfg"):
+        source.mkdir(exist_ok=True)
+        shutil.copy(root / name, source)
+    shutil.copytree(root / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    subprocess.run([PEER, "-m", "venv", "--without-pip", image], check=True, timeout=170)
+    theirs = next(Path(PEER).parent.parent.glob("lib/python3*/site-packages"))
+    (next(image.glob("lib/python3*/site-packages")) / "theirs.pth").write_text(f"{theirs}\n")
+    environ = {name: value for name, value in toolkit.environ.items() if name != "PYTHONPATH"}
+    python = image / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, f"{source}[sagemaker-training]"], env=environ, cwd="/", check=True, timeout=170)
+    asked = (
+        "import importlib.metadata as m; print([r for r in m.requires('musterpoint') if r.startswith('sagemaker-')])"
+    )
+    said = subprocess.run([python, "-c", asked], env=environ, cwd="/", capture_output=True, text=True, check=True)
+    assert "sagemaker-training<6,>=5.1" in said.stdout, "or pip had nothing to look for"
+    toolkit.environ = environ
+    toolkit.command = [python, "-m", "sagemaker_training.cli.train"]
+    code, output = toolkit.run(epochs=3)
+    assert code == 0, output
+    assert "SEEN" in output
+    assert json.loads(toolkit.left("outcome.json"))["class"] == "done"
 
 
 def test_the_reason_and_the_code_are_the_programs(toolkit: Toolkit) -> None:

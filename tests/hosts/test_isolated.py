@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,36 @@ def pack(train: Train, files: dict[str, str | bytes], config: dict[str, Any] | N
     for name, value in content.items():
         if value is not None:
             (train.base / "input/config" / name).write_text(json.dumps(value))
+
+
+MEET = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("MET", int(total.item()), os.environ.get("GLOO_SOCKET_IFNAME"), flush=True)
+dist.destroy_process_group()
+"""
+UNNAMED = ("unshare", "--net", "--uts", "--", "sh", "-c", 'hostname c0ffee && ip link set lo up && exec "$@"', "sh")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_ranks_of_one_host_meet_without_asking_for_its_name(
+    launcher: str, python: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """As in ``docker run --network none``: nobody knows the host's name, and Gloo warns when it has asked in vain."""
+    (tmp_path / "meet.py").write_text(MEET)
+    done = subprocess.run(
+        [*UNNAMED, python, "-m", "musterpoint", "launch", "--launcher", launcher, "--slots", "2", "meet.py"],
+        cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("MET 2 lo\n") == 2, done.stdout + done.stderr
+    assert "Unable to resolve hostname" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("network", [NOTHING, LOOPBACK], ids=["nothing", "loopback"])

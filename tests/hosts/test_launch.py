@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import uuid
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
-
+from ..ports import free_port
 from .conftest import survivors
 
 HOSTS = ("algo-1", "algo-2")
@@ -66,7 +66,7 @@ class Hosts:
         """``only`` are variables of one host alone, ``environ`` those of both."""
         names = self.folder / "names"
         names.write_text("".join(f"{address} {host}\n" for host, address in addresses.items()))
-        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0",
+        told = {"MUSTER_HOSTS_FILE": str(names), "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0",
                 "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", **environ}  # fmt: skip
         running = {}
         for host in HOSTS:
@@ -128,6 +128,17 @@ def test_every_rank_is_started_with_its_place(hosts: Hosts) -> None:
     assert seen == [("0", "0", "3", "0"), ("1", "0", "3", "1"), ("2", "1", "3", "1")]
 
 
+def test_what_the_toolkit_above_counted_are_the_slots(hosts: Hosts) -> None:
+    """Each host knows its own; this machine has no GPU, and both say so."""
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "train.py", only={"algo-1": {"SM_NUM_GPUS": "3"}, "algo-2": {"SM_NUM_GPUS": "2"}})
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    seen = [[facts["RANK"] + facts["WORLD_SIZE"] for facts in hosts.shown(host)] for host in HOSTS]
+    assert [sorted(ranks) for ranks in seen] == [["05", "15", "25"], ["35", "45"]]
+    assert "SM_NUM_GPUS is 3, but 0 GPUs can be seen on this host: it has 3 slots all the same" in hosts.logs["algo-1"]
+    assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen on this host: it has 2 slots all the same" in hosts.logs["algo-2"]
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("launcher", "addresses"), [("auto", FOUR), ("auto", SIX), ("ranks", SIX)], ids=["IPv4", "IPv6", "ranks over IPv6"]
@@ -145,16 +156,81 @@ def test_ranks_meet(hosts: Hosts, launcher: str, addresses: dict[str, str]) -> N
         assert (facts["NODE_RANK"], facts["WORLD_SIZE"]) == (str(index), "2")
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_torchruns_virtual_local_ranks(hosts: Hosts, rendezvous: str) -> None:
+    """Every rank is told local rank 0 and one device; we know the slots all the same."""
+    hosts.program(
+        "import os, sys\n"
+        "seen = 'SEES', os.environ['LOCAL_RANK'], os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "os.write(1, ' '.join(seen).encode() + b'\\n')\n"
+        "sys.exit(5 if os.environ['SM_CURRENT_HOST'] + os.environ['CUDA_VISIBLE_DEVICES'] == sys.argv[1] else 0)\n"
+    )
+    words = ("--launcher", "torchrun", "--slots", "2", "--rendezvous", rendezvous, "train.py")
+    hosts.run(*words, "nobody", PET_VIRTUAL_LOCAL_RANK="1")
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    for host in HOSTS:
+        rows = [line for line in hosts.logs[host].splitlines() if line.startswith("SEES")]
+        assert sorted(rows) == ["SEES 0 0", "SEES 0 1"]
+    hosts.run(*words, "algo-21", PET_VIRTUAL_LOCAL_RANK="1")
+    assert hosts.codes == dict.fromkeys(HOSTS, 5), hosts.logs
+    assert "(local rank 1) on algo-2, exit code 5" in hosts.left("algo-1", "failure")
+
+
 @pytest.mark.parametrize("how", ["names", "off"])
 def test_without_a_channel_the_hosts_still_run(hosts: Hosts, how: str) -> None:
     hosts.program(SHOW)
     # without a roll call nobody tells the others which port was free
-    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(any_free()))
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(free_port()))
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     facts = [hosts.shown(host)[0] for host in HOSTS]
     assert [(one["RANK"], one["WORLD_SIZE"]) for one in facts] == [("0", "2"), ("1", "2")]
     assert len({one["MASTER_PORT"] for one in facts}) == 1
     assert {one["MASTER_ADDR"] for one in facts} == {"127.0.0.21" if how == "names" else "algo-1"}
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as sock:
+        sock.bind(("0.0.0.0", 0))
+        sock.listen()
+        yield sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_without_a_channel_a_taken_port_is_an_error_and_not_another_port(hosts: Hosts, how: str, taken: int) -> None:
+    """The leader could tell nobody of another one: the others would wait for it at the port that all go by."""
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "--rollcall", how, "train.py", MUSTER_MASTER_PORT=str(taken))
+    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
+    failure = hosts.left("algo-1", "failure")
+    assert failure.startswith(f"muster: --rollcall {how}: port {taken} is taken on this host, the leader"), failure
+    assert "pass a --master-port" in failure
+    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == str(taken)
+
+
+def test_without_a_channel_the_default_port_is_the_same_everywhere(hosts: Hosts) -> None:
+    hosts.program(SHOW)
+    with socket.socket() as sock:
+        try:
+            sock.bind(("0.0.0.0", 7777))
+            sock.listen()
+        except OSError:
+            pass  # somebody else has it, which is as good
+        hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="")
+    assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
+    assert "port 7777 is taken" in hosts.left("algo-1", "failure")
+    assert hosts.shown("algo-2")[0]["MASTER_PORT"] == "7777"
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_without_a_channel_any_free_port_is_none(hosts: Hosts, how: str) -> None:
+    hosts.program(SHOW)
+    hosts.run("--launcher", "ranks", "--rollcall", how, "--master-port", "0", "train.py")
+    assert hosts.codes == dict.fromkeys(HOSTS, 64), hosts.logs
+    for host in HOSTS:
+        assert f"--master-port 0 with --rollcall {how}" in hosts.left(host, "failure")
+        assert "SHOW" not in hosts.logs[host]
 
 
 def test_without_a_channel_each_host_ends_by_itself(hosts: Hosts) -> None:
@@ -184,7 +260,9 @@ def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> Non
 
 def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
+    hosts.run(
+        "--launcher", "ranks", "--rollcall-timeout", "15", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}}
+    )
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     assert "secret" in hosts.logs["algo-2"], hosts.logs
     assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
@@ -195,7 +273,7 @@ def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
     addresses = {**FOUR, "algo-3": "127.0.0.23"}
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", addresses=addresses)
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "15", "train.py", addresses=addresses)
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     for host in HOSTS:
         rows = hosts.left(host, "failure").splitlines()

@@ -144,7 +144,7 @@ def test_the_second_host_fails(muster: Muster, name: str, what: str, code: int, 
 
 @pytest.mark.parametrize("name", EACH)
 def test_stop_training_job(muster: Muster, name: str) -> None:
-    ended = muster.run(*BACKENDS[name], "--stop-after", "8", "--stop-grace", "2", "--json", what="busy")
+    ended = muster.run(*BACKENDS[name], "--stop-after", "25", "--stop-grace", "10", "--json", what="busy")
     assert ended.code == 143
     assert json.loads(ended.out) == ended.job
     assert (ended.job["TrainingJobStatus"], ended.job["ExitCode"]) == ("Stopped", 143)
@@ -163,7 +163,7 @@ def until_both_are_busy(running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("name", EACH)
 def test_ctrl_c_stops_and_saves(muster: Muster, name: str) -> None:
-    running = muster.start(*BACKENDS[name], "--stop-grace", "2", what="busy")
+    running = muster.start(*BACKENDS[name], "--stop-grace", "10", what="busy")
     until_both_are_busy(running)
     running.send_signal(signal.SIGINT)
     ended = muster.end(running)

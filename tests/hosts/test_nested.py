@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,16 @@ def test_our_launcher_as_entry_point(local, one_file: Path) -> None:  # type: ig
     assert names.count("handed-over") == 1
 
 
+def test_in_a_job_of_sdk_v3_it_hands_on_the_sdks_spelling(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]
+    given = {"train-script": "train_ddp.py", "boolean": True, "list": [1, "a"], "none": None, "t": True}
+    (local.folder / "drivers").mkdir()
+    ran = local.run("--backend", "process", "--launcher", "script", "--channel", f"sm_drivers={local.folder}/drivers",
+                    "--hyperparameters", json.dumps(given), one_file, "--muster-launcher=ranks")  # fmt: skip
+    assert ran.code == 0, ran.stderr
+    words = ["--boolean", "true", "--list", '[1, "a"]', "--none", "null", "--t", "true"]
+    assert f"rank 0 of 1 {words}" in ran.log("algo-1")
+
+
 @pytest.mark.parametrize(
     ("flag", "code", "said"), [("--fail", 1, "ArithmeticError: loss is NaN"), ("--exit", 7, "exit code 7")]
 )
@@ -72,6 +83,51 @@ def test_its_ranks_failures_are_the_jobs(local, one_file: Path, flag: str, code:
     assert said in ran.reason
     assert "rank 1 (local rank 0) on algo-2" in ran.reason
     assert ran.left("algo-1", "failure") == ran.left("algo-2", "failure")
+
+
+OWN = {
+    "a wrong option": ("", ("--muster-slots", "x"), 64, "--muster-slots='x': expected a whole number, 1 or more"),
+    "a missing script": ("", ("--muster-launcher=ranks", "--train-script=trian.py"), 64, "trian.py"),
+    "a launcher that isn't here": ("PATH=/none; ", ("--muster-launcher=mpi",), 72, "mpirun"),
+    "a working directory that is gone": ('d=$(mktemp -d); cd "$d"; rmdir "$d"; ', (), 70, "FileNotFoundError"),
+}
+
+
+AROUND = [(name, "{}") for name in OWN] + [
+    ("a wrong option", "{} || exit"),
+    ("a wrong option", 'python -c "import subprocess as s, sys; s.run(sys.argv[1:], check=True)" {}'),
+]
+
+
+@pytest.mark.parametrize(("name", "around"), AROUND)
+def test_its_own_failures_are_the_jobs(local, one_file: Path, name: str, around: str) -> None:  # type: ignore[no-untyped-def]
+    """Also where a script stands in front of it, as long as that ends as it does."""
+    before, words, code, said = OWN[name]
+    command = f"{local.python} {one_file} --train-script {local.folder}/train_ddp.py " + " ".join(words)
+    shell = local.program(f"{before}{around.replace('python', local.python).format(command)}\n", "run.sh")
+    ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "script", shell)
+    assert ran.code == code, ran.stderr
+    lead, where = ran.reason.splitlines()[:2]
+    assert lead.startswith("muster: ") and said in lead, ran.reason
+    assert where.startswith("on algo-")
+    assert "peer lost" not in ran.reason
+    for host in ("algo-1", "algo-2"):
+        outcome = ran.outcome(host)
+        assert (outcome["code"], outcome["cause"], outcome["rank"]) == (code, "muster", None)
+        assert outcome["class"] == ("infra" if code == 70 else "user")
+        assert outcome["reason"] == ran.left(host, "failure")
+
+
+@pytest.mark.parametrize(("ending", "code", "said"), [("echo fine", 0, ""), ("exit 64", 64, "rank 0")])
+def test_a_failure_of_its_own_that_the_program_goes_on_from(
+    local, one_file: Path, ending: str, code: int, said: str
+) -> None:  # type: ignore[no-untyped-def]
+    command = f"{local.python} {one_file} --muster-launcher=ranks --train-script"
+    shell = local.program(f"{command} none.py || true\n{command} train_ddp.py\n{ending}\n", "run.sh")
+    ran = local.run("--backend", "process", "--launcher", "script", shell)
+    assert ran.code == code, ran.stderr
+    assert ran.outcome("algo-1")["cause"] == ("user" if code else "")
+    assert ran.outcome("algo-1")["reason"].startswith(said)
 
 
 def test_its_ranks_have_the_whole_stop_budget(local, one_file: Path) -> None:  # type: ignore[no-untyped-def]

@@ -259,3 +259,73 @@ def test_arguments_as_json(train) -> None:  # type: ignore[no-untyped-def]
                 "json": ["--flag", "true", "--map", '{"k": [1, 2]}', "--text", "a b"]}  # fmt: skip
     for style, arguments in expected.items():
         assert train.run(MUSTER_ARGS=style).stdout.decode() == f"{arguments}\n"
+
+
+def test_a_reused_output_directory_tells_of_the_last_run_alone(train) -> None:  # type: ignore[no-untyped-def]
+    """Each run finds the report of the one before; the last is stopped, and one wrote its own reason."""
+    output = train.base / "output"
+
+    def found() -> dict[str, str]:
+        return {path.name: path.read_text() for path in output.iterdir() if path.is_file()}
+
+    for code in (3, 4, 0, 5):
+        train.program(f"import sys\nsys.exit({code})\n")
+        assert train.run().returncode == code
+        left = found()
+        assert sorted(left) == sorted(["failure" if code else "success", "outcome.json", "timeline.json"])
+        assert json.loads(left["outcome.json"])["code"] == code
+        assert not code or f"exit code {code}" in left["failure"]
+    own = f"import sys\nopen({str(output / 'failure')!r}, 'w').write('my own words')\nsys.exit(6)\n"
+    train.program(own)
+    assert train.run().returncode == 6
+    assert found()["failure"] == "my own words"
+    (train.base / "input/config/hyperparameters.json").write_text("{")
+    assert train.run().returncode == 64
+    assert "hyperparameters.json isn't valid JSON" in found()["failure"]
+    train.program(f"open({str(train.base / 'model' / 'up')!r}, 'w').close()\nimport time\ntime.sleep(600)\n")
+    process = train.start()
+    train.ready(process, "up")
+    assert not {"failure", "success", "outcome.json", "timeline.json"} & {*found()}, "while it runs"
+    process.terminate()
+    process.communicate(timeout=200)
+    assert (process.returncode, sorted(found())) == (143, ["outcome.json", "timeline.json"])
+
+
+def test_links_that_the_program_planted_lead_nobody_anywhere(train, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("somebody else's")
+    train.program(f"""
+import glob, os
+os.chdir({str(train.base / "output")!r})
+names = ["failure", "success", "outcome.json", "timeline.json", *glob.glob(".*"),
+         f"outcome.json.{{os.getppid()}}.tmp", f"failure.{{os.getppid()}}.tmp"]
+for name in names:
+    if os.path.lexists(name):
+        os.unlink(name)
+    os.symlink({str(outside / "file")!r}, name)
+raise SystemExit(7)
+""")
+    done = train.run()
+    assert done.returncode == 7, done.stderr
+    assert "exit code 7" in train.reason
+    assert not (train.base / "output" / "failure").is_symlink()
+    assert [path.name for path in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_text() == "somebody else's"
+
+
+ABORTS = """
+import atexit, os
+atexit.register(os.abort)  # with no frame of Python's left, as where gloo's threads outlive it
+atexit.register(os.write, 2, b"terminate called without an active exception\\n")
+print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("handler", ["1", "0"], ids=["with faulthandler", "without"])
+def test_an_abort_when_the_program_is_through_has_a_hint(train, handler: str) -> None:  # type: ignore[no-untyped-def]
+    train.program(ABORTS)
+    done = train.run(PYTHONFAULTHANDLER=handler if handler == "1" else "")
+    assert done.returncode == 134
+    assert "killed by SIGABRT (exit code 134)" in train.reason
+    assert "hint: the program was through; torch's gloo threads" in train.reason

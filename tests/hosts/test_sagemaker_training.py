@@ -12,8 +12,8 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.rollcall.ports import any_free
 
+from ..ports import free_port
 from .conftest import survivors
 
 PEER = os.environ.get("MUSTER_TEST_SAGEMAKER_TRAINING", "")
@@ -42,7 +42,7 @@ class Toolkit:
         self.environ = {
             **kept, "MUSTER_TEST_TOKEN": self.token, "SM_STUDIO_LOCAL_MODE": "true", "AWS_CONFIG_FILE": os.devnull,
             "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-west-2", "MUSTER_HOSTS_FILE": str(names),
-            "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
+            "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
         }  # fmt: skip
         self.logs: dict[str, str] = {}
 
@@ -102,6 +102,22 @@ def test_our_launcher_under_theirs(toolkit: Toolkit) -> None:
     for host in toolkit.hosts:
         assert toolkit.left(host, "success") == ""
         assert json.loads(toolkit.left(host, "outcome.json"))["class"] == "done"
+
+
+def test_the_gpus_that_their_toolkit_counts_are_our_slots(toolkit: Toolkit, tmp_path: Path) -> None:
+    """It asks nvidia-smi, which here says what it would on a host with two."""
+    listed = tmp_path / "bin" / "nvidia-smi"
+    listed.parent.mkdir()
+    listed.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: GPU-0)'\necho 'GPU 1: A (UUID: GPU-1)'\n")
+    listed.chmod(0o755)
+    toolkit.environ["PATH"] = f"{listed.parent}{os.pathsep}{toolkit.environ['PATH']}"
+    codes = toolkit.run()
+    assert codes == dict.fromkeys(toolkit.hosts, 0), toolkit.logs
+    world = str(2 * len(toolkit.hosts))
+    assert {row[2] for host in toolkit.hosts for row in toolkit.seen(host)} == {world}
+    for host in toolkit.hosts:
+        assert len(toolkit.seen(host)) == 2
+        assert "SM_NUM_GPUS is 2, but 0 GPUs can be seen" in toolkit.logs[host]
 
 
 def test_our_reason_is_the_one_that_the_platform_reads(toolkit: Toolkit) -> None:

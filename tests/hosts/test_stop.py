@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
+from ..ports import free_port
 
 LAUNCHERS = ["script", "ranks", "torchrun"]
 
@@ -87,7 +87,7 @@ def test_a_stop_during_the_roll_call(local) -> None:  # type: ignore[no-untyped-
     """One host never comes up; the other is told to stop while it waits."""
     local.environ.update(
         SM_HOSTS='["algo-1", "algo-2"]', SM_CURRENT_HOST="algo-1", MUSTER_HOSTS_FILE=str(local.folder / "hosts"),
-        MUSTER_ROLLCALL_PORT=str(any_free()), MUSTER_SECRET="s3cret-for-this-test",
+        MUSTER_ROLLCALL_PORT=str(free_port()), MUSTER_SECRET="s3cret-for-this-test",
     )  # fmt: skip
     (local.folder / "hosts").write_text("127.0.0.11 algo-1\n127.0.0.12 algo-2\n")
     program = local.program("print('never')")

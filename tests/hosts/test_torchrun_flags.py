@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,8 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 
+from ..ports import free_port
+
 pytestmark = pytest.mark.torch
 
 STUB = "import os, sys\nassert sys.argv[1] == '--', sys.argv\nargv = sys.argv[2:]\nos.execv(argv[0], argv)\n"
@@ -37,17 +38,10 @@ with open(os.environ["FACTS"] + f"/{facts['RANK']}", "w") as file:
 """
 
 
-def free_port(address: str) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
 def plans(script: Path, addresses: tuple[str, str], rendezvous: str) -> list[LaunchPlan]:
     hosts = ("algo-1", "algo-2")
     seats = tuple(Seat(name, address, slots) for name, address, slots in zip(hosts, addresses, (1, 2), strict=True))
-    port = free_port(addresses[0])
+    port = free_port()
     workspace = Workspace(
         "python", str(script), (sys.executable, str(script), "--lr", "0.1"), str(script.parent), sys.executable
     )

@@ -80,7 +80,8 @@ def test_muster_brings_itself_as_in_the_documentation(client: Client, stock: str
 
 
 def test_trainers(client: Client, image: Image) -> None:
-    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": TEXT}}
+    values = {"flag": True, "list": [1, "a"], "t": None}
+    given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": TEXT, **values}}
     jobs = {
         "plain": {"training_image": image("base"), **given},
         "failing": {
@@ -118,6 +119,7 @@ def test_trainers(client: Client, image: Image) -> None:
     assert sorted(plain) == ["algo-1", "algo-2"], done.stdout
     for result in plain.values():
         assert (result["epochs"], result["text"], result["numbers"]) == (3, TEXT, "1 2 3")
+        assert result["json"] == [True, [1, "a"], None], "as the SDK's own drivers spell them"
         assert result["more"] == "/opt/ml/input/data/more-1"
 
     log, end = client.part(done.stdout, "failing")

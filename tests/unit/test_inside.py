@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +55,16 @@ def test_an_inner_launcher_plans_with_the_outer_ones_hosts(
 def test_nobody_above(variable: dict[str, str], tmp_path: Path) -> None:
     environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), **variable}
     assert launch_inside(Request(environ, {}, "train.py")) is None
+
+
+@pytest.mark.skipif("linux" not in sys.platform, reason="abstract sockets are Linux's")
+def test_a_job_above_that_takes_no_plan_any_more(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as desk:
+        desk.bind(f"\0musterpoint-test-{os.getpid()}")
+        desk.listen()
+        closes = threading.Thread(target=lambda: desk.accept()[0].close())
+        closes.start()
+        environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), "MUSTER_OUTER": f"@musterpoint-test-{os.getpid()}"}
+        assert launch_inside(Request(environ, {}, "train.py")) == 143
+        closes.join()
+    assert "takes no plan" in capfd.readouterr().err

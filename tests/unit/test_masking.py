@@ -6,8 +6,12 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from musterpoint.launch.explain import _masked as masked_words
 from musterpoint.masking import MASK, Masker
+from musterpoint.secret_names import is_plain
 
 KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
@@ -125,6 +129,19 @@ def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
     assert any(seconds(8 * 65_536) < 30 * max(short, 0.02) for _ in range(3))
 
 
+@pytest.mark.parametrize("piece", ["a=b ", "--token ", "://a:", "-----BEGIN PRIVATE KEY-----", "é"])
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_value_of_any_length_costs_little(piece: str, secret: bool) -> None:
+    """It can be no argument and no variable; what is quoted of it is its beginning."""
+    value = piece * ((4 << 20) // len(piece))
+    name = "api_key" if secret else "text"
+    masker = Masker({}, {name: [value, value]}, (f"--{name}", value), {"h.json": {name: value}, "broken.json": value})
+    began = time.process_time()
+    text = masker.mask_user(f"the text {value[:77]}...")
+    assert time.process_time() - began < 60
+    assert not secret or len(piece) < 6 or value[:77] not in text
+
+
 def test_a_switch_before_it_does_not_hide_an_option() -> None:
     text = "python train.py --verbose --api-key=abcdefgh --use-it --token abcdefgh"
     assert Masker().mask(text) == f"python train.py --verbose --api-key={MASK} --use-it --token {MASK}"
@@ -223,3 +240,57 @@ def test_an_escape_before_a_short_secret_does_not_show_it(text: str) -> None:
     masked = Masker({"DB_PASSWORD": "hunter2x"}).mask_user(text)
     assert "hunter2x" not in masked
     assert masked.replace("***", "hunter2x") == text
+
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12)
+NAMES = st.lists(WORDS, min_size=1, max_size=3).map("-".join)
+SECRET_NAMES = ("token", "hf-token", "password", "api-key", "access_token")
+TEXT_MODELS = ("tokenizer", "token_type_ids", "max-tokens", "pad-token", "model", "tokenizer-name", "epochs")
+
+
+@given(
+    st.sampled_from(SECRET_NAMES), NAMES | st.sampled_from((*TEXT_MODELS, *SECRET_NAMES)),
+    st.lists(st.tuples(st.sampled_from(TEXT_MODELS), NAMES), max_size=4), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_what_is_not_the_secret_stays_readable(
+    name: str, secret: str, others: list[tuple[str, str]], glued: bool, first: bool
+) -> None:
+    """However ordinary the secret is as a word: a flag's name, part of one, part of another value."""
+    its = [f"--{name}={secret}"] if glued else [f"--{name}", secret]
+    rest = [word for option, value in others for word in (f"--{option}", value)]
+    words = ["train.py", *its, *rest] if first else ["train.py", *rest, *its]
+    masker = Masker(arguments=words)
+    hidden = [MASK if word == secret and not is_plain(secret) else word for word in words]
+    if glued and not is_plain(secret):
+        hidden[words.index(its[0])] = f"--{name}={MASK}"
+    for word, got, masked in zip(words, masked_words(words, masker), hidden, strict=True):
+        assert got == masked or (got == word != its[-1] and word not in its)
+    page = masker.mask(" ".join(words))
+    assert [option for option, _value in others if f"--{option}" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--token", "X", "--tokenizer", "gpt2"], ["--token", "***", "--tokenizer", "gpt2"]),
+        (["--token X", "--tokenizer", "gpt2"], ["--token ***", "--tokenizer", "gpt2"]),
+        (["--token=abcdef", "--tokenizer", "gpt2"], ["--token=***", "--tokenizer", "gpt2"]),
+        (["--token", "--tokenizer", "gpt2"], ["--token", "--tokenizer", "gpt2"]),
+        (["--token", "token", "--tokenizer", "token"], ["--token", "***", "--tokenizer", "token"]),
+        (["--token", "tokenizer", "--tokenizer", "fast"], ["--token", "***", "--tokenizer", "fast"]),
+        (["--token", "tokenizer", "--my-tokenizer=a"], ["--token", "***", "--my-tokenizer=a"]),
+        (["--token", "bert-base", "--model", "bert-base-cased"], ["--token", "***", "--model", "bert-base-cased"]),
+        (["--token", "bert-base", "--model", "bert-base"], ["--token", "***", "--model", "***"]),
+        (["--password", "hunter", "u:hunter@h", "x=hunter"], ["--password", "***", "u:***@h", "x=***"]),
+        (["--token", "hunter-2", "--x", "ahunter-2b"], ["--token", "***", "--x", "a***b"]),
+    ],
+)
+def test_arguments_of_a_plan(words: list[str], shown: list[str]) -> None:
+    assert masked_words(words, Masker(arguments=words)) == shown
+
+
+def test_a_secret_that_is_an_ordinary_word_is_no_name() -> None:
+    masker = Masker({}, {"token": "tokenizer"})
+    assert masker.mask_user('{"tokenizer": "fast", "x": "tokenizer"}') == '{"tokenizer": "fast", "x": "***"}'
+    assert masker.mask_user("tokenizer=fast, it was tokenizer") == "tokenizer=fast, it was ***"
+    assert masker.mask_user("a%20tokenizer \\ntokenizer") == "a%20*** \\n***"

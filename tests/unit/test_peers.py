@@ -14,10 +14,12 @@ from musterpoint.peers import Failure, lost_host
 
 BOOM = Failure("algo-2", 7, "user", "user", "RuntimeError: boom", 3, 1, None, 1700000000.5)
 
-NUMBERS = st.none() | st.integers(0, 2**40)
+WORDS = st.sampled_from(["user", "muster", "platform", "host", "oom", "peer", "infra", "stopped"])
+REASONS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]) | st.sampled_from("\n\t"), max_size=200)
 FAILURES = st.builds(
-    Failure, host=st.text(), code=st.integers(1, 255), cause=st.text(), kind=st.text(), reason=st.text(),
-    rank=NUMBERS, local_rank=NUMBERS, signal=NUMBERS, at=st.floats(0, 1e12) | st.integers(0, 10**12),
+    Failure, host=st.from_regex(r"[a-z0-9-]{1,20}", fullmatch=True), code=st.integers(1, 255), cause=WORDS, kind=WORDS,
+    reason=REASONS, rank=st.none() | st.integers(0, 2**32), local_rank=st.none() | st.integers(0, 65535),
+    signal=st.none() | st.integers(0, 127), at=st.floats(0, 1e12) | st.integers(0, 10**12),
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -40,7 +42,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"host": 1}, "host"), ({"code": "7"}, "code"), ({"code": True}, "code"), ({"code": 1.0}, "code"),
     ({"code": 0}, "code"), ({"code": 256}, "code"), ({"code": -9}, "code"), ({"cause": None}, "cause"),
     ({"kind": []}, "kind"), ({"reason": b"x"}, "reason"), ({"rank": "0"}, "rank"), ({"local_rank": 0.5}, "local_rank"),
-    ({"signal": {}}, "signal"), ({"at": None}, "at"), ({"at": "now"}, "at"),
+    ({"signal": {}}, "signal"), ({"at": None}, "at"), ({"at": "now"}, "at"), ({"at": float("nan")}, "at"),
+    ({"at": float("inf")}, "at"), ({"at": 10**400}, "at"), ({"at": -1}, "at"), ({"rank": -1}, "rank"),
+    ({"rank": 10**400}, "rank"), ({"local_rank": -1}, "local_rank"), ({"signal": 128}, "signal"),
+    ({"signal": -9}, "signal"), ({"host": "a b"}, "host"), ({"host": "\x1b[2J"}, "host"), ({"host": ""}, "host"),
+    ({"host": "x" * 254}, "host"), ({"cause": "\x1b"}, "cause"), ({"kind": "x" * 99}, "kind"), ({"kind": ""}, "kind"),
 ]  # fmt: skip
 
 
@@ -65,7 +71,20 @@ def test_garbage_is_a_value_error_and_nothing_else(garbage: Any) -> None:
     except ValueError:
         return
     assert 1 <= failure.code <= 255
-    assert isinstance(failure.reason, str)
+    assert len(failure.reason.encode()) <= 900
+
+
+@pytest.mark.parametrize("reason", ["x" * 900_000, "\u00e9" * 900, "\ud800" * 900, "\x1b" * 900, "\U0001f600" * 400])
+def test_a_reason_is_cut(reason: str) -> None:
+    found = Failure.from_wire({**BOOM._asdict(), "reason": reason}).reason
+    assert len(found.encode()) <= 900
+    assert found.endswith("…")
+
+
+def test_a_reason_can_not_steer_a_terminal_or_a_log() -> None:
+    evil = "boom\x1b[2J\r\x85musterpoint: all is well\u2028\u202egnp\n\tat line 3"
+    found = Failure.from_wire({**BOOM._asdict(), "reason": evil}).reason
+    assert found == "boom\\x1b[2J\\r\\x85musterpoint: all is well\\u2028\\u202egnp\n\tat line 3"
 
 
 def test_a_lost_host_is_76_with_its_name_and_how_it_was_seen() -> None:

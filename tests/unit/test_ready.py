@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.errors import UsageError
 from musterpoint.fabric import cuda
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.read import read_job
@@ -47,3 +48,13 @@ def test_cudas_compatibility_library_comes_first(
     refused = plan(tmp_path, launcher, 2, "auto", LD_LIBRARY_PATH="/mine")
     assert paths(refused) == {}
     assert [note for note in refused.notes if "the card refuses it" in note]
+
+
+def test_what_no_system_takes_is_an_error_that_names_the_longest(tmp_path: Path) -> None:
+    """Each is short enough; together they are not. The kernel would only say that the list is too long."""
+    most = {f"BIG_{number}": "x" * 100_000 for number in range(70)}
+    with pytest.raises(UsageError) as error:
+        plan(tmp_path, "ranks", 0, "auto", **most, LARGEST="x" * 110_000)
+    assert str(error.value).startswith("the arguments and variables of rank 0 take 7,")
+    assert "the longest are the variable LARGEST (110,000 bytes), the variable BIG_" in str(error.value)
+    plan(tmp_path, "ranks", 0, "auto", FITS="x" * 100_000)

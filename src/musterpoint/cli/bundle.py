@@ -60,6 +60,7 @@ def _run(argv: Sequence[str]) -> int:
     output = asked.output
     text = bundle(asked.compiled)
     try:
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
         with open(output, "w", encoding="ascii", newline="\n") as file:
             file.write(text)
         os.chmod(output, 0o755)

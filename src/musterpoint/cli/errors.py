@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.errors import MusterError
 
+if TYPE_CHECKING:
+    from musterpoint.masking import Masker
+    from musterpoint.peers import Failure
 
-def guarded(command: Callable[[], int]) -> int:
-    """The exit code of ``command``; an error of ours is one sentence on stderr and its code."""
+
+def guarded(command: Callable[[], int], tell: Callable[[Failure], None] = lambda failure: None) -> int:
+    """The exit code of ``command``; an error of ours is one sentence on stderr and its code, and ``tell`` gets it."""
     try:
         return command()
     except MusterError as error:
         _console().say(str(error))
+        tell(_failure_of(error))
         return error.code
     except KeyboardInterrupt:
         return exit_codes.of_signal(2)
@@ -25,15 +30,24 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     except Exception as error:
-        from musterpoint.report.reason import of_error
-
-        _console().say(of_error(error, "").reason)
+        failure = _failure_of(error)
+        _console().say(failure.reason)
+        tell(failure)
         return exit_codes.INTERNAL
 
 
+def _failure_of(error: Exception) -> Failure:
+    from musterpoint.report.reason import of_error
+
+    return of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
+
+
 def _console() -> Console:
+    return Console(_masker().mask)
+
+
+def _masker() -> Masker:
     """Hides what is secret by the variables, the words of the command line, and the files of the job here."""
     from musterpoint.job.secrets import masker_of_files
 
-    masker = masker_of_files(os.environ, sys.argv[1:])
-    return Console(masker.mask)
+    return masker_of_files(os.environ, sys.argv[1:])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, given, read
 from musterpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from musterpoint.peers import Failure
 
 EXAMPLES = f"""
 The second form is for entry points that get hyperparameters as flags: only {SCRIPT_FLAG} and
@@ -22,7 +25,13 @@ examples:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster launch`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ))
+    return guarded(lambda: _run(argv, environ), lambda failure: _tell(failure, environ))
+
+
+def _tell(failure: Failure, environ: Mapping[str, str]) -> None:
+    from musterpoint import inside
+
+    inside.report(failure, environ)
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:

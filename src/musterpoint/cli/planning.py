@@ -122,7 +122,8 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
     notes = [note.text for note in job.notes]
     several = len(job.hosts) > 1
     if several and not (options.slots or job.distribution.processes_per_host):
-        notes.append("this machine's devices stand for every host's; the roll call learns each host's own slots")
+        stand = f"this host's {job.counted.variable} stands" if job.counted.slots else "this machine's devices stand"
+        notes.append(f"{stand} for every host's; the roll call learns each host's own slots")
     if several and any(seat.address == seat.name for seat in roster.seats):
         notes.append(
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "

@@ -1,15 +1,18 @@
 """Unpacking the user's archive: everything it names lands inside one directory, or the archive is refused by member.
 
-Nothing is left to ``tarfile``'s own extraction, whose filters came with 3.10.12 and 3.11.4. The directory is new and
-ours alone, nothing is ever written through a link, and links are looked at again when all of them are there.
+An archive is gone through twice: nothing is written before all of it was looked at. The directory is new and ours
+alone, and nothing is ever written through a link.
 """
 
 import os
 import struct
+import sys
 import zlib
 from typing import Callable, NamedTuple, NoReturn
 
-from musterpoint.code.members import Member, packing_of, tar_members, zip_members
+from musterpoint.code.members import Member, zip_members
+from musterpoint.code.packed import packing_of
+from musterpoint.code.tar import has_check_sum, tar_members
 from musterpoint.errors import FetchError
 
 
@@ -36,12 +39,29 @@ class Unpacked(NamedTuple):
     size: int
 
 
-_CHUNK = 1024 * 1024
-_HEADERS = 2048
+_HEADERS = 5120
 """Bytes of a tar that one small member's headers and padding may take."""
 _DEEPEST = 200
 """Directories in one another: what removes a tree goes into each of them."""
+_LONGEST_NAME = 255
+_LONGEST_PATH = 4095
+"""Bytes of a name, and of a path, on Linux' file systems."""
+_KEPT = 96 * 1024**2
+"""Bytes of memory that paths and links may take: 500,000 members with paths of 80 characters."""
+_EACH = 64
+"""What a dictionary takes for an entry, in bytes."""
+_HOPS = 40
+"""Links on the way to a file that Linux follows."""
+_STEPS = 2_000_000
+"""Parts of paths that may be looked at for an archive's links: half a million links don't take more."""
 _BROKEN = (EOFError, UnicodeError, ValueError, RecursionError, OverflowError, struct.error, zlib.error)
+
+
+def is_archive(path: str) -> bool:
+    """Whether the file is a zip, or a tar, packed with gzip, bzip2, xz or not at all; by its first bytes."""
+    with open(path, "rb") as file:
+        head = file.read(512)
+    return bool(packing_of(head)) or head[257:262] == b"ustar" or (len(head) == 512 and has_check_sum(head))
 
 
 def unpack(
@@ -55,36 +75,41 @@ def unpack(
     Raises:
         FetchError: the archive is broken, or has a member that can't be let in; the message names it.
     """
-    import tarfile
-
     with open(path, "rb") as file:
         packing = packing_of(file.read(512))
-    packed = os.path.getsize(path)
-    most = min(limits.size, max(limits.free, limits.ratio * packed))
-    tree = _Tree(folder, name, most, limits.members, breathe)
-    try:
-        stream_most = most + _HEADERS * limits.members
-        for member in zip_members(path) if packing == "zip" else tar_members(path, packing, name, stream_most):
-            tree.add(member)
-    except FetchError:
-        raise
-    except Exception as error:
-        if not isinstance(error, (tarfile.TarError, *_broken())):
+    most = min(limits.size, max(limits.free, limits.ratio * os.path.getsize(path)))
+    most_bytes = most + _HEADERS * limits.members
+    for writes in (False, True):
+        tree = _Tree(folder, name, most, limits.members, breathe, writes)
+        try:
+            zipped = packing == "zip"
+            for member in zip_members(path, name) if zipped else tar_members(path, packing, name, most_bytes, breathe):
+                tree.add(member)
+        except FetchError:
             raise
-        raise FetchError(f"{name} can't be unpacked: {_what_is_broken(error)}") from None
-    tree.check_links()
+        except Exception as error:
+            if not isinstance(error, _broken()):
+                raise
+            raise FetchError(f"{name} can't be unpacked: {_what_is_broken(error)}") from None
+        tree.check_links()
+        tree.check_room()
     return Unpacked(tree.members, tree.size)
 
 
 class _Tree:
-    """The directory as it fills; ``kinds`` is what lies at each path in it."""
+    """The directory as it fills; unless it ``writes``, as it would. ``kinds`` is what lies at each path in it."""
 
-    def __init__(self, folder: str, name: str, most: int, most_members: int, breathe: Callable[[], None]) -> None:
+    def __init__(
+        self, folder: str, name: str, most: int, most_members: int, breathe: Callable[[], None], writes: bool
+    ) -> None:
         self.members = 0
         self.size = 0
-        self._folder, self._name, self._breathe = folder, name, breathe
+        self._folder, self._name, self._breathe, self._writes = folder, name, breathe, writes
         self._most, self._most_members = most, most_members
+        self._longest = _LONGEST_PATH - len(os.fsencode(folder)) - 1
         self._kinds: dict[str, str] = {}
+        self._targets: dict[str, str] = {}
+        self._kept = self._steps = 0
 
     def add(self, member: Member) -> None:
         self._breathe()
@@ -101,22 +126,61 @@ class _Tree:
         before = self._kinds.get(path)
         if before is not None and before != kind:
             self._refuse(member, f"it is there already, as a {before}")
-        try:
-            self._put(member, path)
-        except OSError as error:
-            if error.errno is None:  # not the file system's: broken packing
-                raise
-            raise FetchError(f"{self._name}: {shown(member.name)} can't be written: {error.strerror}") from None
-        self._kinds[path] = kind
+        self._check(member, path)
+        if self._writes:
+            try:
+                self._put(member, path)
+            except OSError as error:
+                if error.errno is None:  # not the file system's: broken packing
+                    raise
+                raise FetchError(f"{self._name}: {shown(member.name)} can't be written: {error.strerror}") from None
+        self._keep(member, path, kind)
 
     def check_links(self) -> None:
         """No symbolic link leads out, whatever lies between its ends."""
-        root = os.path.realpath(self._folder)
-        for path, kind in self._kinds.items():
-            if kind == "symlink":
-                end = os.path.realpath(os.path.join(root, path))
-                if end != root and not end.startswith(os.path.join(root, "")):
-                    raise self._refusal(path, "it is a link that leads out of the code")
+        for path in self._targets:
+            self._breathe()
+            if self._leads_out(path):
+                raise self._refusal(path, "it is a link that leads out of the code")
+
+    def check_room(self) -> None:
+        """All of it fits on the disk, unless it is there already."""
+        if self._writes:
+            return
+        disk = os.statvfs(self._folder)
+        for wanted, room, what in (
+            (self.size, disk.f_bavail * disk.f_frsize, "bytes"),
+            (len(self._kinds), disk.f_favail if disk.f_files else sys.maxsize, "files and directories"),
+        ):
+            if wanted > room:
+                raise FetchError(
+                    f"{self._name} is refused: it unpacks to {wanted:,} {what}, and the disk of {self._folder} has "
+                    f"room for {room:,}"
+                )
+
+    def _keep(self, member: Member, path: str, kind: str) -> None:
+        if path not in self._kinds:
+            self._kept += sys.getsizeof(path) + _EACH
+            if len(self._kinds) >= self._most_members:
+                self._refuse(member, f"with it there are more than {self._most_members:,} files and directories")
+        self._kinds[path] = kind
+        if kind == "symlink":
+            self._kept += sys.getsizeof(member.target) + _EACH
+            self._targets[path] = member.target
+        if self._kept > _KEPT:
+            self._refuse(member, f"with it the archive's paths take more than {_KEPT // 1024**2} MiB of memory")
+
+    def _check(self, member: Member, path: str) -> None:
+        """What can be said of a member before anything is written."""
+        if member.kind == "file":
+            self._count(member)
+        elif member.kind == "symlink":
+            self._check_target(member, path)
+        elif member.kind == "hard link":
+            if self._kinds.get(self._source(member)) != "file":
+                self._refuse(member, f"it is a link to {shown(member.target)}, which isn't a file before it")
+        elif member.kind != "directory":
+            self._refuse(member, f"it is {member.kind}")
 
     def _put(self, member: Member, path: str) -> None:
         place = os.path.join(self._folder, path)
@@ -127,42 +191,36 @@ class _Tree:
         elif member.kind == "file":
             self._write(member, place, path)
         elif member.kind == "symlink":
-            self._check_target(member, path)
             self._remove(path, place)
             os.symlink(member.target, place)
-        elif member.kind == "hard link":
-            source = self._normal(member, member.target, "a link to")
-            if self._kinds.get(source) != "file":
-                self._refuse(member, f"it is a link to {shown(member.target)}, which isn't a file before it")
+        else:
+            source = self._source(member)
             if source != path:
                 self._remove(path, place)
                 os.link(os.path.join(self._folder, source), place)
-        else:
-            self._refuse(member, f"it is {member.kind}")
+
+    def _source(self, member: Member) -> str:
+        return self._normal(member, member.target, "a link to")
 
     def _write(self, member: Member, place: str, path: str) -> None:
-        self._count(member, member.size)
         self._remove(path, place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         with open(os.open(place, flags, 0o600), "wb") as out:
             left = member.size
-            with member.read() if member.read else open(os.devnull, "rb") as content:
-                while piece := content.read(_CHUNK):
-                    self._breathe()
-                    left -= len(piece)
-                    if left < 0:
-                        self._refuse(member, f"it is longer than the {member.size:,} bytes that it claims to have")
-                    out.write(piece)
+            for piece in member.pieces():
+                self._breathe()
+                left -= len(piece)
+                out.write(piece)
             if left:
                 raise EOFError(f"{shown(member.name)} is cut short by {left:,} bytes")
         os.chmod(place, 0o600 | member.mode & 0o755)
         if 0 < member.modified < 2**33:
             os.utime(place, (member.modified, member.modified))
 
-    def _count(self, member: Member, size: int) -> None:
-        if size < 0:
-            self._refuse(member, f"its size is {size}")
-        self.size += size
+    def _count(self, member: Member) -> None:
+        if member.size < 0:
+            self._refuse(member, f"its size is {member.size}")
+        self.size += member.size
         if self.size > self._most:
             self._refuse(
                 member, f"with it the archive unpacks to {self.size:,} bytes, more than the {self._most:,} it may have"
@@ -186,7 +244,14 @@ class _Tree:
         parts = [part for part in parts if part not in ("", ".")]
         if len(parts) > _DEEPEST:
             self._refuse(member, f"{what} {shown(name)} is {len(parts):,} directories deep, more than {_DEEPEST}")
-        return "/".join(parts)
+        path = "/".join(parts)
+        if len(name) * 4 > _LONGEST_NAME:  # most are short
+            longest = max((len(os.fsencode(part)) for part in parts), default=0)
+            if longest > _LONGEST_NAME:
+                self._refuse(member, f"a name in {shown(name)} has {longest:,} bytes, more than {_LONGEST_NAME}")
+            if len(os.fsencode(path)) > self._longest:
+                self._refuse(member, f"{what} {shown(name)} has more than the {self._longest:,} bytes that fit here")
+        return path
 
     def _make_parents(self, member: Member, path: str) -> None:
         parent = os.path.dirname(path)
@@ -197,11 +262,14 @@ class _Tree:
             made = f"{made}/{part}" if made else part
             kind = self._kinds.get(made)
             if kind is None:
-                try:
-                    os.mkdir(os.path.join(self._folder, made), 0o755)
-                except OSError as error:
-                    raise FetchError(f"{self._name}: {shown(member.name)} can't be written: {error.strerror}") from None
-                self._kinds[made] = "directory"
+                if self._writes:
+                    try:
+                        os.mkdir(os.path.join(self._folder, made), 0o755)
+                    except OSError as error:
+                        raise FetchError(
+                            f"{self._name}: {shown(member.name)} can't be written: {error.strerror}"
+                        ) from None
+                self._keep(member, made, "directory")
             elif kind != "directory":
                 self._refuse(member, f"it lies behind {shown(made)}, which is a {kind}")
 
@@ -209,9 +277,37 @@ class _Tree:
         """A first look at a link's target, without the links on the way to it."""
         if os.path.isabs(member.target) or "\0" in member.target:
             self._refuse(member, f"it is a link to {shown(member.target)}, which leads out of the code")
+        if member.target.count("/") > _DEEPEST or len(os.fsencode(member.target)) > self._longest:
+            self._refuse(member, f"it is a link to {shown(member.target)}, which is too long")
         end = os.path.normpath(os.path.join(os.path.dirname(path), member.target))
         if end == ".." or end.startswith("../"):
             self._refuse(member, f"it is a link to {shown(member.target)}, which leads out of the code")
+
+    def _leads_out(self, path: str) -> bool:
+        """Whether the way of a symbolic link leads out of the tree, by whatever other links.
+
+        A way with more links than Linux follows leads nowhere. What isn't there counts as a directory.
+        """
+        hops, ahead = 0, path.split("/")[::-1]
+        at: list[str] = []
+        while ahead:
+            self._steps += 1
+            if self._steps > _STEPS:
+                raise self._refusal(path, f"to see where the archive's links lead takes more than {_STEPS:,} steps")
+            part = ahead.pop()
+            if part == "..":
+                if not at:
+                    return True
+                at.pop()
+            elif part not in ("", "."):
+                at.append(part)
+                target = self._targets.get("/".join(at)) if len(at) <= _DEEPEST else None
+                if target is not None:
+                    if (hops := hops + 1) > _HOPS:
+                        return False
+                    at.pop()
+                    ahead += target.split("/")[::-1]
+        return False
 
     def _remove(self, path: str, place: str) -> None:
         if path in self._kinds:
@@ -233,7 +329,8 @@ def _broken() -> tuple[type[BaseException], ...]:
 
 
 def _what_is_broken(error: BaseException) -> str:
-    words = str(error) or type(error).__name__
+    words = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+    words = words if len(words) <= 200 else words[:200] + "…"  # names that a zip claims to have
     # "CRC check failed" keeps its capitals
     return "it is broken or cut short: " + (words if words[:2].isupper() else words[:1].lower() + words[1:])
 

@@ -14,7 +14,7 @@ from musterpoint.errors import FetchError
 
 LOCAL_JOBS = "muster-jobs"
 """Where ``muster local`` puts what its jobs leave; never part of a source directory."""
-PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lzma", ".tar.zst", ".zip", ".7z")
 """A file that is called so and is no archive was damaged, or is something else: an error page, or empty."""
 
 
@@ -92,8 +92,7 @@ def _bring_file(
     source: Source, stage: Stage, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
 ) -> None:
     """An archive is unpacked, any other file is the code."""
-    from musterpoint.code.archive import unpack
-    from musterpoint.code.members import is_archive
+    from musterpoint.code.archive import is_archive, unpack
 
     path, name = source.place, os.path.basename(source.place)
     if source.kind == "s3":
@@ -105,7 +104,10 @@ def _bring_file(
         found = unpack(path, stage.tree, source.place, tools.breathe)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")
     elif name.endswith(PACKED):
-        raise FetchError(f"{source.place} can't be unpacked: it is no archive ({os.path.getsize(path):,} bytes)")
+        raise FetchError(
+            f"{source.place} can't be unpacked: it is no archive ({os.path.getsize(path):,} bytes) that can be read "
+            "here; expected a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip"
+        )
     else:
         shutil.copy2(path, os.path.join(stage.tree, name))
 

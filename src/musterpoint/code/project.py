@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 from musterpoint.code.directory import PYPROJECT, REQUIREMENTS, SETUP
+from musterpoint.regular import regular
 
 LOCK = "uv.lock"
 WHEELHOUSE = "wheelhouse"
@@ -61,7 +62,7 @@ def _pyproject(code: str) -> tuple[bool, bool, str]:
     """
     tables, backend = set(), ""
     try:
-        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=regular) as file:
             for line in file:
                 text = line.partition("#")[0].replace(" ", "").strip()
                 if text.startswith("["):

@@ -21,10 +21,12 @@ def network_settings(
 ) -> tuple[EnvSetting, ...]:
     """The interface settings for a group of ``hosts`` hosts whose leader has the numeric address ``leader``.
 
-    Nothing for one host, where the route's interface isn't among ``devices``, or over a value the user set in
-    ``environ`` or in NCCL's configuration files.
+    Nothing for one host that has a network, where the route's interface isn't among ``devices``, or over a value the
+    user set in ``environ`` or in NCCL's configuration files.
     """
-    interface = interface_toward(leader, root) if hosts > 1 else ""
+    if hosts == 1:
+        return () if GLOO in environ or "lo" not in devices.interfaces else _alone(root)
+    interface = interface_toward(leader, root)
     if interface not in devices.interfaces:
         return ()
     # NCCL matches by prefix: eth1 would take eth10 too
@@ -36,6 +38,15 @@ def network_settings(
     )
     taken = _nccl_configured(environ, root)
     return tuple(setting for setting in settings if setting.name not in environ and setting.name not in taken)
+
+
+def _alone(root: str) -> tuple[EnvSetting, ...]:
+    """Gloo's setting where nothing but the loopback is up. It would resolve the host's name, which nobody answers for;
+    NCCL takes the loopback by itself.
+    """
+    if any(route[4] != "lo" for route in (*_routes4(root), *_routes6(root))):
+        return ()
+    return (EnvSetting(GLOO, "lo", "the only interface that is up; Gloo would wait for an answer to this host's name"),)
 
 
 def interface_toward(address: str, root: str = "/") -> str:

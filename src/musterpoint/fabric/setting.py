@@ -7,8 +7,12 @@ SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
 
 
 class EnvSetting(NamedTuple):
-    """Name, value, and why we set it. Variables the user set never become one, but for :data:`SEARCH_PATHS`."""
+    """Name, value, and why we set it. Variables the user set never become one, but for :data:`SEARCH_PATHS`.
+
+    ``ours`` names the program of ours whose path the variable gets; ``value`` then only shows that.
+    """
 
     name: str
     value: str
     reason: str
+    ours: str = ""

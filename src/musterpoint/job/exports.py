@@ -1,6 +1,7 @@
 """The ``SM_*`` variables a script sees: those of sagemaker-training 5.1.4, and what the SDK v3 scripts add.
 
-Same names, same values for the same tree, but for :data:`DIFFERENCES`. A variable that is set already keeps its value.
+Same names, same values for the same tree, but for :mod:`musterpoint.job.differences`. A variable that is set
+already keeps its value.
 """
 
 from __future__ import annotations
@@ -10,42 +11,17 @@ import re
 from typing import Any, Mapping
 
 from musterpoint import search_path
+from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.job.distribution import enabled, groups_named
 from musterpoint.job.hyperparameters import hidden, passable, text_of, values
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import INPUT_DATA, RESOURCES
-
-DIFFERENCES: tuple[tuple[str, str, str], ...] = (
-    ("SM_HOSTS, every list of hosts", "as in the file (algo-10 before algo-2)", "natural order, which is rank order"),
-    ("SM_USER_ARGS, the program's arguments", "sorted by name", "in the order of hyperparameters.json"),
-    ("default_user_module_name", "hidden from the program", "an ordinary hyperparameter"),
-    ("SM_HP_*, SM_CHANNEL_*", "names as they come, such as SM_HP_BATCH-SIZE",
-     "the same, and SM_HP_BATCH_SIZE, which shells can read"),
-    ("a name or value that can't be a variable, or is longer than 128 KiB", "the job fails", "left out"),
-    ("SM_INSTANCE_GROUPS, SM_INSTANCE_GROUPS_DICT, SM_CURRENT_INSTANCE_GROUP_HOSTS",
-     "one entry per entry of the file, the last one of a name wins", "entries of the same name are one group"),
-    ("SM_CURRENT_INSTANCE_GROUP", "homogeneousCluster unless current_group_name is there",
-     "also read from current_instance_group, else from the group that has the current host"),
-    ("SM_CURRENT_INSTANCE_TYPE", "local unless current_instance_type is there", "the type of the host's group first"),
-    ("SM_DISTRIBUTION_INSTANCE_GROUPS", "the current group where the job names none",
-     "the chosen group, the same on all hosts"),
-    ("SM_TRAINING_ENV", "one property for each of theirs", "the same, and what SDK v3 has in it"),
-    ("SAGEMAKER_JOB_NAME", "empty unless sagemaker_job_name is sent", "else the job's name"),
-    ("SAGEMAKER_REGION", "as boto3 finds it", "the hyperparameter, AWS_REGION, AWS_DEFAULT_REGION or the job's ARN"),
-    ("SM_MODULE_DIR", "the code directory unless sagemaker_submit_directory is sent",
-     "SAGEMAKER_SUBMIT_DIRECTORY is read, too"),
-    ("variables that are set already", "overwritten", "kept"),
-    ("PYTHONPATH", "the whole sys.path of the toolkit's own interpreter", "the code directory before the user's own"),
-)  # fmt: skip
-"""What differs from sagemaker-training 5.1.4: where, theirs, ours."""
 
 MASTER_PORT = 7777
 _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (
     "MODEL", "INPUT", "INPUT_CONFIG", "INPUT_DATA", "OUTPUT", "OUTPUT_DATA", "OUTPUT_INTERMEDIATE", "CHECKPOINT",
 )  # fmt: skip
-_LONGEST = 128 * 1024
-"""Bytes of one variable that Linux refuses to start a program with (``MAX_ARG_STRLEN``)."""
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
@@ -87,7 +63,7 @@ def sagemaker_exports(
 
 def _fits(name: str, value: str) -> bool:
     """Whether this can be a variable at all: a name without ``=``, and no longer than the kernel takes."""
-    return "=" not in name and passable(name) and len(f"{name}={value}".encode(errors="surrogateescape")) < _LONGEST
+    return "=" not in name and passable(name) and size_of(f"{name}={value}") <= LONGEST_WORD
 
 
 def _spelled(value: Any) -> str | None:

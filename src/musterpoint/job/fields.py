@@ -6,8 +6,15 @@ import json
 from typing import Any
 
 from musterpoint.errors import UsageError
+from musterpoint.exec_limits import LONGEST_WORD, size_of
+from musterpoint.regular import regular
 
 _SHOWN = 80
+LONGEST_PATH = 4096
+LONGEST_HOST = 253
+"""Characters of a name that a resolver takes."""
+LARGEST_FILE = 64 << 20
+"""Bytes of a configuration file: far more than any platform sends."""
 _BOM = b"\xef\xbb\xbf"
 """What some editors begin a UTF-8 file with; the codec that leaves it out is one more module."""
 
@@ -42,11 +49,14 @@ def load(path: str) -> Any:
     """The decoded JSON file at ``path``.
 
     Raises:
-        UsageError: it can't be read, isn't UTF-8 or isn't JSON.
+        UsageError: it can't be read, is no file or too long, isn't UTF-8 or isn't JSON.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read().removeprefix(_BOM).decode()
+        with open(path, "rb", opener=regular) as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise UsageError(f"{path} is longer than {LARGEST_FILE >> 20} MiB, expected a configuration file")
+        text = data.removeprefix(_BOM).decode()
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -62,20 +72,29 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def text(value: Any, where: str) -> str:
-    """``value``, which must be a string without NUL; null counts as empty."""
+    """``value``, which must be a string without NUL, no longer than an argument can be; null counts as empty."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise wrong(where, value, "a string")
     if "\0" in value:
         raise wrong(where, value, "a string without NUL characters")
+    if size_of(value) > LONGEST_WORD:
+        raise wrong(where, value, f"at most {LONGEST_WORD:,} bytes")
     return value
+
+
+def path(value: Any, where: str) -> str:
+    """``value``, which must be a path or command of a length that a system takes; null counts as empty."""
+    if len(found := text(value, where)) > LONGEST_PATH:
+        raise wrong(where, value, f"a path of at most {LONGEST_PATH:,} characters")
+    return found
 
 
 def host(value: Any, where: str) -> str:
     """``value``, which must be a host name (letters, digits, ``.``, ``_``, ``-``) or an address."""
     allowed = isinstance(value, str) and all(c.isascii() and (c.isalnum() or c in "._-:") for c in value)
-    if not allowed or not value or value[0] in ".-":
+    if not allowed or not value or value[0] in ".-" or len(value) > LONGEST_HOST:
         raise wrong(where, value, "a host name such as algo-1")
     return str(value)
 

@@ -10,6 +10,7 @@ import json
 from typing import Any, Iterable, Mapping
 
 from musterpoint.errors import UsageError
+from musterpoint.exec_limits import LONGEST_WORD, size_of
 from musterpoint.job.fields import mapping, shown
 from musterpoint.job.model import Hyperparameter
 
@@ -32,12 +33,14 @@ def decode(config: Any, where: str) -> tuple[Hyperparameter, ...]:
 
 
 def _decode_one(name: str, value: Any) -> Hyperparameter:
-    if not isinstance(value, str):
-        return of_value(name, value)
+    return Hyperparameter(name, value, _decoded(value)) if isinstance(value, str) else of_value(name, value)
+
+
+def _decoded(text: str) -> Any:
     try:
-        return Hyperparameter(name, value, json.loads(value))
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return Hyperparameter(name, value, value)
+        return text
 
 
 def of_value(name: str, value: Any) -> Hyperparameter:
@@ -51,34 +54,53 @@ def values(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Any]:
 
 
 def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
-    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given."""
+    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given.
+
+    Raises:
+        UsageError: it is longer than any name or path can be.
+    """
     for entry in hyperparameters:
         if entry.name == name and entry.value is not None:
-            return entry.value if isinstance(entry.value, str) else entry.raw
+            found = entry.value if isinstance(entry.value, str) else entry.raw
+            if size_of(found) > LONGEST_WORD:
+                raise UsageError(_too_long(f"the hyperparameter {name}", found))
+            return found
     return ""
 
 
-def to_arguments(hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker") -> tuple[str, ...]:
-    """The user's arguments, in file order, without the hidden names.
+def _too_long(what: str, word: str) -> str:
+    length = f"{size_of(word):,} bytes long"
+    return f"{what} is {length}, expected at most {LONGEST_WORD:,}, the longest argument there can be"
+
+
+def to_arguments(
+    hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker", everything: bool = False
+) -> tuple[str, ...]:
+    """The user's arguments, in file order; without the hidden names, unless ``everything`` is asked for.
 
     ``style`` ``sagemaker`` spells values as sagemaker-training does: ``True``, an empty word for null, ``k=v,k=v``
-    for an object, Python's ``str`` for all else; a one-letter name gets one dash. ``json`` gives strings as they are
-    and everything else as JSON text.
+    for an object, Python's ``str`` for all else; a one-letter name gets one dash. ``json`` is the spelling of SDK v3's
+    drivers: two dashes before every name, strings as they are, everything else as JSON text
+    (``container_drivers/common/utils.py``, read at 1.27.0).
 
     Raises:
-        UsageError: a name or value can't be an argument (a NUL, half of a surrogate pair).
+        UsageError: a name or value can't be an argument (a NUL, half of a surrogate pair, too long).
     """
-    spell = _json_text if style == "json" else _sagemaker_text
+    option, spell = (_long_option, _json_text) if style == "json" else (_option, _sagemaker_text)
     words: list[str] = []
     for entry in hyperparameters:
-        if hidden(entry.name):
+        if hidden(entry.name) and not everything:
             continue
         try:
-            pair = (_option(entry.name), spell(entry.value))
+            pair = (option(entry.name), spell(entry.value))
         except RecursionError:
             raise _not_an_argument(entry, "it is nested too deeply") from None
         if not (passable(pair[0]) and passable(pair[1])):
             raise _not_an_argument(entry, "a NUL or half of a surrogate pair is in it")
+        for word in pair:
+            if size_of(word) > LONGEST_WORD:
+                text = _too_long(f"the hyperparameter {shown(entry.name)}", word)
+                raise UsageError(f"{text}: send it as a file of an input channel")
         words += pair
     return tuple(words)
 
@@ -105,6 +127,10 @@ def _option(name: str) -> str:
     return f"--{name}" if len(name) > 1 else f"-{name}" if name else ""
 
 
+def _long_option(name: str) -> str:
+    return f"--{name}"
+
+
 def _sagemaker_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}={inner}" for key, inner in sorted(value.items()))
@@ -112,4 +138,7 @@ def _sagemaker_text(value: Any) -> str:
 
 
 def _json_text(value: Any) -> str:
+    """The drivers decode twice, for the variable ``SM_HPS`` and from it: a text in quotes that is a number is one."""
+    if isinstance(value, str):
+        value = _decoded(value)
     return value if isinstance(value, str) else json.dumps(value)

@@ -87,6 +87,13 @@ class Paths(NamedTuple):
     metrics: str = ""
 
 
+class Counted(NamedTuple):
+    """This host's accelerators as another toolkit counted them, and its variable (empty: none did)."""
+
+    slots: int = 0
+    variable: str = ""
+
+
 class Note(NamedTuple):
     """Something to tell people. ``level`` is ``info`` or ``warning``; ``text`` one sentence."""
 
@@ -124,6 +131,7 @@ class Job(NamedTuple):
     grace: float = 30.0
     files: dict[str, Any] = {}
     notes: tuple[Note, ...] = ()
+    counted: Counted = Counted()
 
     @property
     def rank_of_host(self) -> int:

@@ -7,10 +7,11 @@ import os
 from typing import Iterable, Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import text
+from musterpoint.job.fields import path, text, wrong
+from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.sagemaker import base_of, has_tree, paths_of, read_tree
-from musterpoint.job.toolkit_env import has_variables, read_variables
+from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
+from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import PROGRAM_ARGS, Settings
 
 
@@ -25,8 +26,8 @@ def read_job(
     """The job of this process. ``base`` is the platform's directory (default: as the environment says).
 
     With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
-    those of the hyperparameters) is what runs, from the working directory; without it the platform names the program,
-    too.
+    those of the hyperparameters, all of them, as SDK v3's drivers give them) is what runs, from the working directory;
+    without it the platform names the program, too.
 
     Raises:
         UsageError: there is no job here, or what is here is wrong.
@@ -37,18 +38,28 @@ def read_job(
         if not program:
             raise UsageError(
                 f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
-                "training platform runs in its containers; on this machine run `muster local PROGRAM`"
+                "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
+                "image); on a machine of yours run `muster local PROGRAM`"
             )
         from musterpoint.job.plain import read_plain
 
-        return _launched(read_plain(), program, module, arguments or ())
+        if settings.platform == "auto":
+            from musterpoint.job.unread import refuse_several
+
+            refuse_several(environ)
+        return _launched(read_plain(), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
     if program:
-        return _launched(job, program, module, job.arguments if arguments is None else arguments)
-    return job._replace(arguments=(*job.arguments, *_typed(environ)))
+        if arguments is None:
+            style = settings.args or "json"
+            arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
+        return _launched(job, environ, program, module, arguments)
+    return job._replace(
+        arguments=(*job.arguments, *_typed(environ)), notes=(*job.notes, *overruled(job.hyperparameters, environ))
+    )
 
 
 def found(base: str, environ: Mapping[str, str]) -> str:
@@ -56,13 +67,16 @@ def found(base: str, environ: Mapping[str, str]) -> str:
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
-def _launched(job: Job, program: str, module: bool, arguments: tuple[str, ...]) -> Job:
+def _launched(
+    job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]
+) -> Job:  # fmt: skip
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
-        entry_point=EntryPoint(text(program, "PROGRAM"), module=module),
+        entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
+        counted=counted(environ),
     )
 
 
@@ -76,8 +90,8 @@ def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     try:
         words = json.loads(text_of_list)
-    except ValueError:
+    except (ValueError, RecursionError):
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{PROGRAM_ARGS}={text_of_list!r}: expected a JSON list of strings")
+        raise wrong(PROGRAM_ARGS, text_of_list, "a JSON list of strings")
     return _words(words, PROGRAM_ARGS)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution, model_dir
-from musterpoint.job.fields import count, load, mapping, shown, text, wrong
+from musterpoint.job.fields import count, load, mapping, path, shown, text, wrong
 from musterpoint.job.hyperparameters import decode, text_of, to_arguments, values
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
@@ -20,6 +20,9 @@ INPUT_DATA = "inputdataconfig.json"
 RESOURCES = "resourceconfig.json"
 CHECKPOINTS = "checkpointconfig.json"
 TRAINING_JOB = "trainingjobconfig.json"
+
+DRIVERS = "sm_drivers"
+"""The channel with the drivers that SDK v3 sends along with every job."""
 
 DEFAULT_BASE = "/opt/ml"
 GRACE = 120.0
@@ -144,7 +147,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
         entry_point=entry_point(hyperparameters, environ),
         distribution=decoded.distribution._replace(groups=choice.groups),
         hyperparameters=hyperparameters,
-        arguments=to_arguments(hyperparameters, settings.args),
+        arguments=to_arguments(hyperparameters, settings.args or _spelling(config, paths)),
         channels=channels,
         groups=machines.groups,
         current_group=machines.current_group,
@@ -160,18 +163,36 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     )
 
 
+def _spelling(config: Config, paths: Paths) -> str:
+    """How the job's sender expects its hyperparameters as arguments: those of SDK v3 as its drivers spell them."""
+    from_v3 = DRIVERS in config.inputs or os.path.isdir(os.path.join(paths.input_data, DRIVERS))
+    return "json" if from_v3 else "sagemaker"
+
+
 def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> EntryPoint:
     """The user's program: an image's ``SAGEMAKER_PROGRAM``, else ``sagemaker_program``; empty where there is none.
 
     The source is ``sagemaker_submit_directory``, else ``SAGEMAKER_SUBMIT_DIRECTORY``.
 
     Raises:
-        UsageError: a name has a NUL in it.
+        UsageError: a name has a NUL in it, or is too long.
     """
     program = environ.get("SAGEMAKER_PROGRAM") or text_of(hyperparameters, "sagemaker_program")
     source = text_of(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
     where = f"{HYPERPARAMETERS}: sagemaker_"
-    return EntryPoint(text(program, where + "program"), text(source, where + "submit_directory"))
+    return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
+
+
+def overruled(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """A warning where an image's program goes before the one that the job names, as sagemaker-training has it."""
+    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_of(hyperparameters, "sagemaker_program")
+    if not images or not jobs or images == jobs:
+        return ()
+    words = (
+        f"the variable SAGEMAKER_PROGRAM, {shown(images)}, goes before the job's own sagemaker_program, {shown(jobs)}: "
+        "take it out of the image, or set it in the job's environment"
+    )
+    return (Note("warning", words),)
 
 
 def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[Note, ...]]:
@@ -199,7 +220,7 @@ def _checkpoint_path(paths: Paths, config: Any) -> tuple[Paths, tuple[Note, ...]
     if config is None:
         return paths, ()
     try:
-        place = text(mapping(config, CHECKPOINTS).get("LocalPath"), f"{CHECKPOINTS}: LocalPath")
+        place = path(mapping(config, CHECKPOINTS).get("LocalPath"), f"{CHECKPOINTS}: LocalPath")
     except UsageError as error:
         return paths, (Note("warning", f"{error}; {paths.checkpoints} is used"),)
     return (paths._replace(checkpoints=place.rstrip("/") or "/") if place else paths), ()

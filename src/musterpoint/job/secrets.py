@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping, Sequence
 
+from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.masking import Masker
+from musterpoint.regular import regular
 
 
 def masker_of(environ: Mapping[str, str], job: Job) -> Masker:
@@ -23,8 +25,15 @@ def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -
     try:
         for name in os.listdir(folder):
             if name.endswith(".json"):
-                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-                    files[name] = file.read()
+                _read_into(files, folder, name)
     except OSError:
-        pass  # a file less to know secrets from; the error at hand tells of it
+        pass  # nothing to know secrets from; the error at hand tells of it
     return Masker(environ, arguments=arguments, files=files)
+
+
+def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
+            files[name] = file.read(LARGEST_FILE)
+    except OSError:
+        pass  # a file less to know secrets from

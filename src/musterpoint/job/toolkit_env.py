@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from musterpoint.job import sagemaker
-from musterpoint.job.fields import mapping, parse
+from musterpoint.job.fields import count, mapping, parse, path
 from musterpoint.job.hyperparameters import of_value
-from musterpoint.job.model import EntryPoint, Job
+from musterpoint.job.model import Counted, EntryPoint, Job
 from musterpoint.settings import Settings
 
 _RESOURCES = {
@@ -27,6 +27,8 @@ _WHOLE = {
     sagemaker.INPUT_DATA: "SM_INPUT_DATA_CONFIG",
     sagemaker.RESOURCES: "SM_RESOURCE_CONFIG",
 }
+_COUNTED = ("SM_NUM_GPUS", "SM_NUM_NEURONS")
+"""What makes a host's slots, in this order, for sagemaker-training and the SDK v3 scripts alike; never SM_NUM_CPUS."""
 
 
 def has_variables(environ: Mapping[str, str]) -> bool:
@@ -42,6 +44,16 @@ def read_variables(environ: Mapping[str, str], settings: Settings, base: str = "
     """
     job = sagemaker.job_of(_config(environ), base or sagemaker.base_of(environ), environ, settings)
     return _with_variables(job, environ)
+
+
+def counted(environ: Mapping[str, str]) -> Counted:
+    """This host's accelerators as whoever started us counted them: the first of the variables that isn't 0.
+
+    Raises:
+        UsageError: a variable isn't a number; the message names it.
+    """
+    found = [Counted(count(environ[name], f"the variable {name}", 0), name) for name in _COUNTED if environ.get(name)]
+    return next((one for one in found if one.slots), found[0] if found else Counted())
 
 
 def _object(environ: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -89,7 +101,10 @@ def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
         channel._replace(path=environ.get(f"SM_CHANNEL_{channel.name.upper()}", channel.path))
         for channel in job.channels
     )
-    entry = EntryPoint(environ.get("SM_USER_ENTRY_POINT", ""), environ.get("SM_MODULE_DIR", ""))
+    program, source = (
+        path(environ.get(name), f"the variable {name}") for name in ("SM_USER_ENTRY_POINT", "SM_MODULE_DIR")
+    )
+    entry = EntryPoint(program, source)
     arguments = parse(environ["SM_USER_ARGS"], "the variable SM_USER_ARGS") if environ.get("SM_USER_ARGS") else None
     if isinstance(arguments, list):
         job = job._replace(arguments=tuple(str(word) for word in arguments))
@@ -99,4 +114,5 @@ def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
         entry_point=entry if entry.program else job.entry_point,
         name=environ.get("TRAINING_JOB_NAME") or environ.get("SAGEMAKER_JOB_NAME") or job.name,
         region=job.region or environ.get("SAGEMAKER_REGION", ""),
+        counted=counted(environ),
     )

@@ -91,8 +91,9 @@ def build_plan(
     distribution group runs the program as ``script``.
     """
     launcher = choice.launcher if roster.seat.grouped else "script"
+    once = launcher in ONE_PER_HOST
     # a program started once per host may start its own ranks
-    room = room_for_ranks(job, settings, devices) if launcher in ONE_PER_HOST else roster.seat.slots
-    common = common_environment(exports, devices, room, network, environ)
+    room = room_for_ranks(job, settings, devices) if once else roster.seat.slots
+    common = common_environment(exports, devices, 0 if once else room, network, environ)
     site = Site(job, workspace, roster, devices, settings, environ, common, room, modules, mpi)
     return LAUNCHERS[launcher](site)

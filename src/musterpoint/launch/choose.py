@@ -77,8 +77,21 @@ def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, 
 
 
 def room_for_ranks(job: Job, settings: Settings, devices: Devices) -> int:
-    """Ranks that fit on this host: what the settings say, else the job, else the devices."""
-    return settings.slots or job.distribution.processes_per_host or devices.slots
+    """Ranks that fit on this host: what the settings say, else the job, another toolkit's count, or the devices."""
+    return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
+
+
+def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
+    """The warning where another toolkit's count decides and isn't what this host has; else empty."""
+    slots, variable = job.counted
+    here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
+    if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
+        return ""
+    room = _count(room_for_ranks(job, settings, devices), "slot")
+    return (
+        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the "
+        "same (--slots or MUSTER_SLOTS says how many)"
+    )
 
 
 def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:

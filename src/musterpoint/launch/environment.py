@@ -11,16 +11,19 @@ from musterpoint.fabric.setting import SEARCH_PATHS, EnvSetting
 def common_environment(
     exports: Iterable[tuple[str, str]],
     devices: Devices,
-    room: int,
+    ranks: int,
     network: Iterable[EnvSetting],
     environ: Mapping[str, str],
 ) -> tuple[EnvSetting, ...]:
-    """``exports`` are the platform's variables for scripts; ``room`` is how many ranks may share this host."""
+    """``exports`` are the platform's variables for scripts; ``ranks`` is how many a launcher starts on this host.
+
+    0 of them: the program runs once there, and has the host to itself.
+    """
     return unless_set(
         (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
-            EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, room)),
+            *((EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, ranks)),) if ranks else ()),
             *network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
         ),
@@ -40,8 +43,8 @@ def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tu
     return tuple(kept.values())
 
 
-def _threads(cpus: int, room: int) -> tuple[str, str]:
-    threads = max(1, cpus // room)
+def _threads(cpus: int, ranks: int) -> tuple[str, str]:
+    threads = max(1, cpus // ranks)
     processors = f"{cpus} processor{'s' if cpus != 1 else ''}"
-    slots = f"{room} slot{'s' if room != 1 else ''}"
+    slots = f"{ranks} slot{'s' if ranks != 1 else ''}"
     return str(threads), f"{processors} of this container over {slots}"

@@ -69,7 +69,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
     """The argv as rows; a word without a reason of its own belongs to the one before it."""
     rows: list[tuple[str, str]] = []
     for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
-        word = "<boot>" if argument.text == BOOT else _ours(shown) or _quoted(shown)
+        word = "<boot>" if argument.text == BOOT else _ours(argument.ours) or _quoted(shown)
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
@@ -81,9 +81,15 @@ def _masked(words: Sequence[str], masker: Masker) -> list[str]:
     """``words``, the value after a flag being judged by the flag's name."""
     shown = []
     for earlier, before, word in zip(["", "", *words[:-2]], ["", *words[:-1]], words, strict=False):
-        named = before.startswith("-") or earlier in _NAME_VALUE
-        shown.append(masker.mask_value(before.lstrip("-") if named and word != BOOT else "", word))
+        name = before if earlier in _NAME_VALUE or _is_option(before) else ""
+        is_value = word != BOOT and not word.startswith("--")
+        shown.append(masker.mask_value(name.lstrip("-") if is_value else "", word))
     return shown
+
+
+def _is_option(word: str) -> bool:
+    """Whether the next word may be its value."""
+    return word.startswith("-") and "=" not in word and not any(map(str.isspace, word))
 
 
 _NAME_VALUE = ("-genv", "-env")
@@ -94,8 +100,8 @@ def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
     """One row each; a reason that holds for several in a row is said once."""
     rows = []
     said = ""
-    for name, value, reason in settings:
-        shown = _ours(value) or _quoted(masker.mask_value(name, value))
+    for name, value, reason, ours in settings:
+        shown = _ours(ours) or _quoted(masker.mask_value(name, value))
         rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != said else ""))
         said = reason
     return rows
@@ -105,10 +111,9 @@ def _row(text: str, reason: str) -> str:
     return f"    {text:<{_COLUMN}}  {reason}".rstrip()
 
 
-def _ours(text: str) -> str:
-    """A program of ours as people should see it; empty for any other word."""
-    name = text.removeprefix("{muster:")
-    return f"<musterpoint's {name.removesuffix('}')}>" if name != text else ""
+def _ours(name: str) -> str:
+    """A program of ours as people should see it; empty where there is no name of one."""
+    return f"<musterpoint's {name}>" if name else ""
 
 
 def _quoted(text: str) -> str:
@@ -157,5 +162,5 @@ def _reasons(process: ProcessPlan, masker: Masker) -> dict[str, str]:
 def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[str, str]]:
     return [
         {"name": name, "value": masker.mask_value(name, value), "reason": masker.mask(reason)}
-        for name, value, reason in settings
+        for name, value, reason, _ours in settings
     ]

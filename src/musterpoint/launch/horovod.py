@@ -90,7 +90,7 @@ def _server(site: Site) -> ProcessPlan:
         (
             Argument(sys.executable or site.workspace.interpreter, "runs the rendezvous server"),
             Argument("-I", "nothing of the user's is imported into it"),
-            Argument(program_of_ours("rendezvous"), "the key-value store that Horovod's ranks find each other in"),
+            program_of_ours("rendezvous", "the key-value store that Horovod's ranks find each other in"),
             Argument(str(_port(site)), "its port, free on this host"),
             Argument(site.master_address, "the one address it listens on"),
         ),

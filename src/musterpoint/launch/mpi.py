@@ -67,9 +67,14 @@ def plan_mpi(site: Site) -> LaunchPlan:
 
     Raises:
         LauncherError: this host's MPI can't start the job.
-        UsageError: ``custom_mpi_options`` or the number of processes is wrong.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
     """
     roster, workspace = site.roster, site.workspace
+    if site.hosts > 1 and site.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {site.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
+            "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
+        )
     mpi = site.mpi
     if mpi is None:
         raise LauncherError("launcher mpi: this host's MPI is unknown")
@@ -125,7 +130,7 @@ def _command(site: Site, mpi: Mpi, places: list[Place]) -> Command:
 def _interface(site: Site) -> str:
     """The interface by which this host reaches the others, as it was found for torch's Gloo."""
     found = {setting.name: setting.value for setting in site.environment}
-    name = found.get("GLOO_SOCKET_IFNAME") or site.environ.get("GLOO_SOCKET_IFNAME", "")
+    name = (site.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or site.environ.get("GLOO_SOCKET_IFNAME", "")
     return name if name in site.devices.interfaces else ""
 
 

@@ -59,7 +59,7 @@ def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
     return Command(
         (ranks, Flag("hosts", ("-hosts", hosts), "the group's hosts and their slots, in rank order")),
         MPICHS_DAEMONS,
-        (EnvSetting("HYDRA_LAUNCHER_EXEC", program_of_ours("agent"), _AGENT_REASON),),
+        (EnvSetting("HYDRA_LAUNCHER_EXEC", *program_of_ours("agent", _AGENT_REASON)),),
         (EnvSetting("UCX_NET_DEVICES", interface, reason),) if interface else (),
     )
 
@@ -87,7 +87,7 @@ def _intel(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
     if interface:
         reason = "daemons call back on this interface's address: the leader's own name may mean nothing to them"
         flags = (*flags, Flag("iface", ("-iface", interface), reason))
-    own = [EnvSetting("I_MPI_HYDRA_BOOTSTRAP_EXEC", program_of_ours("agent"), _AGENT_REASON)]
+    own = [EnvSetting("I_MPI_HYDRA_BOOTSTRAP_EXEC", *program_of_ours("agent", _AGENT_REASON))]
     if len(places) > INTELS_WIDTH:
         flat = "every daemon is started from here: workers can't start any"
         own.append(EnvSetting("I_MPI_HYDRA_BRANCH_COUNT", str(len(places)), flat))

@@ -85,9 +85,8 @@ def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False) -> Comman
     six = any(":" in place.seat.address for place in places)
     _check(mpi, places, six)
     hosts = Flag("host", ("--host", _hosts(places, six)), "the group's hosts and their slots, in rank order")
-    agent = EnvSetting(
-        names.agent, program_of_ours("agent"), "starts its daemons over the roll call's channel, not ssh"
-    )
+    reason = "starts its daemons over the roll call's channel, not ssh"
+    agent = EnvSetting(names.agent, *program_of_ours("agent", reason))
     return Command(
         (flags[0], hosts, *flags[1:], *_flat(names, len(places)), *_network(names, places, six)),
         (names.daemon,),

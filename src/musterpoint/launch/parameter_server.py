@@ -61,7 +61,7 @@ def _process(site: Site, task: Task, tasks: tuple[Task, ...], ranks: list[Task])
         task.name,
         (
             Argument(site.workspace.interpreter, "the program's Python, which has TensorFlow"),
-            Argument(program_of_ours("tensorflow_server"), "serves until every rank has ended"),
+            program_of_ours("tensorflow_server", "serves until every rank has ended"),
         ),
         (*settings, *(QUIET if QUIET[0].name not in site.environ else ())),
         site.workspace.cwd,

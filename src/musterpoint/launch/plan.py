@@ -6,21 +6,26 @@ from musterpoint.fabric.setting import EnvSetting
 
 
 class Argument(NamedTuple):
-    """One word of an argv. ``reason`` is empty where the word speaks for itself."""
+    """One word of an argv. ``reason`` is empty where the word speaks for itself.
+
+    ``ours`` names the program of ours whose path the process gets; ``text`` then only shows that.
+    """
 
     text: str
     reason: str = ""
+    ours: str = ""
 
 
 ROLES = ("rank", "launcher", "service")
+OUR_PROGRAMS = ("agent", "rendezvous", "tensorflow_server")
 
 
-def program_of_ours(name: str) -> str:
-    """Stands in an argv or a variable for the path of ``supervise/<name>.py``'s text, run as a script of its own.
+def program_of_ours(name: str, reason: str = "") -> Argument:
+    """The path of ``supervise/<name>.py``'s text, run as a script of its own; also the end of an ``EnvSetting``.
 
     The supervisor puts the path there when it starts the process: a memfd, so that nothing need be writable.
     """
-    return f"{{muster:{name}}}"
+    return Argument(f"{{muster:{name}}}", reason, name)
 
 
 class ProcessPlan(NamedTuple):
@@ -101,11 +106,12 @@ class LaunchPlan(NamedTuple):
                 _text(word)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
-        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0:
-            raise ValueError("not a launch plan: a number of ranks is negative")
+        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
+            raise ValueError("not a launch plan: a number of ranks is negative or absurd")
         return plan
 
 
+_MOST_RANKS = 1 << 16
 _TEXT = (str,)
 _COUNT = (int,)
 _RANK = (int, type(None))
@@ -130,16 +136,23 @@ def _process(*row: Any) -> ProcessPlan:
         raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
     for argument in process.argv:
         _text(argument.text)
+        _program(argument.ours)
     return process
 
 
 def _settings(rows: Any) -> tuple[EnvSetting, ...]:
     settings = tuple(EnvSetting(*row) for row in rows)
-    for name, value, _reason in settings:
-        _text(value)
-        if "=" in _text(name):
-            raise ValueError(f"a variable can't be called {name!r}")
+    for setting in settings:
+        _text(setting.value)
+        _program(setting.ours)
+        if "=" in _text(setting.name):
+            raise ValueError(f"a variable can't be called {setting.name!r}")
     return settings
+
+
+def _program(name: Any) -> None:
+    if name and name not in OUR_PROGRAMS:
+        raise ValueError(f"musterpoint has no program {name!r}")
 
 
 def _text(word: Any) -> str:

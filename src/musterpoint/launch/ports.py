@@ -23,9 +23,20 @@ def wanted_ports(launcher: str, modules: frozenset[str], settings: Settings, job
     if launcher in TENSORFLOW:
         first, servers = _servers(launcher, settings, job)
         return tuple(first and first + place for place in range(servers))
-    if launcher == "ranks" and "horovod" in modules:
+    if launcher == "ranks" and "horovod" in modules and _can_be_told(settings, job):
         return (0,)  # Horovod's rendezvous server, on the leader
     return ()
+
+
+def agreed_ports(launcher: str, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
+    """What the leader's processes listen on where no roll call can tell of other ports; TensorFlow has its own."""
+    if launcher in TENSORFLOW:
+        return ()
+    return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
+
+
+def _can_be_told(settings: Settings, job: Job) -> bool:
+    return settings.rollcall == "full" or len(job.hosts) == 1
 
 
 def insisted(launcher: str, settings: Settings) -> str:

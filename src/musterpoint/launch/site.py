@@ -3,6 +3,7 @@
 import os
 from typing import Mapping, NamedTuple
 
+import musterpoint
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
@@ -13,6 +14,10 @@ from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
 
 LOOPBACK = "127.0.0.1"
+_PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
+STANDINS = os.path.join(_PACKAGE, "standins")
+"""Packages that scripts import on SageMaker's images, where musterpoint took their place; of the one-file launcher a
+folder in its archive."""
 
 
 class Site(NamedTuple):
@@ -49,14 +54,15 @@ class Site(NamedTuple):
 
     @property
     def pythonpath(self) -> str:
-        """The user's PYTHONPATH with the code's directories in front; empty if there is neither."""
+        """The user's PYTHONPATH with the code's directories in front and our stand-ins behind."""
         own = self.environ.get("PYTHONPATH", "")
-        return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else [])))
+        standins = self.job.platform == "sagemaker" and STANDINS not in own.split(os.pathsep)
+        return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else []), *([STANDINS] if standins else [])))
 
     def environment_of(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """What a program started without a stub gets: the launcher's ``own`` settings, the common ones, PYTHONPATH."""
         settings = unless_set((*own, *self.environment), self.environ)
-        if not self.workspace.pythonpath:
+        if self.pythonpath == self.environ.get("PYTHONPATH", ""):
             return settings
         reason = "the program's code, in front of the PYTHONPATH it was given"
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))

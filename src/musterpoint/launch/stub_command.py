@@ -19,8 +19,8 @@ def through_stub(interpreter: str, argv: Sequence[str]) -> tuple[str, ...]:
     return (interpreter, "-I", "-S", "-c", BOOT, "--", *argv)
 
 
-def stub_arguments(interpreter: str, argv: Sequence[str]) -> tuple[Argument, ...]:
-    """:func:`through_stub`, each word with its reason."""
+def stub_arguments(interpreter: str, argv: Sequence[str], told: tuple[Argument, ...] = ()) -> tuple[Argument, ...]:
+    """:func:`through_stub`, each word with its reason; ``told`` are words for the stub itself."""
     python, isolated, no_site, command, boot, end, *program = through_stub(interpreter, argv)
     return (
         Argument(python, "runs the rank stub, which starts the program and reports exactly how it ended"),
@@ -28,6 +28,7 @@ def stub_arguments(interpreter: str, argv: Sequence[str]) -> tuple[Argument, ...
         Argument(no_site, "starts in 10 ms"),
         Argument(command, "reads the stub from where this host's supervisor put it"),
         Argument(boot),
+        *told,
         Argument(end, "the program follows"),
         *program_arguments(program),
     )

@@ -2,7 +2,7 @@
 
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (a ``queue.py`` beside
 the script would be imported by torch); the stub gives both back to the program. Flags are torch.distributed.run's, from
-torch 2.2 on; each also reads a ``PET_*`` variable, and those that would turn the meaning of ours are removed.
+torch 2.2 on; each also reads a ``PET_*`` variable (:mod:`musterpoint.launch.torchrun_variables`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,32 @@ from musterpoint.launch.environment import unless_set
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.site import Site
 from musterpoint.launch.stub_command import stub_arguments
+from musterpoint.launch.torchrun_variables import VIRTUAL, read_variables
 
-MISLEADING = ("PET_STANDALONE", "PET_MODULE", "PET_RUN_PATH", "PET_RDZV_ENDPOINT")
-"""torchrun's variables that override or contradict the flags below."""
+SLOT = (Argument("${local_rank}", f"torchrun puts the slot's number here: by {VIRTUAL} it calls all of them 0"),)
+"""Before the program's words, for the stub alone."""
 
 C10D_NOTE = "--rendezvous c10d: torchrun numbers the hosts in the order they meet, which need not be the host order"
 
 
 def plan_torchrun(site: Site) -> LaunchPlan:
-    """This host's agent."""
+    """This host's agent.
+
+    Raises:
+        UsageError: a variable of torchrun's is malformed.
+    """
     roster, workspace = site.roster, site.workspace
+    flags = (
+        *_world(site),
+        *(_c10d(site) if site.settings.rendezvous == "c10d" else _static(site)),
+        Argument(f"--local-addr={site.own_address}", "this host's address, so that no name is looked up"),
+        Argument(f"--rdzv-id={site.job.name or 'muster'}", "the job's name: agents of another job can't join"),
+        Argument("--max-restarts=0", "the first failure ends the job"),
+        Argument("--no-python", "what follows is a whole command"),
+    )
+    own = read_variables(
+        site.environ, {name[2:]: value for name, _, value in (flag.text.partition("=") for flag in flags)}
+    )
     agent = ProcessPlan(
         "launcher",
         "torchrun",
@@ -29,17 +45,12 @@ def plan_torchrun(site: Site) -> LaunchPlan:
             Argument(workspace.interpreter, "the program's Python"),
             Argument("-m", "torchrun, of the torch that this Python has"),
             Argument("torch.distributed.run"),
-            *_world(site),
-            *(_c10d(site) if site.settings.rendezvous == "c10d" else _static(site)),
-            Argument(f"--local-addr={site.own_address}", "this host's address, so that no name is looked up"),
-            Argument(f"--rdzv-id={site.job.name or 'muster'}", "the job's name: agents of another job can't join"),
-            Argument("--max-restarts=0", "the first failure ends the job"),
-            Argument("--no-python", "what follows is a whole command"),
-            *stub_arguments(workspace.interpreter, workspace.argv),
+            *flags,
+            *stub_arguments(workspace.interpreter, workspace.argv, SLOT if own.virtual else ()),
         ),
     )
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
-    removed = ("PYTHONPATH", *MISLEADING)
+    order = (C10D_NOTE,) if site.settings.rendezvous == "c10d" and site.hosts > 1 else ()
     return LaunchPlan(
         launcher="torchrun",
         host=roster.me,
@@ -50,8 +61,8 @@ def plan_torchrun(site: Site) -> LaunchPlan:
         first_rank=roster.first_rank,
         user_cwd=workspace.cwd,
         user_pythonpath=site.pythonpath,
-        unset=tuple(name for name in removed if name in site.environ),
-        notes=(C10D_NOTE,) if site.settings.rendezvous == "c10d" and site.hosts > 1 else (),
+        unset=(*(name for name in ("PYTHONPATH",) if name in site.environ), *own.unset),
+        notes=(*order, *own.notes),
     )
 
 

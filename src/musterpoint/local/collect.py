@@ -9,8 +9,11 @@ import os
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
+from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.local.tree import Layout
+from musterpoint.regular import regular_itself
 from musterpoint.report.files import put
+from musterpoint.report.room import TIMELINE, Room
 
 ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """Archive: the directory of each host's tree that goes into it."""
@@ -27,7 +30,7 @@ def read(layout: Layout, host: str) -> Left:
     output = os.path.join(layout.tree(host), "output")
     outcome = _json(os.path.join(output, "outcome.json"))
     try:
-        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
             failure = file.read(4096)
     except OSError:
         failure = ""
@@ -78,8 +81,8 @@ def _forget(path: str) -> None:
         pass
 
 
-def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]]) -> list[str]:
-    """Writes ``timeline.json``: the moments of every host and of the control plane (``own``), oldest first.
+def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], room: Room) -> list[str]:
+    """Writes ``timeline.json`` into ``room``: what every host and the control plane (``own``) went through, in order.
 
     Returns what could not be written, as a sentence.
     """
@@ -89,7 +92,7 @@ def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]]) 
         moments.extend(moment for moment in read if isinstance(moment, dict)) if isinstance(read, list) else None
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
     text = ",\n".join(json.dumps(moment) for moment in moments)
-    problem = put(layout.artifact("timeline.json"), f"[\n{text}\n]\n".encode())
+    problem = put(room, TIMELINE, f"[\n{text}\n]\n".encode())
     return [problem] if problem else []
 
 
@@ -115,7 +118,7 @@ def _same(one: str, other: str) -> bool:
 def _json(path: str) -> Any:
     """The file's JSON value; None if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        with open(path, encoding="utf-8", opener=regular_itself) as file:
+            return json.loads(file.read(LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -112,10 +112,7 @@ def mounts(job: LocalJob, host: str, layout: Layout) -> list[Mount]:
     found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), RANKS, False), *shared(job)]
     if job.intermediate:
         found.append(Mount(job.intermediate, f"{BASE}/output/intermediate", False))
-    if job.cpu_fallback:
-        from musterpoint.local.environment import PATCHES as here
-
-        found.append(Mount(here, PATCHES))
+    found.append(Mount(layout.patches, PATCHES))
     return found
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 from typing import Any, Callable, Mapping, Sequence
@@ -21,6 +23,7 @@ from musterpoint.local.backend import nobody
 from musterpoint.local.container import Surroundings
 from musterpoint.local.docker_engine import EngineError
 from musterpoint.local.docker_running import Running
+from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 from musterpoint.settings import OPTIONS
@@ -142,6 +145,7 @@ class Docker:
 
     def open(self) -> None:
         assert self.job.container is not None
+        shutil.copytree(PATCHES, self.layout.patches, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         try:
             self._engine.create_network(self._network, self._around.labels, self.job.container.isolated)
         except EngineError as error:
@@ -234,6 +238,7 @@ class Docker:
         for running in self._started.values():
             running.join()
         self._engine.close()
+        shutil.rmtree(self.layout.patches, ignore_errors=True)
 
     def _clean(self) -> None:
         try:
@@ -252,8 +257,14 @@ def _environ() -> dict[str, str]:
 
 def _open_up(directory: str) -> None:
     """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
-    for parent, _, files in os.walk(directory):
-        os.chmod(parent, 0o777)
+    for _, _, files, folder in os.fwalk(directory):
+        os.fchmod(folder, 0o777)
         for name in files:
-            path = os.path.join(parent, name)
-            os.chmod(path, os.lstat(path).st_mode | 0o444)
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            except OSError:
+                continue  # a link, whose target is somebody else's
+            try:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o444)
+            finally:
+                os.close(fd)

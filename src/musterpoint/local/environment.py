@@ -43,9 +43,7 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
         paths = [os.path.abspath(path) for path in paths]
     if job.cpu_fallback:
         environment["MUSTER_CPU_FALLBACK"] = "1"
-        paths.insert(0, container.PATCHES if job.container else PATCHES)
-    if paths:
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment["PYTHONPATH"] = os.pathsep.join([container.PATCHES if job.container else PATCHES, *paths])
     return environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.survey import survey
+from musterpoint.job.model import Paths
 from musterpoint.local import collect, tree
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.description import HostEnd, Phase, describe, judge
@@ -23,7 +25,8 @@ from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.stream import Pump, prefixes
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
-from musterpoint.report import files, room
+from musterpoint.report.files import put
+from musterpoint.report.room import Room
 from musterpoint.supervise.signals import STOPPING, Signals
 from musterpoint.timeline import Timeline
 
@@ -63,12 +66,16 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
 
     Must be called from the main thread. Nothing is left running, whatever happens.
     """
+    with contextlib.closing(Room(Paths(output=ground.layout.output), shared=True)) as room:
+        room.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
+        return _run(job, ground, room)
+
+
+def _run(job: LocalJob, ground: Ground, room: Room) -> dict[str, Any]:
     phases = Phases(ground.console)
     phases.enter("Starting", f"{_hosts(job)}, {ground.backend.name}: {ground.backend.about}")
     if job.cpu_fallback:
         ground.console.say(CPU_FALLBACK)
-    artifact = ground.layout.artifact("job.json")
-    room.take(artifact, _DESCRIPTION + _PER_HOST * len(job.hosts))
     hosts = Hosts(job, ground, phases)
     try:
         for host in job.hosts:
@@ -88,8 +95,9 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
     phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}", mask)
     ground.console.say(f"model: {ground.layout.artifact('model.tar.gz')}; everything: {ground.layout.output}")
     description = describe(job, ground.layout, ground.backend.name, phases.passed, hosts.ends, verdict)
-    problem = files.put(artifact, (json.dumps(description, indent=1) + "\n").encode(), room.place(artifact))
-    for warning in filter(None, [problem, *collect.timeline(ground.layout, job.hosts, phases.timeline.to_json())]):
+    problem = put(room, "job.json", (json.dumps(description, indent=1) + "\n").encode())
+    others = collect.timeline(ground.layout, job.hosts, phases.timeline.to_json(), room)
+    for warning in filter(None, [problem, *others]):
         ground.console.say(f"warning: {warning}")
     return description
 

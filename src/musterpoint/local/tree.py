@@ -42,6 +42,11 @@ class Layout(NamedTuple):
         """The directory of one file per rank."""
         return os.path.join(self.hosts, name, "ranks")
 
+    @property
+    def patches(self) -> str:
+        """A copy of what is on every rank's import path, for containers: the daemon may see no other place of ours."""
+        return os.path.join(self.output, "patches")
+
     def artifact(self, name: str) -> str:
         return os.path.join(self.output, name)
 

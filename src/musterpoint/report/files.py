@@ -2,105 +2,103 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import Mapping
 
 from musterpoint.job.model import Paths
-from musterpoint.report.room import outcome_of, place
+from musterpoint.report.room import OUTCOME, Room
 from musterpoint.report.verdict import Verdict
 from musterpoint.supervise.outcome import Outcome
 
 TERMINATION_LOG = "/dev/termination-log"
-CLOCK_SLACK = 2.0
-"""Seconds by which a file's time may lie before the job's start, on file systems with coarse or other clocks."""
 
 
 def write(
-    outcome: Outcome, paths: Paths, started_at: float, environ: Mapping[str, str], *,
+    outcome: Outcome, paths: Paths, room: Room, environ: Mapping[str, str], *,
     attempt: int = 1, termination_log: str = TERMINATION_LOG,
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
-    A non-empty failure file that the user's script wrote after ``started_at`` (seconds since the epoch) is kept. A
-    stopped job gets neither file. Returns what could not be written, as sentences.
+    A non-empty failure file that the user's script wrote during this run is kept, and never lies beside a ``success``.
+    A stopped job gets neither file. Returns what could not be written, as sentences.
     """
     verdict = Verdict.from_outcome(outcome, attempt)
     problems: list[str] = []
-    if verdict.kind not in ("done", "stopped") and paths.failure and not _has_own_words(paths.failure, started_at):
-        problems.append(put(paths.failure, verdict.reason.encode("utf-8", "replace"), place(paths.failure)))
-    elif verdict.kind == "done" and paths.success:
-        problems.append(put(paths.success, b""))
-    if beside := outcome_of(paths):
+    failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
+    room.settle()
+    own_words = bool(failure) and room.has_own_words(failure)
+    failed = verdict.kind not in ("done", "stopped")
+    if failed and failure and not own_words:
+        problems.append(put(room, failure, verdict.reason.encode("utf-8", "replace")))
+    if success and (failed or own_words):
+        room.remove(success)
+    elif success and verdict.kind == "done":
+        if failure:
+            room.remove(failure)  # an empty one, or what is left of an earlier run
+        problems.append(put(room, success, b""))
+    if room.folder:
         import json
 
         text = json.dumps(verdict.to_json(), indent=2, ensure_ascii=False) + "\n"
-        problems.append(put(beside, text.encode("utf-8", "replace"), place(beside)))
-    for path in filter(None, (paths.failure, beside)):
-        _forget(place(path))
+        problems.append(put(room, OUTCOME, text.encode("utf-8", "replace")))
     if verdict.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
-        problems.append(_put_in_place(termination_log, verdict.reason.encode("utf-8", "replace")))
+        problems.append(_put_in_place(termination_log, None, verdict.reason.encode("utf-8", "replace")))
     return [problem for problem in problems if problem]
 
 
-def put(path: str, data: bytes, reserved: str = "") -> str:
-    """Writes ``data`` to ``path`` atomically; returns an empty string, or the sentence of why not.
+def put(room: Room, name: str, data: bytes) -> str:
+    """Writes ``data`` to the file ``name`` of ``room`` atomically; an empty string, or the sentence of why not.
 
-    ``reserved`` is a file whose room on the disk is used if it exists. Where no second file can be made, ``path``
-    itself is written.
+    Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
     """
-    draft = reserved if reserved and os.path.exists(reserved) else f"{path}.{os.getpid()}.tmp"
+    if room.fd < 0:
+        return _sentence(os.path.join(room.folder, name), room.error)
+    fd, draft = room.reserved(name)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        _overwrite(draft, data)
-        os.replace(draft, path)
+        if fd < 0:
+            draft = f".{name}.{os.urandom(8).hex()}.tmp"
+            fd = room.create(draft)
+        try:
+            _overwrite(fd, data)
+        finally:
+            os.close(fd)
+        os.rename(draft, name, src_dir_fd=room.fd, dst_dir_fd=room.fd)
         return ""
     except OSError:
-        _forget(draft)
-    problem = _put_in_place(path, data)
-    if problem and _is_empty(path):
-        _forget(path)
+        room.remove(draft)
+    problem = _put_in_place(name, room.fd, data, room.folder)
+    if problem and not room.has_own_words(name):
+        room.remove(name)
     return problem
 
 
-def _put_in_place(path: str, data: bytes) -> str:
+def _put_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
+    """Writes over a file that is there, or a new one; never over what a link leads to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        _overwrite(path, data)
+        fd = os.open(name, flags, 0o644, dir_fd=folder)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise OSError(errno.EINVAL, "it isn't a file of its own")
+            _overwrite(fd, data)
+        finally:
+            os.close(fd)
     except OSError as error:
-        return f"{path} could not be written: {error.strerror}"
+        return _sentence(os.path.join(shown, name), error)
     return ""
 
 
-def _overwrite(path: str, data: bytes) -> None:
-    """Writes over the bytes that are there, then cuts: room that was set aside stays ours until it is used."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
-        if os.fstat(fd).st_size > len(data):
-            os.ftruncate(fd, len(data))
-    finally:
-        os.close(fd)
+def _sentence(path: str, error: OSError | None) -> str:
+    return f"{path} could not be written: {error.strerror if error else 'it was never there'}"
 
 
-def _has_own_words(path: str, started_at: float) -> bool:
-    """Whether somebody wrote a non-empty file there during this job; one left by an earlier run isn't this job's."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return False
-    return found.st_size > 0 and found.st_mtime >= started_at - CLOCK_SLACK
-
-
-def _is_empty(path: str) -> bool:
-    try:
-        return os.path.getsize(path) == 0
-    except OSError:
-        return False
-
-
-def _forget(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+def _overwrite(fd: int, data: bytes) -> None:
+    """Writes over the bytes that are there, then cuts: space that was set aside stays ours until it is used."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+    if os.fstat(fd).st_size > len(data):
+        os.ftruncate(fd, len(data))

@@ -28,7 +28,7 @@ def give_back(paths: Paths) -> int:
         return 0
     inside = os.path.join(paths.base, "")
     folders = (paths.model, paths.output, paths.checkpoints, paths.code, inside + SHARED)
-    return sum(_give(folder, owner) for folder in dict.fromkeys(folders) if folder.startswith(inside))
+    return sum(_give(paths.base, folder[len(inside) :], owner) for folder in folders if folder.startswith(inside))
 
 
 def _owner(path: str) -> tuple[int, int] | None:
@@ -39,15 +39,26 @@ def _owner(path: str) -> tuple[int, int] | None:
     return found.st_uid, found.st_gid
 
 
-def _give(folder: str, owner: tuple[int, int]) -> int:
-    if not os.path.isdir(folder) or os.path.islink(folder):
-        return 0
+def _give(base: str, folder: str, owner: tuple[int, int]) -> int:
+    """Gives what is in ``folder``, a path below ``base``; nothing where a part of it is a link or leads up."""
     given = 0
+    fd = -1
     try:
-        for _, folders, files, fd in os.fwalk(folder):
-            given += _give_entries((".", *folders, *files), fd, owner)
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for name in folder.split("/"):
+            if name == "..":
+                return 0
+            above, fd = fd, os.open(
+                name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd
+            )  # fmt: skip
+            os.close(above)
+        for _, folders, files, here in os.fwalk(".", dir_fd=fd):
+            given += _give_entries((".", *folders, *files), here, owner)
     except (OSError, RecursionError):
-        pass  # a mount that not even root may list, or a tree too deep: it stays as it is
+        pass  # not there, a mount that not even root may list, or a tree too deep: it stays as it is
+    finally:
+        if fd >= 0:
+            os.close(fd)
     return given
 
 

@@ -20,6 +20,8 @@ KILLED = 137
 """The code of what died by SIGKILL, and of a shell whose child did."""
 LARGEST_SOURCE = 512 << 10
 """Bytes of a file that is looked at for what caught an exception."""
+ABORTED = 134
+"""The code of what died by SIGABRT."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
@@ -67,11 +69,13 @@ def _explained(
         signo = inner - 128
     who = f"{who}, {_how(status, oom, code, signo)}"
     parts = [who]
-    if error is not None and error.kind == "last":
-        parts.append("its last line: " + clip(mask(error.text), ERROR_SHARE))
-    elif error is not None:
+    through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
+    hint = hints.hint_for(error.text if error else "", tail.decode("utf-8", "replace") if through else "")
+    if error is None or error.kind == "last":
+        parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
+    else:
         frames = "\n".join(_frame(frame, code_root) for frame in reversed(error.frames))
-        parts = [mask(error.text), who, hints.hint_for(error.text), mask(frames)]
+        parts = [mask(error.text), who, hint, mask(frames)]
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from musterpoint.rollcall.dial import is_loopback
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.names import Answer, Names
+from musterpoint.rollcall.objection import Objection
 from musterpoint.rollcall.own_name import UNANSWERED, oddities
 from musterpoint.rollcall.progress import Row, sentence, table
 from musterpoint.rollcall.seats import Seats
 
+if TYPE_CHECKING:
+    from musterpoint.rollcall.member import Member
+
 _MOST_NOTES = 8
-_ENOUGH_VOTES = 64
 
 
 class Attendance:
-    """``refused`` is each refused host's reason and address, ``left`` how the connection ended of each that was here;
-    ``own`` is what this host's own name resolves to.
+    """``refused`` is what the leader has against each host and the address that was called from, ``left`` how the
+    connection ended of each that was here; ``own`` is what this host's own name resolves to.
 
     ``callers``, where a method takes them, are the addresses of those who have not said who they are.
     """
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
-        self.refused: dict[str, tuple[str, str]] = {}
+        self.refused: dict[str, tuple[Objection, str]] = {}
+        self._strangers: dict[str, tuple[int, str]] = {}
         self.left: dict[str, str] = {}
         self.own = UNANSWERED
         self._hosts = hosts
@@ -32,7 +37,6 @@ class Attendance:
         self._seats = seats
         self._checked = checked
         self._notes: dict[str, None] = {}
-        self._dialled: Counter[str] = Counter()
 
     def note(self, text: str) -> None:
         """Something odd, told once; there is room for a few."""
@@ -40,9 +44,7 @@ class Attendance:
             self._notes[text] = None
 
     def hear(self, hello: Hello) -> None:
-        """Compares how a host sees this one with how it sees itself."""
-        if hello.dialled and sum(self._dialled.values()) < _ENOUGH_VOTES:
-            self._dialled[hello.dialled] += 1
+        """Compares how a host that has its seat sees this one with how it sees itself."""
         own = {address for address in self.own.addresses if not is_loopback(address)}
         seen = {address for address in hello.sees if not is_loopback(address)}
         if own and seen and not own & seen:
@@ -52,9 +54,11 @@ class Attendance:
             )
 
     def address(self) -> str:
-        """Where the others reach this host: what most of them dialled, since that worked."""
-        if self._dialled:
-            return self._dialled.most_common(1)[0][0]
+        """Where the others reach this host: what most of those with a seat dialled, since that worked."""
+        members: list[Member] = [call.key for call in self._seats.taken.values()]
+        dialled = Counter(member.hello.dialled for member in members if member.hello.dialled)
+        if dialled:
+            return dialled.most_common(1)[0][0]
         return self.own.addresses[0] if self.own.addresses else "127.0.0.1"
 
     def sentence(self, callers: list[str]) -> str:
@@ -65,7 +69,19 @@ class Attendance:
 
     def remarks(self, over: bool = False) -> list[str]:
         """What is odd without keeping anybody from being here; ``over``: the deadline is."""
-        return [*oddities(self._me, self.own, over), *self._notes]
+        strangers = [
+            f"{count} call{'s' if count > 1 else ''} refused, the last from {address}: the caller {claim}"
+            for claim, (count, address) in self._strangers.items()
+        ]
+        return [*oddities(self._me, self.own, over), *self._notes, *strangers]
+
+    def stranger(self, claim: str, address: str) -> None:
+        """Somebody who is none of the hosts was refused; ``claim`` is one of a few."""
+        self._strangers[claim] = (self._strangers.get(claim, (0, ""))[0] + 1, address)
+
+    def is_sure(self, host: str, address: str) -> bool:
+        """Whether who calls itself ``host`` from there is taken for it without a proof."""
+        return not self._checked or self._seats.matches(host, address)
 
     def rows(self, callers: list[str]) -> list[Row]:
         """One for each host that has no seat, in rank order."""
@@ -75,7 +91,10 @@ class Attendance:
     def _row(self, host: str, callers: list[str]) -> Row:
         refused = self.refused.get(host)
         if refused is not None:
-            return Row(host, "hello", f"refused: {refused[0]}", refused[1])
+            objection, address = refused
+            sure = objection.reason and self.is_sure(host, address)
+            claim = f"somebody there calls itself {host} and {objection.claim}"
+            return Row(host, "hello", f"refused: {objection.reason if sure else claim}", address)
         waiting = self._seats.waiting.get(host)
         if waiting:
             return Row(host, "hello", self._seats.oddity(waiting[0]), waiting[0].address)

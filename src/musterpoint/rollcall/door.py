@@ -8,14 +8,17 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from functools import partial
 from typing import Any, Callable
 
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.hello import Hello, Resume, draw
+from musterpoint.rollcall.journal import Journal
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, plain_address
+from musterpoint.rollcall.objection import ANOTHER_PROTOCOL, ANOTHER_SECRET
 from musterpoint.rollcall.proof import prove, same
 
 _BACKLOG = 4096
@@ -74,25 +77,26 @@ def make_room(connections: int) -> None:
 class Door:
     """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it.
 
-    ``on_doubt(host, address)`` hears of a caller that says it is ``host`` and has another secret.
+    With a ``secret`` every caller is challenged to prove it as soon as it is connected. Nobody comes further without,
+    and every frame of the link is sealed from then on.
+    ``on_doubt(host, address, claim)`` hears of those who call themselves ``host`` and have not.
     """
 
     def __init__(
-        self, loop: Loop, sock: socket.socket, me: str, job: str, secret: str, hosts: int, limits: Limits
+        self, loop: Loop, sock: socket.socket, secret: str, hosts: int, limits: Limits, journal: Journal
     ) -> None:  # fmt: skip
         self.on_hello: Callable[[Link, Hello, bool], None]
         self.on_resume: Callable[[Link, Resume], None]
-        self.on_doubt: Callable[[str, str], None]
+        self.on_doubt: Callable[[str, str, str], None]
         self._loop = loop
         self._sock = sock
-        self._me = me
-        self._job = job
         self._secret = secret
         self._most = hosts + _SPARE
         self._limits = limits
+        self._journal = journal
         self._strangers: dict[Link, float] = {}
+        self._refused: set[Link] = set()
         self._sweeping = False
-        self._paused = False
 
     def open(self) -> None:
         """Lets callers in from now on."""
@@ -104,18 +108,21 @@ class Door:
         for link in self._strangers:
             link.close()
         self._strangers.clear()
+        self._refused.clear()
 
     def refuse(self, link: Link, reason: str, **more: Any) -> None:
         """Tells why, and lets the other end close first, so that it can read it."""
-        link.send(wire.pack("refused", host=self._me, job=self._job, reason=reason, **more))
-        link.on_frame, link.on_end = _ignore, self._gone
+        link.send(wire.pack("refused", reason=reason, **more))
+        link.ignore()
+        link.on_end = self._gone
+        self._refused.add(link)
         self._strangers.setdefault(link, self._loop.clock())
         self._sweep_soon()
         link.finish()
 
     def waiting(self) -> list[str]:
         """Addresses of those who are connected but have not said hello."""
-        return [link.peer for link in self._strangers if link.on_frame is not _ignore]
+        return [link.peer for link in self._strangers if link not in self._refused]
 
     def _accept(self, _ready: int) -> None:
         for _ in range(_AT_ONCE):
@@ -130,11 +137,19 @@ class Door:
                 continue  # the caller has gone again
             while len(self._strangers) >= self._most:
                 self._evict(next(iter(self._strangers)))
-            link = Link(
-                self._loop, sock, plain_address(str(address[0])), wire.HELLO_LIMIT, self._first, self._gone
-            )  # fmt: skip
+            try:
+                link = Link(
+                    self._loop, sock, plain_address(str(address[0])), wire.HELLO_LIMIT, self._first, self._gone,
+                    self._journal,
+                )  # fmt: skip
+            except OSError:  # gone already, or the kernel has no room to watch it
+                sock.close()
+                continue
             self._strangers[link] = self._loop.clock()
             self._sweep_soon()
+            if self._secret:
+                link.owner = draw()
+                link.send(wire.pack("challenge", nonce=link.owner))
 
     def _pause(self) -> None:
         """Out of descriptors: the listening socket stays ready, so it isn't watched for a moment."""
@@ -145,10 +160,12 @@ class Door:
 
     def _evict(self, link: Link) -> None:
         self._strangers.pop(link, None)
+        self._refused.discard(link)
         link.close()
 
     def _gone(self, link: Link, _why: str, _eof: bool) -> None:
         self._strangers.pop(link, None)
+        self._refused.discard(link)
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:
@@ -166,44 +183,42 @@ class Door:
     def _first(self, link: Link, payload: bytes) -> None:
         message = wire.unpack(payload)
         kind = message["t"]
+        opening: Hello | Resume
         if kind == "resume" and message.get("protocol") == wire.PROTOCOL:
-            resume = Resume.from_wire(message)
-            self._strangers.pop(link)
-            self.on_resume(link, resume)
+            opening = Resume.from_wire(message)
         elif kind == "hello":
-            hello = Hello.from_wire(message)
-            if bool(self._secret) == bool(hello.nonce) and hello.protocol == wire.PROTOCOL:
-                self._challenge(link, payload, hello)
-            else:
-                self._strangers.pop(link)
-                self.on_hello(link, hello, False)
+            opening = Hello.from_wire(message)
         else:
             raise wire.WireError(f"a {kind!r} where a hello is expected")
-
-    def _challenge(self, link: Link, payload: bytes, hello: Hello) -> None:
         if not self._secret:
-            self._strangers.pop(link)
-            self.on_hello(link, hello, False)
-            return
-        nonce = draw()
-        link.owner = (payload, hello, nonce)
-        link.on_frame = self._proof
-        link.send(wire.pack("challenge", nonce=nonce, proof=prove(self._secret, "leader", payload, nonce)))
-
-    def _proof(self, link: Link, payload: bytes) -> None:
-        message = wire.unpack(payload)
-        said, hello, nonce = link.owner
-        if message["t"] not in ("proof", "doubt"):
-            raise wire.WireError("no proof of the secret")
-        proof = wire.text(message, "proof", 128) if message["t"] == "proof" else ""
-        self._strangers.pop(link)
-        link.owner = None
-        if same(proof, prove(self._secret, "worker", said, nonce)):
-            self.on_hello(link, hello, True)
+            self._welcome(link, opening, False)
+        elif isinstance(opening, Hello) and opening.protocol != wire.PROTOCOL:
+            self._doubt(link, opening.host, "speaks another protocol", ANOTHER_PROTOCOL)
+        elif not opening.nonce:
+            self._doubt(link, opening.host, "has no secret (--secret, MUSTER_SECRET)")
         else:
-            self.on_doubt(hello.host, link.peer)
-            self.refuse(link, f"{hello.host} has another secret than {self._me} (--secret, MUSTER_SECRET)")
+            link.on_frame = partial(self._proof, payload, opening)
 
+    def _proof(self, said: bytes, opening: Hello | Resume, link: Link, payload: bytes) -> None:
+        message = wire.unpack(payload)
+        if message["t"] != "proof":
+            raise wire.WireError("no proof of the secret")
+        proof, key = prove(self._secret, said, link.owner)
+        if not same(wire.token(message, "proof"), proof):
+            self._doubt(link, opening.host, "has another secret (--secret, MUSTER_SECRET)")
+            return
+        from musterpoint.rollcall.seal import Seal
 
-def _ignore(_link: Link, _payload: bytes) -> None:
-    """What a refused host says further."""
+        link.seal = Seal(key, leads=True)
+        self._welcome(link, opening, True)
+
+    def _welcome(self, link: Link, opening: Hello | Resume, proved: bool) -> None:
+        self._strangers.pop(link)
+        if isinstance(opening, Hello):
+            self.on_hello(link, opening, proved)
+        else:
+            self.on_resume(link, opening)
+
+    def _doubt(self, link: Link, host: str, claim: str, answer: str = ANOTHER_SECRET) -> None:
+        self.refuse(link, answer)
+        self.on_doubt(host, link.peer, claim)

@@ -6,13 +6,16 @@ import os
 from typing import Any, NamedTuple
 
 from musterpoint.rollcall import wire
-from musterpoint.rollcall.roster import MOST_PORTS, Offer
+from musterpoint.rollcall.roster import MOST_PORTS, MOST_SLOTS, Offer
+
+MOST_ADDRESSES = 8
+"""Of the leader's addresses, as a host sees them, that many are told."""
 
 
 class Hello(NamedTuple):
     """``incarnation`` is drawn once per start of a host. ``sees`` are the addresses it sees for the leader's name,
     ``dialled`` is the one it connected to. ``nonce`` is empty without a secret. ``stop`` is the signal by which this
-    host was told to stop before it called, or 0.
+    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what somebody says.
     """
 
     host: str
@@ -35,28 +38,37 @@ class Hello(NamedTuple):
     @classmethod
     def from_wire(cls, message: dict[str, Any]) -> Hello:
         """Raises WireError. Of another protocol only the host and the protocol are looked at."""
-        host, protocol = wire.text(message, "host", 253), wire.number(message, "protocol")
+        host, protocol = wire.host(message), wire.number(message, "protocol")
         if protocol != wire.PROTOCOL:
             return cls(host, Offer("", "", 0, ""), "", protocol=protocol)
         offer = Offer(
-            wire.text(message, "job"), wire.text(message, "launcher", 64),
-            wire.number(message, "slots", 65536), wire.text(message, "version", 64),
-            wire.number(message, "room", 65536), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
+            wire.text(message, "job", 1024), wire.text(message, "launcher", 64),
+            wire.number(message, "slots", MOST_SLOTS), wire.text(message, "version", 64),
+            wire.number(message, "room", MOST_SLOTS), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
         )  # fmt: skip
+        dialled = wire.text(message, "dialled", 64)
+        if dialled and not wire.is_address(dialled):
+            raise wire.WireError("a message 'hello' whose 'dialled' is no numeric address")
         return cls(
-            host, offer, wire.text(message, "incarnation", 64), wire.texts(message, "sees"),
-            wire.text(message, "dialled", 64), wire.text(message, "nonce", 64), protocol,
-            wire.number(message, "stop", 255),
+            host, offer, wire.token(message, "incarnation"), wire.addresses(message, "sees", MOST_ADDRESSES), dialled,
+            wire.token(message, "nonce", least=0), protocol, _stop_of(message),
         )  # fmt: skip
+
+
+def _stop_of(message: dict[str, Any]) -> int:
+    return wire.number(message, "stop", 0) if message.get("stop") == 0 else wire.stop_signal(message, "stop")
 
 
 class Resume(NamedTuple):
-    """``token`` is what the leader gave this host with its welcome; ``got`` counts the messages received so far."""
+    """``token`` is what the leader gave this host with its welcome; ``got`` counts the messages received so far.
+    ``nonce`` is empty without a secret.
+    """
 
     host: str
     session: str
     token: str
     got: int
+    nonce: str = ""
 
     def pack(self) -> bytes:
         return wire.pack("resume", protocol=wire.PROTOCOL, **self._asdict())
@@ -65,8 +77,8 @@ class Resume(NamedTuple):
     def from_wire(cls, message: dict[str, Any]) -> Resume:
         """Raises WireError."""
         return cls(
-            wire.text(message, "host", 253), wire.text(message, "session", 64),
-            wire.text(message, "token", 64), wire.number(message, "got"),
+            wire.host(message), wire.token(message, "session"), wire.token(message, "token"),
+            wire.number(message, "got"), wire.token(message, "nonce", least=0),
         )  # fmt: skip
 
 

@@ -8,21 +8,23 @@ from typing import Any, Callable
 from musterpoint.errors import MusterError, RollCallError
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import Peers
+from musterpoint.printable import printable
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.attendance import Attendance
 from musterpoint.rollcall.beats import SHARES, Beats
 from musterpoint.rollcall.door import Door, listen, make_room
 from musterpoint.rollcall.hello import Hello, Resume, draw
+from musterpoint.rollcall.journal import Journal
 from musterpoint.rollcall.leader_peers import LeaderPeers
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.member import Member
 from musterpoint.rollcall.names import Answer, Follower, Names
-from musterpoint.rollcall.objection import objection_to
+from musterpoint.rollcall.objection import NO_SEAT, Objection, objection_to
 from musterpoint.rollcall.progress import Teller
 from musterpoint.rollcall.roster import Offer, Roster, Seat
-from musterpoint.rollcall.seats import Change, Seated, Seats
+from musterpoint.rollcall.seats import Change, Contested, Seated, Seats
 from musterpoint.rollcall.session import Session
 from musterpoint.settings import Settings
 
@@ -32,8 +34,7 @@ class LeaderCall:
 
     def __init__(
         self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
-        settings: Settings, names: Names, limits: Limits, say: Callable[[str], None], record: Callable[..., None],
-        choose_port: Callable[[], int],
+        settings: Settings, names: Names, limits: Limits, journal: Journal, choose_port: Callable[[], int],
     ) -> None:  # fmt: skip
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
@@ -46,12 +47,12 @@ class LeaderCall:
         self._settings = settings
         self._names = names
         self._limits = limits
-        self._say = say
-        self._record = record
+        self._journal = journal
+        self._say, self._record = journal.say, journal.record
         self._choose_port = choose_port
         self._others = frozenset(hosts) - {me}
         checked = "off" if settings.secret else settings.rollcall_check
-        self._seats = Seats(self._others, checked, limits.mismatch)
+        self._seats = Seats(self._others, checked, limits.mismatch, limits.asked)
         self._follower = Follower(loop, names, limits, self._resolved)
         self._checked = checked != "off"
         self._view = Attendance(hosts, me, names, self._seats, self._checked)
@@ -69,9 +70,7 @@ class LeaderCall:
         """Raises UsageError if the port can't be listened on."""
         make_room(len(self._hosts))
         sock = listen(self._settings.rollcall_port, self._me)
-        self._door = Door(
-            self._loop, sock, self._me, self._offer.job, self._settings.secret, len(self._hosts), self._limits
-        )
+        self._door = Door(self._loop, sock, self._settings.secret, len(self._hosts), self._limits, self._journal)
         self._door.on_hello, self._door.on_resume, self._door.on_doubt = self._hello, self._resume, self._doubted
         self._door.open()
         self._teller = Teller(
@@ -103,17 +102,18 @@ class LeaderCall:
         if self._stop is not None or self.result:
             return
         self._stop = stop
-        for link in list(self._links):
-            self._tell_of(stop, link)
+        for member in self._here():
+            self._tell_of(stop, member)
         if self.error is None:
             self._say(f"{stop}: telling the others, for {self._limits.telling:g} s at most")
             self._teller.stop()
             self._timers[0].cancel()
             self._timers[0] = self._loop.call_later(self._limits.telling, self._stop_now)
 
-    def _tell_of(self, stop: Abandoned, link: Link) -> None:
-        link.send(_packed(stop))
-        self._told.add(link.owner.name)
+    def _tell_of(self, stop: Abandoned, member: Member) -> None:
+        if member.link is not None:
+            member.link.send(_packed(stop))
+        self._told.add(member.name)
         if self._told == self._others:
             self._stop_now()
 
@@ -121,55 +121,56 @@ class LeaderCall:
         assert self._stop is not None
         self._end(self._stop, _packed(self._stop))
 
+    def _here(self) -> list[Member]:
+        """Those with a seat. Others decide nothing and hear nothing."""
+        return [call.key for call in self._seats.taken.values()]
+
     # hellos and seats
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        reason = objection_to(hello, self._me, self._offer, self._others, self._grouped, bool(self._settings.secret))
-        if reason:
-            self._turn_away(link, hello, proved, reason)
+        objection = objection_to(hello, self._me, self._offer, self._others, self._grouped, proved)
+        if objection is not None:
+            self._turn_away(link, hello, proved, objection)
             return
         now = self._loop.clock()
         member = Member(hello, link, Session(now, False, self._settings.silence_timeout, self._limits), now)
         link.owner = member
-        link.frames.limit = wire.MEMBER_LIMIT
         link.on_frame, link.on_end = self._frame, self._ended
         self._links[link] = None
         self._beats.add(member)
-        self._view.hear(hello)
-        if hello.offer.version != self._offer.version:
-            ours, theirs = self._offer.version, hello.offer.version
-            self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {ours}")
-        link.send(member.welcome(self._me))
-        if self._stop is not None:
-            self._tell_of(self._stop, link)
-            return
-        if hello.stop:
-            self._pass_on(Abandoned(hello.host, hello.stop))
-            return
-        self._apply(self._seats.claim(member.call, proved))
+        changes = self._seats.claim(member.call, proved)
+        if not any(change.call is member.call for change in changes if not isinstance(change, Contested)):
+            link.send(wire.pack("wait"))
+        self._apply(changes)
         if self._checked and hello.host not in self._seats.taken:
             self._follower.follow(hello.host)
 
-    def _turn_away(self, link: Link, hello: Hello, proved: bool, reason: str) -> None:
+    def _turn_away(self, link: Link, hello: Hello, proved: bool, objection: Objection) -> None:
         """Ends the roll call too if it is certain that this was the host itself: nobody else will come for its seat."""
-        self._door.refuse(link, reason)
         if hello.host not in self._others:
-            self._view.note(f"refused at {link.peer}: {reason}")
+            self._door.refuse(link, objection.reason if proved else objection.answer)
+            self._refused_stranger(objection.claim, link.peer)
             return
-        self._remember(hello.host, link.peer, reason)
-        unchecked = not self._settings.secret and not self._checked
-        if proved or unchecked or self._seats.matches(hello.host, link.peer):
-            self._cannot(reason)
+        sure = proved or self._view.is_sure(hello.host, link.peer)
+        self._door.refuse(link, objection.reason if sure else objection.answer)
+        self._remember(hello.host, link.peer, objection, objection.reason if sure else objection.claim)
+        if proved or (sure and hello.host not in self._seats.taken):
+            self._fail(objection.reason)
 
-    def _doubted(self, host: str, address: str) -> None:
+    def _doubted(self, host: str, address: str, claim: str) -> None:
         """Nobody who lacks the secret can end the roll call; the table tells of it if the host stays away."""
         if host in self._others:
-            secret = "(--secret, MUSTER_SECRET)"
-            self._remember(host, address, f"somebody there calls itself {host} and has another secret {secret}")
+            self._remember(host, address, Objection("", claim), claim)
+        else:
+            self._refused_stranger(claim, address)
 
-    def _remember(self, host: str, address: str, reason: str) -> None:
-        if self._view.refused.get(host) != (reason, address):
-            self._view.refused[host] = (reason, address)
+    def _refused_stranger(self, claim: str, address: str) -> None:
+        self._view.stranger(claim, address)
+        self._record("caller-refused", address=address, reason=claim)
+
+    def _remember(self, host: str, address: str, objection: Objection, reason: str) -> None:
+        if self._view.refused.get(host) != (objection, address):
+            self._view.refused[host] = (objection, address)
             self._record("hello-refused", host=host, address=address, reason=reason)
 
     def _resume(self, link: Link, _resume: Resume) -> None:
@@ -183,8 +184,8 @@ class LeaderCall:
         if answer.addresses:
             refused = self._view.refused.get(name)
             self._apply(self._seats.resolved(name, answer.addresses))
-            if refused is not None and self._seats.matches(name, refused[1]):
-                self._cannot(refused[0])
+            if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
+                self._fail(refused[0].reason)
         if answer.addresses and not self._seats.waiting.get(name):
             self._follower.drop(name)
 
@@ -192,16 +193,35 @@ class LeaderCall:
         for change in changes:
             member: Member = change.call.key
             if isinstance(change, Seated):
-                self._follower.drop(member.name)
-                self._view.refused.pop(member.name, None)
-                if change.warning:
-                    self._view.note(f"warning: {change.warning}; nobody else came, so it has the seat")
-                self._record("host-here", host=member.name, address=member.call.address)
+                self._sit(member, change.warning)
+            elif isinstance(change, Contested):
+                change.holder.key.beat()
             elif member.link is not None:
                 self._drop(member.link)
                 self._door.refuse(member.link, change.why)
+                self._record("hello-refused", host=member.name, address=member.call.address, reason=change.why)
         if self._seats.filled and not self.error and not self.result and not self._stop:
             self._publish()
+
+    def _sit(self, member: Member, warning: str) -> None:
+        """From here on what it said in its hello counts."""
+        hello = member.hello
+        self._follower.drop(member.name)
+        self._view.refused.pop(member.name, None)
+        self._view.hear(hello)
+        if warning:
+            self._view.note(f"warning: {warning}; nobody else came, so it has the seat")
+        if hello.offer.version != self._offer.version:
+            theirs = printable(hello.offer.version, 64)
+            self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
+        self._record("host-here", host=member.name, address=member.call.address)
+        if member.link is not None:
+            member.link.frames.limit = wire.MEMBER_LIMIT
+            member.link.send(member.welcome(self._me))
+        if self._stop is not None:
+            self._tell_of(self._stop, member)
+        elif hello.stop:
+            self._pass_on(Abandoned(hello.host, hello.stop))
 
     # connections of hosts that are here
 
@@ -209,10 +229,17 @@ class LeaderCall:
         member: Member = link.owner
         member.session.heard(self._loop.clock())
         if wire.is_beat(payload):
-            return
-        message = wire.unpack(payload)
+            wire.beat_count(payload)
+        else:
+            self._hear(member, wire.unpack(payload))
+        if changes := self._seats.lives(member.call):
+            self._apply(changes)
+
+    def _hear(self, member: Member, message: dict[str, Any]) -> None:
+        if self._seats.taken.get(member.name) is not member.call:
+            raise wire.WireError(f"a {message['t']!r} before it had a seat")
         if message["t"] == "abandon":
-            self._pass_on(Abandoned(member.name, wire.number(message, "signal", 255)))
+            self._pass_on(Abandoned(member.name, wire.stop_signal(message)))
         elif message["t"] == "leaving":
             self._deadline(f"{member.name} reached its deadline")
         else:
@@ -222,8 +249,8 @@ class LeaderCall:
         self._drop(link)
         if self._seats.taken.get(link.owner.name) is link.owner.call:
             self._view.left[link.owner.name] = why
-        self._seats.left(link.owner.call)
-        self._record("connection-ended", host=link.owner.name, why=why)
+            self._record("connection-ended", host=link.owner.name, why=why)
+        self._apply(self._seats.left(link.owner.call))
 
     def _drop(self, link: Link) -> None:
         self._links.pop(link, None)
@@ -250,14 +277,18 @@ class LeaderCall:
     # the end
 
     def _publish(self) -> None:
-        self._finish()
         members = {name: call.key for name, call in self._seats.taken.items()}
-        roster = self._roster(members)
+        try:
+            roster = self._roster(members)
+        except MusterError as error:  # no port for the framework
+            self._end(error, wire.pack("over", text=str(error)))
+            return
+        self._finish()
         packed = wire.pack_large("roster", roster=roster.to_wire())
         for warning in self._view.remarks():
             self._say(warning)
         peers = LeaderPeers(
-            self._loop, self._door, roster, packed, members, self._settings.silence_timeout, self._limits, self._record
+            self._loop, self._door, roster, packed, members, self._settings.silence_timeout, self._limits, self._journal
         )
         for link in self._links:
             link.send(packed)
@@ -285,9 +316,6 @@ class LeaderCall:
         headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
         self._fail(headline)
 
-    def _cannot(self, reason: str) -> None:
-        self._fail(reason)
-
     def _fail(self, headline: str) -> None:
         """Everybody gets the same table; not when it ends with a stop anyway."""
         if self._stop is not None:
@@ -299,8 +327,10 @@ class LeaderCall:
         if self.error or self.result:
             return
         self._finish()
+        here = {member.link for member in self._here()}
+        refusal = wire.pack("refused", reason=NO_SEAT)
         for link in self._links:
-            link.send(last_word)
+            link.send(last_word if link in here else refusal)
         self._door.close()
         self.error = error
         farewell(self._links, self._limits.flush)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerEvent, PeerLost, PeerSilent, StopAll
@@ -11,15 +11,18 @@ from musterpoint.rollcall import wire
 from musterpoint.rollcall.beats import SHARES, Beats
 from musterpoint.rollcall.door import Door
 from musterpoint.rollcall.events import Events
+from musterpoint.rollcall.journal import Journal, Tally
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.member import Member
-from musterpoint.rollcall.points import Points
+from musterpoint.rollcall.points import MOST_OPEN, Points
 from musterpoint.rollcall.requests import Requests
 from musterpoint.rollcall.returns import Returns
-from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.roster import MOST_SLOTS, Roster
 from musterpoint.rollcall.verdict import Action as Judgement
 from musterpoint.rollcall.verdict import Announce, Verdict
+
+_MOST_FAILURES = 4096
 
 
 class LeaderPeers(Events):
@@ -27,14 +30,16 @@ class LeaderPeers(Events):
 
     def __init__(
         self, loop: Loop, door: Door, roster: Roster, packed: bytes, members: dict[str, Member],
-        most_silence: float, limits: Limits, record: Callable[..., None],
+        most_silence: float, limits: Limits, journal: Journal,
     ) -> None:  # fmt: skip
         super().__init__(loop)
         self._door = door
         self._roster = roster
         self._members = members
         self._limits = limits
-        self._record = record
+        self._record = journal.record
+        self._backs = Tally()
+        self._silent: set[str] = set()
         self._verdict = Verdict(limits.hold)
         self._points = Points(seat.name for seat in roster.group)
         self._requests = Requests(members, self._emit)
@@ -51,7 +56,10 @@ class LeaderPeers(Events):
         self._beats = Beats(members.values())
         self._sweeper = loop.call_later(self._period, self._sweep)
         restarted = "it was started anew while the job ran"
-        Returns(door, roster, packed, members, self._verdict, self._go_on, lambda member: self._lose(member, restarted))
+        Returns(
+            loop, door, roster, packed, members, self._verdict, limits.asked, journal, self._go_on,
+            lambda member: self._lose(member, restarted),
+        )  # fmt: skip
         for member in members.values():
             if member.link is not None:
                 member.link.on_frame, member.link.on_end = self._frame, self._ended
@@ -70,12 +78,12 @@ class LeaderPeers(Events):
         self._stop(self._roster.me, signal)
 
     def arrive(self, point: str) -> None:
-        self._arrived(self._roster.me, point)
+        self._reached(self._points.arrive(self._roster.me, point))
 
     def done(self, code: int, failures: int = 0) -> None:
         self._code = code
         self._failures += failures
-        self._recount()
+        self._recount(self._roster.me)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         self._requests.ask(host, number, words)
@@ -112,20 +120,25 @@ class LeaderPeers(Events):
     def _hear(self, member: Member, message: dict[str, Any]) -> None:
         kind = message["t"]
         if kind == "failed":
-            try:
-                failure = Failure.from_wire(message.get("failure"))
-            except ValueError as error:
-                raise wire.WireError(str(error)) from None
-            self.failed(failure)
+            member.failed += 1
+            if member.failed > _MOST_FAILURES:
+                raise wire.WireError(f"more than {_MOST_FAILURES} failures")
+            # a host speaks for itself only
+            self.failed(wire.failure(message, "failure")._replace(host=member.name))
         elif kind in ("stopping", "abandon"):
-            self._stop(member.name, wire.number(message, "signal", 255))
+            self._stop(member.name, wire.stop_signal(message))
         elif kind == "arrive":
-            self._arrived(member.name, wire.text(message, "point", 256))
+            if self._points.waits(member.name) >= MOST_OPEN:
+                raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
+            self._reached(self._points.arrive(member.name, wire.text(message, "point", 256)))
         elif kind == "done":
-            member.code = wire.number(message, "code", 255)
-            self._failures += wire.number(message, "failures")
+            if member.code is not None:
+                raise wire.WireError("twice that it is done")
+            code, failures = wire.number(message, "code", 255), wire.number(message, "failures", MOST_SLOTS)
+            member.code = code
+            self._failures += failures
             self._verdict.back(member.name)
-            self._recount()
+            self._recount(member.name)
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
         elif kind == "bye":
@@ -142,7 +155,7 @@ class LeaderPeers(Events):
         member.session.over()
         self._cut(member)
         self._requests.gone(member.name, f"host {member.name} has left")
-        self._recount()
+        self._recount(member.name)
 
     # connections
 
@@ -157,7 +170,7 @@ class LeaderPeers(Events):
                 self._verdict.cut(member.name)
             self._act(member, member.session.ended(self._loop.clock(), eof))
 
-    def _go_on(self, link: Link, member: Member, got: int, reply: bytes) -> None:
+    def _go_on(self, link: Link, member: Member, got: int, replies: list[bytes]) -> None:
         self._cut(member)
         self._unheard.discard(member.name)
         member.mailbox.acknowledge(got)
@@ -165,7 +178,8 @@ class LeaderPeers(Events):
         link.owner = member
         link.frames.limit = wire.MEMBER_LIMIT
         link.on_frame, link.on_end = self._frame, self._ended
-        link.send(b"".join([reply, *member.mailbox.unacknowledged()]))
+        for data in (*replies, *member.mailbox.unacknowledged()):
+            link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
         self._act(member, member.session.resumed(self._loop.clock()))
 
@@ -192,12 +206,15 @@ class LeaderPeers(Events):
     def _act(self, member: Member, actions: list[rules.Action]) -> None:
         for action in actions:
             if isinstance(action, rules.Silent):
+                self._silent.add(member.name)
                 self._quiet(PeerSilent(member.name, action.seconds), member)
                 if member.code is None:
                     self._judge(self._verdict.silent(member.name))
             elif isinstance(action, rules.Back):
                 self._verdict.back(member.name)
-                self._quiet(PeerBack(member.name), member)
+                if member.name in self._silent or self._backs.count(member.name):
+                    self._silent.discard(member.name)
+                    self._quiet(PeerBack(member.name), member)
                 self._judge([])
             elif isinstance(action, rules.Lost):
                 self._lose(member, action.why)
@@ -226,7 +243,7 @@ class LeaderPeers(Events):
                 self._tell(wire.pack("lost", host=member.name, why=why))
         self._verdict.back(member.name)
         self._requests.gone(member.name, f"host {member.name} was lost: {why}")
-        self._recount()
+        self._recount(member.name)
 
     def _judge(self, judgements: list[Judgement]) -> None:
         for judgement in [*judgements, *self._verdict.tick(self._loop.clock(), self._is_any_mute())]:
@@ -257,15 +274,14 @@ class LeaderPeers(Events):
             self._emit(StopAll(host, signal))
         self._tell(wire.pack("stop", host=host, signal=signal), but=host)
 
-    def _arrived(self, host: str, point: str) -> None:
-        self._points.arrive(host, point)
-        self._recount()
-
-    def _recount(self) -> None:
-        """Somebody arrived, is done, or is gone: what were the others waiting for?"""
-        for point in self._points.complete(self._is_through):
+    def _reached(self, points: list[str]) -> None:
+        for point in points:
             self._emit(Arrived(point))
             self._tell(wire.pack("arrived", point=point))
+
+    def _recount(self, host: str) -> None:
+        """``host`` is done or gone: what were the others waiting for?"""
+        self._reached(self._points.through(host))
         if not self._all_done and self._code is not None and all(map(self._is_through, self._members)):
             self._all_done = True
             self._tell(wire.pack("alldone", failures=self._failures))

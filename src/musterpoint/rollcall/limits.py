@@ -10,7 +10,8 @@ class Limits(NamedTuple):
     ``beat`` is the time between two signs of life. ``silence`` without any is silent; ``cut`` is how long a closed
     connection may stay away. ``telling`` is how long a host that was told to stop waits for others to tell it to, and
     less than the ten after which ``docker stop`` kills. ``hold`` is how long a mere symptom of failure waits for the
-    cause. ``mismatch`` is how long a host with an unexpected address waits for one with the expected. ``hello`` and
+    cause. ``mismatch`` is how long a host with an unexpected address waits for one with the expected; ``asked`` is how
+    long a host may take to answer when somebody else says that it is that host, started anew. ``hello`` and
     ``connect`` bound one try; ``retry`` to ``retry_most`` is the time between two. ``say`` is the least time between
     two progress lines, ``flush`` the most that leaving may take.
     """
@@ -20,6 +21,7 @@ class Limits(NamedTuple):
     cut: float = 10.0
     hold: float = 2.0
     mismatch: float = 10.0
+    asked: float = 5.0
     hello: float = 5.0
     connect: float = 3.0
     retry: float = 0.05

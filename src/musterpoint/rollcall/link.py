@@ -5,14 +5,24 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections import deque
 from functools import partial
-from typing import Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from musterpoint.loop import READ, WRITE, Loop
+from musterpoint.printable import printable
 from musterpoint.rollcall import wire
+from musterpoint.rollcall.journal import Journal
+
+if TYPE_CHECKING:  # only with a secret
+    from musterpoint.rollcall.seal import Seal
 
 _READ_SIZE = 65536
 _MOST_QUEUED = 64 * 1024 * 1024
+_AT_A_TURN = 32
+_MOST_IGNORED = 256 * 1024
+_LONGEST_WHY = 300
+_JOINED = 4096
 
 
 def plain_address(address: str) -> str:
@@ -26,14 +36,21 @@ class Link:
     """Calls ``on_frame(link, payload)`` for each frame and ``on_end(link, why, eof)`` once when the connection ends.
 
     ``eof`` says that the other end closed it (an orderly end or a reset), as opposed to a network that gave up.
-    ``peer`` is the other end's address. ``owner`` is whatever the user of the link keeps there.
+    ``peer`` is the other end's address. ``owner`` is whatever the user of the link keeps there. ``seal``, once there is
+    one, marks what is sent and opens what comes.
+
+    Whatever ``on_frame`` raises ends this connection and nothing else: the ``journal`` tells of it. A few frames are
+    handled at a time, so that one who sends many delays nobody else.
     """
 
-    __slots__ = ("_loop", "_queue", "_sock", "ended", "frames", "on_end", "on_frame", "owner", "peer")
+    __slots__ = (
+        "_behind", "_ignored", "_journal", "_loop", "_queue", "_queued", "_sock", "ended", "frames", "on_end",
+        "on_frame", "owner", "peer", "seal",
+    )  # fmt: skip
 
     def __init__(
         self, loop: Loop, sock: socket.socket, peer: str, limit: int,
-        on_frame: Callable[[Link, bytes], None], on_end: Callable[[Link, str, bool], None], owner: Any = None,
+        on_frame: Callable[[Link, bytes], None], on_end: Callable[[Link, str, bool], None], journal: Journal,
     ) -> None:  # fmt: skip
         sock.setblocking(False)
         try:
@@ -42,12 +59,17 @@ class Link:
             pass  # it has ended already; the first read says so
         self._loop = loop
         self._sock = sock
-        self._queue: list[memoryview] | None = None
+        self._journal = journal
+        self._queue: deque[memoryview] | None = None
+        self._queued = 0
+        self._behind = False
+        self._ignored: int | None = None
         self.peer = peer
         self.frames = wire.Frames(limit)
         self.on_frame = on_frame
         self.on_end = on_end
-        self.owner = owner
+        self.owner: Any = None
+        self.seal: Seal | None = None
         self.ended = False
         loop.watch(sock.fileno(), READ, self._ready)
 
@@ -56,26 +78,46 @@ class Link:
         """Bytes wait for the other end to read."""
         return self._queue is not None
 
-    def send(self, data: bytes) -> None:
-        """Sends or queues whole frames; after the end they are dropped."""
+    def send(self, frame: bytes) -> None:
+        """Sends or queues one whole frame; after the end it is dropped."""
         if self.ended:
             return
+        parts = [memoryview(frame)]
+        if self.seal is not None:
+            head = self.seal.close(frame)
+            parts = [memoryview(head), parts[0][wire.HEAD :]]
+            if len(frame) <= _JOINED:
+                parts = [memoryview(head + frame[wire.HEAD :])]
         if self._queue is not None:
-            self._queue.append(memoryview(data))
-            if sum(map(len, self._queue)) > _MOST_QUEUED:
+            self._put(parts)
+            if self._queued > _MOST_QUEUED:
                 self._end("it does not read what it is sent", False)
             return
         try:
-            sent = self._sock.send(data)
+            sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             # told later: whoever sends is in the middle of something
             self._loop.call_later(0, partial(self._end, _why(error), _is_eof(error)))
             return
-        if sent < len(data):
-            self._queue = [memoryview(data)[sent:]]
+        if sent < sum(map(len, parts)):
+            self._queue = deque()
+            self._put(parts, sent)
             self._loop.watch(self._sock.fileno(), READ | WRITE, self._ready)
+
+    def _put(self, parts: list[memoryview], sent: int = 0) -> None:
+        assert self._queue is not None
+        for part in parts:
+            rest = part[sent:]
+            sent = max(0, sent - len(part))
+            if rest:
+                self._queue.append(rest)
+                self._queued += len(rest)
+
+    def ignore(self) -> None:
+        """What comes from now on is read and dropped; the end is still told. Who sends a lot of it is cut off."""
+        self._ignored = 0
 
     def close(self) -> None:
         """Ends it from this side; ``on_end`` is not called."""
@@ -99,7 +141,7 @@ class Link:
             self._read()
 
     def _flush(self) -> None:
-        queue = self._queue or []
+        queue = self._queue or deque()
         while queue:
             try:
                 sent = self._sock.send(queue[0])
@@ -108,14 +150,17 @@ class Link:
             except OSError as error:
                 self._end(_why(error), _is_eof(error))
                 return
+            self._queued -= sent
             if sent < len(queue[0]):
                 queue[0] = queue[0][sent:]
             else:
-                del queue[0]
+                queue.popleft()
         self._queue = None
         self._loop.watch(self._sock.fileno(), READ, self._ready)
 
     def _read(self) -> None:
+        if self._behind:
+            return  # what has come already goes first
         try:
             data = self._sock.recv(_READ_SIZE)
         except BlockingIOError:
@@ -125,24 +170,49 @@ class Link:
             return
         if not data:
             self._end("it closed the connection", True)
-            return
-        try:
+        elif self._ignored is None:
             self.frames.feed(data)
-            while not self.ended and (payload := self.frames.next()) is not None:
-                self.on_frame(self, payload)
-        except wire.WireError as error:
-            self._end(f"it sent {error}", True)
+            self._handle()
+        else:
+            self._ignored += len(data)
+            if self._ignored > _MOST_IGNORED:
+                self._end("it goes on sending", True)
+
+    def _handle(self) -> None:
+        self._behind = False
+        for _ in range(_AT_A_TURN):
+            if self.ended or self._ignored is not None:
+                return
+            try:
+                payload = self.frames.next()
+                if payload is None:
+                    return
+                self.on_frame(self, payload if self.seal is None else self.seal.open(payload))
+            except wire.WireError as error:
+                self._journal.misfit(self.peer, f"sent {error}")
+                self._end(printable(f"it sent {error}", _LONGEST_WHY), True)
+                return
+            except Exception as error:
+                self._journal.fault(self.peer, error)
+                self._end("what it sent could not be handled", True)
+                return
+        self._behind = True
+        self._loop.call_later(0, self._handle)
 
     def _end(self, why: str, eof: bool) -> None:
-        if not self.ended:
-            self.close()
+        if self.ended:
+            return
+        self.close()
+        try:
             self.on_end(self, why, eof)
+        except Exception as error:
+            self._journal.fault(self.peer, error)
 
     def take(self) -> tuple[socket.socket, list[memoryview]]:
         """Takes the socket and its unsent bytes out of the loop (for :func:`farewell`)."""
         self.ended = True
         self._loop.forget(self._sock.fileno())
-        return self._sock, self._queue or []
+        return self._sock, list(self._queue or ())
 
 
 def _why(error: OSError) -> str:

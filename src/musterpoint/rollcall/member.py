@@ -11,12 +11,13 @@ from musterpoint.rollcall.session import Session
 
 
 class Member:
-    """A host that said hello. ``link`` is None while it is cut off; ``code`` is what it was done with.
+    """A host that said hello. ``link`` is None while it is cut off; ``code`` is what it was done with, ``failed`` how
+    many failures it told of.
 
     ``token`` lets it resume its session; ``answer`` shows it that it resumed with the leader who gave the token.
     """
 
-    __slots__ = ("answer", "call", "code", "hello", "link", "mailbox", "session", "token")
+    __slots__ = ("answer", "call", "code", "failed", "hello", "link", "mailbox", "session", "token")
 
     def __init__(self, hello: Hello, link: Link, session: Session, now: float) -> None:
         self.hello = hello
@@ -27,6 +28,7 @@ class Member:
         self.answer = draw()
         self.mailbox = Mailbox()
         self.code: int | None = None
+        self.failed = 0
 
     @property
     def name(self) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # a one-host job needs none of these, and starts 9 ms earlier
 
 MASTER_PORT = 7777
 _MANY_HOSTS = 100
+_SHORT_SECRET = 16
+"""Characters below which a secret is warned about."""
 
 
 class Muster:
@@ -127,19 +129,25 @@ class Muster:
         return NamesCall(self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, limits, self._say)
 
     def _part(self, leader: str) -> LeaderCall | WorkerCall:
+        from musterpoint.rollcall.journal import Journal
+
         names, limits = self._known()
+        journal = Journal(self._say, self._record)
         if self._me == leader:
+            if 0 < len(self._settings.secret) < _SHORT_SECRET:
+                self._say(
+                    f"warning: --secret has {len(self._settings.secret)} characters, so who listens in the network can "
+                    "guess it; python3 -c 'import secrets; print(secrets.token_hex(16))' makes one that can't"
+                )
             from musterpoint.rollcall.leader import LeaderCall
 
             return LeaderCall(
                 self._loop, self._hosts, self._group_hosts, self._me, self._offer, self._settings, names,
-                limits, self._say, self._record, self._master_port,
+                limits, journal, self._master_port,
             )  # fmt: skip
         from musterpoint.rollcall.worker import WorkerCall
 
-        return WorkerCall(
-            self._loop, leader, self._me, self._offer, self._settings, names, limits, self._say, self._record
-        )
+        return WorkerCall(self._loop, leader, self._me, self._offer, self._settings, names, limits, journal)
 
     def _fixed(self) -> dict[str, tuple[str, ...]]:
         """Names that need no look-up. Many hosts in ``/etc/hosts`` would make the C library read it once for each."""
@@ -177,5 +185,6 @@ class Muster:
             for host in self._hosts
         )
         leader = self._group_hosts[0]
-        port = self._master_port() if self._me == leader else self._settings.master_port or MASTER_PORT
+        # nobody could tell the others of another port
+        port = self._master_port() if len(self._hosts) == 1 else self._settings.master_port or MASTER_PORT
         return Roster(offer.job, offer.job, seats, addresses[leader], port, self._me)

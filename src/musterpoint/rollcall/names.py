@@ -12,6 +12,7 @@ from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.loop import Loop
+from musterpoint.regular import regular
 from musterpoint.rollcall.limits import Limits
 
 FAMILIES = (int(socket.AF_INET), int(socket.AF_INET6))
@@ -48,7 +49,7 @@ _NO_SUCH_NAME = {getattr(socket, "EAI_NONAME", -2), getattr(socket, "EAI_NODATA"
 def read_hosts(path: str) -> dict[str, tuple[str, ...]]:
     """The names of a hosts file, lower-case, with their addresses. ``OSError`` if it can't be read."""
     names: dict[str, tuple[str, ...]] = {}
-    with open(path, encoding="utf-8", errors="replace") as lines:
+    with open(path, encoding="utf-8", errors="replace", opener=regular) as lines:
         for line in lines:
             address, *aliases = line.partition("#")[0].split() or [""]
             for alias in aliases:

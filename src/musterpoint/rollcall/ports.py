@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Iterable
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
@@ -34,6 +34,28 @@ def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
             port = any_free()
         found.append(port)
     return tuple(found)
+
+
+def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool) -> None:
+    """Without a channel (``how`` is the option that leaves it out) all hosts compute the leader's ``ports`` alike.
+
+    ``wanted`` is the port that was asked for, if any; ``leads`` says that this host is the leader.
+
+    Raises:
+        UsageError: any free port was asked for, and nobody could tell the others which.
+        LauncherError: this host leads, and one of the ports is taken.
+    """
+    if wanted == 0:
+        raise UsageError(
+            f"--master-port 0 with {how}: no host can tell the others which port is free; pass a --master-port that is "
+            "free on the leader, the same on all hosts, or leave it out (7777)"
+        )
+    for port in ports if leads else ():
+        if not is_free(port):
+            raise LauncherError(
+                f"{how}: port {port} is taken on this host, the leader, and no other host can be told of another one; "
+                "pass a --master-port that is free here, the same on all hosts"
+            )
 
 
 def is_free(port: int) -> bool:

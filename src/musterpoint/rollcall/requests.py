@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from musterpoint.peers import PeerEvent, Started, StartEnded
+from musterpoint.printable import printable
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.member import Member
 
@@ -19,6 +20,8 @@ LOST = 255
 """The status of a daemon whose host is gone: what remote shells give when their connection breaks."""
 
 _MOST_NUMBER = 2**53
+_ROOM = 64
+"""Bytes that a frame may take beside its message."""
 
 
 def pack_start(number: int, words: tuple[str, ...]) -> bytes:
@@ -29,8 +32,8 @@ def pack_start(number: int, words: tuple[str, ...]) -> bytes:
     if any("\0" in word for word in words):
         raise ValueError(f"start request {number} has a word with a zero byte, which no program can be given")
     data = wire.pack("start", number=number, words=words)
-    if len(data) > wire.LEADER_LIMIT:  # what a kernel lets mpirun pass fits, however it is escaped
-        raise ValueError(f"start request {number} takes {len(data)} bytes, more than {wire.LEADER_LIMIT}")
+    if len(data) > wire.LEADER_LIMIT - _ROOM:  # what a kernel lets mpirun pass fits, however it is escaped
+        raise ValueError(f"start request {number} takes {len(data)} bytes, more than {wire.LEADER_LIMIT - _ROOM}")
     return data
 
 
@@ -110,7 +113,7 @@ class Requests:
             self._emit(Started(host, number))
             return
         status = wire.number(message, "status", MOST_STATUS, LEAST_STATUS)
-        said = _end_of(wire.text(message, "said", MOST_SAID))
+        said = printable(_end_of(wire.text(message, "said", MOST_SAID)), 2 * MOST_SAID, lines=True)
         del mine[number]
         self._emit(StartEnded(host, number, status, said))
 

@@ -4,6 +4,9 @@ from typing import Any, NamedTuple
 
 MOST_PORTS = 64
 """How many ports one host may offer."""
+MOST_SLOTS = 65536
+"""How many ranks one host may run."""
+_MOST_NUMBER = 65535
 
 
 class Offer(NamedTuple):
@@ -99,8 +102,21 @@ class Roster(NamedTuple):
         check_types(roster, _ROSTER_TYPES, "not a roster: ")
         for seat in roster.seats:
             check_types(seat, _SEAT_TYPES, "not a roster: ")
+            if not (0 <= seat.slots <= MOST_SLOTS and 0 <= seat.room <= MOST_SLOTS):
+                raise ValueError(f"not a roster: {seat.slots} slots and room for {seat.room} are not 0 to {MOST_SLOTS}")
             if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
                 raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
+        if not 0 < roster.master_port <= _MOST_NUMBER:
+            raise ValueError(f"not a roster: master_port is {roster.master_port}, not 1 to {_MOST_NUMBER}")
+        texts = (
+            roster.session,
+            roster.master_address,
+            *(text for s in roster.seats for text in (s.name, s.address, s.version)),
+        )
+        if not all(map(str.isprintable, texts)):
+            raise ValueError("not a roster: a name, address or version in it can't be printed")
+        if len({seat.name for seat in roster.seats}) != len(roster.seats):
+            raise ValueError("not a roster: two seats have one name")
         if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
         return roster

@@ -1,7 +1,8 @@
 """Who may sit where: pure rules over the calls that come in, the addresses that names have, and time.
 
 Without a shared secret a seat goes to whoever calls from an address its name resolves to. A call from elsewhere
-(published ports, a sidecar, a second network card) gets the seat only if no matching one claims it in time.
+(published ports, a sidecar, a second network card) gets the seat only if no matching one claims it in time. Whoever
+holds a seat keeps it from a newcomer of its own address as long as it answers: another process there may call, too.
 """
 
 from __future__ import annotations
@@ -33,17 +34,28 @@ class Turned(NamedTuple):
     why: str
 
 
-Change = Union[Seated, Turned]
+class Contested(NamedTuple):
+    """``holder`` must show that it lives (:meth:`Seats.lives`), or ``call``, a later one, gets its seat."""
+
+    call: Call
+    holder: Call
+
+
+Change = Union[Seated, Turned, Contested]
 
 _MOST_WAITING = 4
 
 
 class Seats:
-    """``check`` is ``warn``, ``strict`` or ``off``; ``patience`` is how many seconds a mismatch waits."""
+    """``check`` is ``warn``, ``strict`` or ``off``; ``patience`` is how many seconds a mismatch waits, ``asking`` how
+    many a holder has to answer.
+    """
 
-    def __init__(self, names: Iterable[str], check: str, patience: float) -> None:
+    def __init__(self, names: Iterable[str], check: str, patience: float, asking: float) -> None:
         self._check = check
         self._patience = patience
+        self._asking = asking
+        self._newcomers: dict[str, tuple[Call, float]] = {}
         self._names = frozenset(names)
         self._addresses: dict[str, tuple[str, ...]] = {}
         self._matched: set[str] = set()
@@ -52,7 +64,7 @@ class Seats:
 
     @property
     def filled(self) -> bool:
-        return len(self.taken) == len(self._names)
+        return len(self.taken) == len(self._names) and not self._newcomers
 
     def missing(self) -> set[str]:
         return set(self._names.difference(self.taken))
@@ -64,19 +76,37 @@ class Seats:
     def claim(self, call: Call, proved: bool = False) -> list[Change]:
         """``call`` wants its seat; ``proved`` says that it knows the shared secret."""
         holder = self.taken.get(call.name)
-        if proved or self._check == "off" or self.matches(call.name, call.address):
-            return self._seat_matching(call, holder)
-        if holder is not None and (call.name in self._matched or holder.address != call.address):
-            return [Turned(call, f"the seat of {call.name} is taken by a host at {holder.address}")]
+        fits = proved or self._check == "off" or self.matches(call.name, call.address)
         if holder is not None:
-            return [Turned(holder, _LATER), self._take(call)]
+            return self._contest(call, holder, proved, fits)
+        if fits:
+            return self._seat_matching(call, holder)
         waiting = self.waiting.setdefault(call.name, [])
         changes: list[Change] = [Turned(old, _LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
         if len(waiting) >= _MOST_WAITING:
-            return [*changes, Turned(call, f"too many hosts claim to be {call.name}")]
+            return [*changes, Turned(call, _TAKEN)]
         waiting.append(call)
         return changes
+
+    def _contest(self, call: Call, holder: Call, proved: bool, fits: bool) -> list[Change]:
+        itself = call.incarnation == holder.incarnation  # drawn at random: nobody else knows it
+        outranks = fits and call.name not in self._matched
+        if proved or itself or outranks:
+            return [*_turned(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
+        if not fits and (call.name in self._matched or holder.address != call.address):
+            return [Turned(call, _TAKEN)]
+        rival = self._newcomers.get(call.name)
+        if rival is not None and rival[0].incarnation != call.incarnation:
+            return [Turned(call, _TAKEN)]
+        self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
+        return [*_turned(rival), Contested(call, holder)]
+
+    def lives(self, call: Call) -> list[Change]:
+        """Something was heard of ``call``: if it holds a seat, it keeps it."""
+        if call.name not in self._newcomers or self.taken.get(call.name) is not call:
+            return []
+        return [Turned(self._newcomers.pop(call.name)[0], _TAKEN)]
 
     def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
         """``name`` has these addresses now; a call that waits from one of them takes the seat."""
@@ -87,17 +117,27 @@ class Seats:
                 return self._seat_matching(call, self.taken.get(name))
         return []
 
-    def left(self, call: Call) -> None:
-        """The connection of ``call`` ended."""
+    def left(self, call: Call) -> list[Change]:
+        """The connection of ``call`` ended; who was waiting for just that takes the seat."""
+        newcomer, _since = self._newcomers.get(call.name, (None, 0.0))
         if self.taken.get(call.name) is call:
             del self.taken[call.name]
+            matched = call.name in self._matched
             self._matched.discard(call.name)
+            if newcomer is not None:
+                del self._newcomers[call.name]
+                return self._seat_matching(newcomer, None) if matched else [self._take(newcomer)]
+        elif newcomer is call:
+            del self._newcomers[call.name]
         elif call in self.waiting.get(call.name, ()):
             self.waiting[call.name].remove(call)
+        return []
 
     def tick(self, now: float) -> list[Change]:
-        """Gives seats to mismatches whose wait is over."""
+        """Gives seats to mismatches whose wait is over, and those of holders that did not answer to newcomers."""
         changes: list[Change] = []
+        for name in [name for name, (_, since) in self._newcomers.items() if since + self._asking <= now]:
+            changes += self._replace(self._newcomers.pop(name)[0], self.taken[name], name in self._matched)
         if self._check != "warn":
             return changes
         for name in [name for name, calls in self.waiting.items() if calls]:
@@ -120,13 +160,21 @@ class Seats:
         changes.append(Seated(call))
         return changes + self._turn_waiting(call.name, call)
 
+    def _replace(self, call: Call, holder: Call, matching: bool) -> list[Change]:
+        return self._seat_matching(call, holder) if matching else [Turned(holder, _LATER), self._take(call)]
+
     def _take(self, call: Call) -> Seated:
         self.taken[call.name] = call
         return Seated(call, self.oddity(call))
 
     def _turn_waiting(self, name: str, winner: Call) -> list[Change]:
         others = [call for call in self.waiting.pop(name, []) if call is not winner]
-        return [Turned(call, f"the seat of {name} went to a host at {winner.address}") for call in others]
+        return [Turned(call, _TAKEN) for call in others]
+
+
+def _turned(rival: tuple[Call, float] | None) -> list[Change]:
+    return [] if rival is None else [Turned(rival[0], _LATER)]
 
 
 _LATER = "a later start of this host took its seat"
+_TAKEN = "another process has the seat of this host"

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import socket
 from signal import SIGINT
-from typing import Any, Callable
+from typing import Any
 
 from musterpoint.errors import MusterError, RollCallError
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import Peers
+from musterpoint.printable import printable
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.abandoned import Abandoned
 from musterpoint.rollcall.beats import SHARES
 from musterpoint.rollcall.dial import NOTHING, VANISHED, Dialer, is_local
-from musterpoint.rollcall.hello import Hello, draw
+from musterpoint.rollcall.handshake import Handshake
+from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello, draw
+from musterpoint.rollcall.journal import Journal
 from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.link import Link, farewell
+from musterpoint.rollcall.link import Link, farewell, plain_address
 from musterpoint.rollcall.names import Answer, Follower, Names
 from musterpoint.rollcall.own_name import UNANSWERED, oddities
 from musterpoint.rollcall.progress import Row, Teller, table
-from musterpoint.rollcall.proof import prove, same
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.rollcall.worker_peers import Ticket, WorkerPeers
 from musterpoint.settings import Settings
 
 _OWN_NAME_PATIENCE = 1.0
+_LONGEST_REASON = 600
 
 
 class WorkerCall:
@@ -32,7 +35,7 @@ class WorkerCall:
 
     def __init__(
         self, loop: Loop, leader: str, me: str, offer: Offer, settings: Settings, names: Names, limits: Limits,
-        say: Callable[[str], None], record: Callable[..., None],
+        journal: Journal,
     ) -> None:  # fmt: skip
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
@@ -43,8 +46,8 @@ class WorkerCall:
         self._settings = settings
         self._names = names
         self._limits = limits
-        self._say = say
-        self._record = record
+        self._journal = journal
+        self._say, self._record = journal.say, journal.record
         self._stop: Abandoned | None = None
         self._incarnation = draw()
         self._own = UNANSWERED
@@ -54,14 +57,15 @@ class WorkerCall:
             loop, names, leader, settings.rollcall_port, limits, lambda: self._sources, self._connected, self._missed
         )
         self._link: Link | None = None
-        self._hello = b""
+        self._handshake: Handshake
+        self._waits = False
         self._ticket: Ticket | None = None
         self._stage = Row(leader, "name", UNANSWERED.trouble)
         self._heard_at = 0.0
         self._dialling = False
         self._leaving = False
         self._teller: Teller
-        self._handshake: Timer | None = None
+        self._hello_timer: Timer | None = None
         self._timers: list[Timer] = []
 
     def start(self) -> None:
@@ -114,15 +118,15 @@ class WorkerCall:
     def _connected(self, sock: socket.socket, address: str) -> None:
         if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last tells more
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
-        self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended)
+        self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended, self._journal)
         nonce = draw() if self._settings.secret else ""
-        sees = self._names.known(self._leader).addresses
+        known = map(plain_address, self._names.known(self._leader).addresses)
+        sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
         stop = self._stop.signal if self._stop else 0
-        hello = Hello(self._me, self._offer, self._incarnation, sees[:8], address, nonce, stop=stop).pack()
-        self._hello = hello[4:]
+        hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
         self._heard_at = self._loop.clock()
-        self._handshake = self._loop.call_later(self._limits.hello, self._no_answer)
-        self._link.send(hello)
+        self._hello_timer = self._loop.call_later(self._limits.hello, self._no_answer)
+        self._handshake = Handshake(self._link, self._settings.secret, hello.pack())
 
     def _no_answer(self) -> None:
         if self._link is not None:
@@ -131,8 +135,9 @@ class WorkerCall:
 
     def _ended(self, link: Link, why: str, _eof: bool) -> None:
         self._link = self._ticket = None
-        if self._handshake is not None:
-            self._handshake.cancel()
+        self._waits = False
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
         self._stage = Row(self._leader, "hello", f"connected, then {why}", link.peer)
         if self._leaving:
             self._give_up()
@@ -142,46 +147,50 @@ class WorkerCall:
     # what the leader says
 
     def _frame(self, link: Link, payload: bytes) -> None:
+        taken = self._handshake.take(payload)
+        if taken is None:
+            return
         self._heard_at = self._loop.clock()
-        if wire.is_beat(payload):
+        if wire.is_beat(taken):
+            wire.beat_count(taken)
             if not link.busy:
                 link.send(wire.pack_beat(0))
             return
-        message = wire.unpack(payload, compressed=self._ticket is not None)
+        message = wire.unpack(taken, compressed=self._ticket is not None)
         kind = message["t"]
-        if kind == "challenge" and self._settings.secret and self._ticket is None:
-            self._answer(link, message)
-        elif kind == "welcome" and link.owner == (True if self._settings.secret else None):
+        if kind == "wait" and self._ticket is None:
+            self._wait(link)
+        elif kind == "challenge" and self._ticket is None:
+            pass  # it has a secret and we have none: it refuses us in a moment
+        elif kind == "welcome" and self._ticket is None:
             self._welcome(link, message)
         elif kind == "refused":
-            reason = wire.text(message, "reason")
+            reason = printable(wire.text(message, "reason"), _LONGEST_REASON)
             self._end(RollCallError(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
         elif kind == "roster" and self._ticket is not None:
             self._start(link, message)
         elif kind == "over" and self._ticket is not None:
-            self._end(RollCallError(wire.text(message, "text", 65536)))
+            self._end(RollCallError(printable(wire.text(message, "text", 65536), 65536, lines=True)))
         elif kind == "abandon" and self._ticket is not None:
-            self._end(Abandoned(wire.text(message, "host", 253), wire.number(message, "signal", 255)))
+            self._end(Abandoned(wire.host(message), wire.stop_signal(message)))
         else:
             raise wire.WireError(f"an unexpected {kind!r}")
 
-    def _answer(self, link: Link, message: dict[str, Any]) -> None:
-        nonce = wire.text(message, "nonce", 64)
-        expected = prove(self._settings.secret, "leader", self._hello, nonce)
-        if not same(wire.text(message, "proof", 128), expected):
-            link.send(wire.pack("doubt"))
-            raise wire.WireError("a proof of another secret than ours (--secret, MUSTER_SECRET)")
-        link.owner = True
-        link.send(wire.pack("proof", proof=prove(self._settings.secret, "worker", self._hello, nonce)))
+    def _wait(self, link: Link) -> None:
+        self._waits = True
+        why = "connected; it waits, since it knows another address of this host, or another process has our seat"
+        self._stage = Row(self._leader, "hello", why, link.peer)
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
 
     def _welcome(self, link: Link, message: dict[str, Any]) -> None:
-        if wire.text(message, "host", 253) != self._leader or wire.text(message, "job") != self._offer.job:
+        if wire.host(message) != self._leader or wire.text(message, "job") != self._offer.job:
             raise wire.WireError("the welcome of another job's leader")
-        self._ticket = Ticket(wire.text(message, "token", 64), wire.text(message, "answer", 64))
+        self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
         link.frames.limit = wire.LEADER_LIMIT
         self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
-        if self._handshake is not None:
-            self._handshake.cancel()
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
         self._record("seated", leader=self._leader, address=link.peer)
         if self._stop is not None:
             self._stop_now()
@@ -191,13 +200,15 @@ class WorkerCall:
             roster = Roster.from_wire(message.get("roster"), self._me)
         except ValueError as error:
             raise wire.WireError(str(error)) from None
+        if roster.job != self._offer.job or self._leader not in {seat.name for seat in roster.seats}:
+            raise wire.WireError("the roster of another job")
         assert self._ticket is not None
         self._finish()
         for warning in oddities(self._me, self._own, over=False):
             self._say(warning)
         peers = WorkerPeers(
             self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._limits,
-            self._record,
+            self._journal,
         )  # fmt: skip
         self.result = roster, peers
 
@@ -206,7 +217,8 @@ class WorkerCall:
     def _sweep(self) -> None:
         now = self._loop.clock()
         link = self._link
-        if link is not None and self._ticket is not None and now - self._heard_at >= self._limits.silence:
+        there = self._ticket is not None or self._waits
+        if link is not None and there and now - self._heard_at >= self._limits.silence:
             link.close()
             self._ended(link, "it fell silent", False)
         self._timers[1] = self._loop.call_later(self._limits.beat / SHARES, self._sweep)
@@ -239,8 +251,8 @@ class WorkerCall:
         self._follower.drop(self._me)
         for timer in self._timers:
             timer.cancel()
-        if self._handshake is not None:
-            self._handshake.cancel()
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
 
     def _sentence(self) -> str:
         stage = self._stage

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from musterpoint.loop import Loop, Timer
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, PeerBack, PeerLost, PeerSilent, StartAsked, StopAll
+from musterpoint.printable import printable
 from musterpoint.rollcall import requests, wire
 from musterpoint.rollcall import session as rules
 from musterpoint.rollcall.beats import SHARES
 from musterpoint.rollcall.dial import NOTHING, Dialer, is_local
 from musterpoint.rollcall.events import Events
-from musterpoint.rollcall.hello import Resume
+from musterpoint.rollcall.handshake import Handshake
+from musterpoint.rollcall.hello import Resume, draw
+from musterpoint.rollcall.journal import Journal, Tally
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.mailbox import Mailbox
@@ -21,6 +24,8 @@ from musterpoint.rollcall.proof import same
 from musterpoint.rollcall.roster import Roster
 from musterpoint.rollcall.verdict import left_alone
 from musterpoint.settings import Settings
+
+_LONGEST_WHY = 600
 
 
 class Ticket(NamedTuple):
@@ -35,14 +40,19 @@ class WorkerPeers(Events):
 
     def __init__(
         self, loop: Loop, roster: Roster, leader: str, ticket: Ticket, link: Link, names: Names, settings: Settings,
-        limits: Limits, record: Callable[..., None],
+        limits: Limits, journal: Journal,
     ) -> None:  # fmt: skip
         super().__init__(loop)
         self._roster = roster
         self._leader = leader
         self._ticket = ticket
         self._limits = limits
-        self._record = record
+        self._secret = settings.secret
+        self._hosts = frozenset(seat.name for seat in roster.seats)
+        self._journal = journal
+        self._record = journal.record
+        self._backs = Tally()
+        self._silent = False
         self._mailbox = Mailbox()
         self._session = rules.Session(loop.clock(), True, settings.silence_timeout, limits)
         self._source = tuple(filter(is_local, (roster.seat.address,)))
@@ -52,6 +62,7 @@ class WorkerPeers(Events):
         self._link: Link | None = link
         link.on_frame, link.on_end = self._frame, self._ended
         self._attempt: Link | None = None
+        self._handshake: Handshake
         self._attempt_timer: Timer | None = None
         self._pending: list[Failure] = []
         self._points: list[str] = []
@@ -124,9 +135,10 @@ class WorkerPeers(Events):
             self._verdict(message)
         elif kind == "stop":
             self._stopped = True
-            self._emit(StopAll(wire.text(message, "host", 253), wire.number(message, "signal", 255)))
+            self._emit(StopAll(self._host(message), wire.stop_signal(message)))
         elif kind == "lost":
-            self._emit(PeerLost(wire.text(message, "host", 253), wire.text(message, "why")))
+            why = printable(wire.text(message, "why"), _LONGEST_WHY)
+            self._emit(PeerLost(self._host(message), why))
         elif kind == "arrived":
             point = wire.text(message, "point", 256)
             if point in self._points:
@@ -142,11 +154,16 @@ class WorkerPeers(Events):
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
-    def _verdict(self, message: dict[str, Any]) -> None:
-        try:
-            failure = Failure.from_wire(message.get("failure"))
-        except ValueError as error:
-            raise wire.WireError(str(error)) from None
+    def _host(self, message: dict[str, Any]) -> str:
+        host = wire.host(message)
+        if host not in self._hosts:
+            raise wire.WireError(f"a {message['t']!r} of {host}, which is no host of this job")
+        return host
+
+    def _verdict(self, message: dict[str, Any], key: str = "failure") -> None:
+        failure = wire.failure(message, key)
+        if failure.host not in self._hosts:
+            raise wire.WireError(f"the failure of {failure.host}, which is no host of this job")
         self._announce(failure, wire.number(message, "secondary"))
 
     def _announce(self, failure: Failure, secondary: int) -> None:
@@ -183,11 +200,14 @@ class WorkerPeers(Events):
             if isinstance(action, rules.Dial):
                 self._dialer.start()
             elif isinstance(action, rules.Silent):
+                self._silent = True
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, rules.Back):
                 self._drop_attempt()
                 self._dialer.stop()
-                self._emit(PeerBack(self._leader))
+                if self._silent or self._backs.count(self._leader):
+                    self._silent = False
+                    self._emit(PeerBack(self._leader))
             else:
                 self._lose(action.why)
 
@@ -201,19 +221,24 @@ class WorkerPeers(Events):
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        self._attempt = Link(self._loop, sock, address, wire.LEADER_LIMIT, self._reply, self._refused)
+        link = Link(self._loop, sock, address, wire.LEADER_LIMIT, self._reply, self._refused, self._journal)
+        self._attempt = link
         self._attempt_timer = self._loop.call_later(self._limits.hello, self._no_reply)
-        resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received)
-        self._attempt.send(resume.pack())
+        nonce = draw() if self._secret else ""
+        resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received, nonce)
+        self._handshake = Handshake(link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
-        message = wire.unpack(payload)
+        taken = self._handshake.take(payload)
+        if taken is None:
+            return
+        message = wire.unpack(taken)
         if message["t"] == "refused" and message.get("over") is True:
             self._drop_attempt()
             if "verdict" in message and not self._judged:
-                self._verdict({"failure": message["verdict"], **message})
-            self._lose(wire.text(message, "reason"))
-        elif message["t"] == "resumed" and same(wire.text(message, "answer", 64), self._ticket.answer):
+                self._verdict(message, "verdict")
+            self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
+        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._ticket.answer):
             self._resumed(link, wire.number(message, "got"))
         else:
             raise wire.WireError("no answer to our session")
@@ -227,7 +252,8 @@ class WorkerPeers(Events):
         self._link = link
         link.on_frame, link.on_end = self._frame, self._ended
         self._record("session-resumed", host=self._leader, address=link.peer)
-        link.send(b"".join(self._mailbox.unacknowledged()))
+        for data in self._mailbox.unacknowledged():
+            link.send(data)
         self._dialer.stop()
         self._act(self._session.resumed(self._loop.clock()))
 

@@ -4,6 +4,7 @@ Run as a script, never imported by musterpoint. mpirun calls ``AGENT [options] H
 words to this host's supervisor, who passes them to the other host's over the channel that is open anyway. Words are
 written in hexadecimal, so nothing needs quoting; an empty one is ``-``. The protocol is lines over a unix socket:
 
+    agent:       TOKEN                  (of the job: nothing else is heard before it)
     agent:       start SESSION HOST WORD…
     supervisor:  started                (the daemon runs)
     supervisor:  ended STATUS TEXT      (it ended, or could not be started; TEXT is the end of what it wrote)
@@ -91,7 +92,8 @@ def main() -> None:
     text = " ".join(os.fsencode(word).hex() or "-" for word in (host, *words))
     said = b""
     try:
-        sock.sendall(f"start {session} {text}\n".encode())
+        token = os.environ.get("MUSTER_SOCKET_TOKEN", "")
+        sock.sendall(f"{token}\nstart {session} {text}\n".encode())
         while data := sock.recv(65536):
             said += data
             *lines, said = said.split(b"\n")

@@ -5,6 +5,7 @@ from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.supervise import tree
 from musterpoint.supervise.attendants import Attendant, Attendants
 from musterpoint.supervise.companions import Companions
@@ -34,6 +35,8 @@ UNEXPLAINED = 3.0
 """Seconds after which an MPI that tells ranks to end isn't explained by anything else."""
 BLAMED = 20.0
 """Seconds in which an MPI ends a job because of that."""
+_DIGITS = 10
+"""Of the longest number that a stub or an agent says."""
 
 
 class Session(NamedTuple):
@@ -55,13 +58,13 @@ class Crew:
 
     ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline;
     ``oom_kills`` counts the kernel's OOM kills in this container; ``greet`` gets the desk's other visitors;
-    ``companions`` are no part of the job.
+    ``companions`` are no part of the job; ``warn`` is told of trouble at the desk.
     """
 
     def __init__(
         self, loop: Loop, pump: Pump, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
         record: Callable[..., None], oom_kills: Callable[[], int], greet: Callable[[Visitor, str], bool],
-        companions: Companions,
+        companions: Companions, warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._pump, self._emit, self._explain, self._record, self._greet = pump, emit, explain, record, greet
         self._attendants, self._companions, self._loop = Attendants(), companions, loop
@@ -74,7 +77,7 @@ class Crew:
         self._terminal = Terminal()
         self._texts = Texts()
         self._scratch = Scratch()
-        self.desk = Desk(loop, self._visited)
+        self.desk = Desk(loop, self._visited, warn)
 
     @property
     def ends(self) -> list[RankEnd]:
@@ -86,6 +89,7 @@ class Crew:
         """Starts a plan's processes, services first; returns its session number."""
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
+        self._members.reported = None  # what went wrong before this plan came doesn't end the job
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._members.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
@@ -130,8 +134,8 @@ class Crew:
 
     def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
         """The environment of a process of a session."""
-        session, desk = self.sessions[number], self.desk.address
-        environment = planned_environment(session.plan, process, session.environ, desk, self._texts.filled_in)
+        session, desk, token = self.sessions[number], self.desk.address, self.desk.token
+        environment = planned_environment(session.plan, process, session.environ, desk, token, self._texts.path)
         if process.role == "launcher":
             stub, scratch = self._texts.path("rank_stub"), self._scratch.path(session.environ)
             add_for_launcher(environment, session.plan, number, desk, stub, scratch)
@@ -141,7 +145,7 @@ class Crew:
         out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            words = [self._texts.filled_in(word) for word in process.words]
+            words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 words, environment, process.cwd, Streams(stdin, out, err),
                 with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
@@ -163,8 +167,8 @@ class Crew:
 
     def _introduced(self, visitor: Visitor, words: list[str], line: str) -> None:
         """The first line of a visitor says what it is."""
-        if words[:1] == ["rank"] and len(words) == 6 and all(word.isdecimal() for word in words[1:]):
-            rank, local_rank, world, stub_pid, session = (int(word) for word in words[1:])
+        if words[:1] == ["rank"] and len(words) == 6:
+            rank, local_rank, world, stub_pid, session = map(number_of, words[1:])
             self._registered(visitor, rank, local_rank, world, stub_pid, session)
         elif not self._greet(visitor, line):
             visitor.close()
@@ -204,14 +208,18 @@ class Crew:
             os.close(fd)
 
     def _stub_said(self, member: Member, words: list[str]) -> None:
-        if words[0] == "started":
-            self._members.has_pid(member, int(words[1]))
+        """A ValueError, which ends the connection: no stub says that."""
+        word, number = words[0], number_of(words[1])
+        if word == "started":
+            if member.pid or number < 2 or number == os.getpid():
+                raise ValueError(f"{number} is no pid of a rank")
+            self._members.has_pid(member, number)
             self._record("started", role="rank", rank=member.rank, pid=member.pid)
-        elif words[0] == "signal":
-            self._record("launcher-signal", rank=member.rank, signal=int(words[1]))
+        elif word == "signal":
+            self._record("launcher-signal", rank=member.rank, signal=number)
             self._ask_why(member)
-        elif words[0] == "ended":
-            status = os.waitstatus_to_exitcode(int(words[1]))
+        elif word == "ended":
+            status = os.waitstatus_to_exitcode(number)
             self._members.ended(member, status)
             if member.mpi and status == 0:
                 self._loop.call_later(LEFT_ALONE, lambda: self._tell_mpi(member))
@@ -256,6 +264,11 @@ class Crew:
             owner.tell(f"code {code}")
 
     # -- ends --
+
+    def reported(self, failure: Failure) -> None:
+        """A launcher of ours that runs as the job's program says why the rank that it is, or is part of, will end."""
+        self._record("reported", code=failure.code)
+        self._members.reported = failure
 
     def reap(self) -> None:
         """Collects every child that has ended: the one place that waits."""
@@ -333,3 +346,10 @@ class Crew:
         self.desk.close()
         self._texts.close()
         self._scratch.close()
+
+
+def number_of(word: str) -> int:
+    """A number that a stub or an agent says. A ValueError: it is none, or longer than any."""
+    if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
+        raise ValueError(f"{word[:20]!r} is no number")
+    return int(word)

@@ -15,7 +15,7 @@ from musterpoint.fabric.mpi import COMMANDS
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.peers import Peers, StartAsked, Started, StartEnded
-from musterpoint.supervise.crew import Crew
+from musterpoint.supervise.crew import Crew, number_of
 from musterpoint.supervise.desk import Visitor
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.outcome import Explainer
@@ -60,7 +60,7 @@ class Daemons:
 
     def asked(self, visitor: Visitor, words: list[str]) -> bool:
         """Takes ``start SESSION HOST WORD…`` from an agent; False if the line is no such thing."""
-        if len(words) < 4 or words[0] != "start" or not words[1].isdecimal() or int(words[1]) >> _SESSION_BITS:
+        if len(words) < 4 or words[0] != "start" or number_of(words[1]) >> _SESSION_BITS:
             return False
         try:
             host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])
@@ -149,8 +149,8 @@ class Daemons:
             path = find(daemon.name, environment.get("PATH", os.defpath))
             if os.path.realpath(daemon.program) == os.path.realpath(path):
                 process = process._replace(environment=tuple(_settings(daemon.settings, environment)))
-            words = map(Argument, (path, *map(_own_agent, daemon.arguments)))
-            self._crew.attend(session, process._replace(argv=tuple(words)), on_end)
+            words = (Argument(path), *map(_own_agent, daemon.arguments))
+            self._crew.attend(session, process._replace(argv=words), on_end)
         except NotADaemon as error:
             self._tell_ended(number, CANNOT_EXECUTE, str(error), local)
         except FileNotFoundError as error:
@@ -192,11 +192,12 @@ def _settings(settings: Iterable[tuple[str, str]], environment: Mapping[str, str
         yield EnvSetting(name, f"{value}:{old}" if old else value, "mpirun's, for the MPI that it is part of")
 
 
-def _own_agent(word: str) -> str:
+def _own_agent(word: str) -> Argument:
     """mpirun tells its daemons which agent it was given; Open MPI 4's end if that isn't there on their host, too."""
     head, of_process, rest = word.partition("/proc/")
     pid, _, name = rest.partition("/")
-    return program_of_ours("agent") if not head and of_process and pid.isdecimal() and name.startswith("fd/") else word
+    is_agent = not head and of_process and pid.isdecimal() and name.startswith("fd/")
+    return program_of_ours("agent") if is_agent else Argument(word)
 
 
 def _ended(status: int, said: str) -> str:

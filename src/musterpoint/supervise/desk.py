@@ -1,8 +1,9 @@
 """The desk: a unix socket at which rank stubs, and launchers that the job runs as its program, report.
 
 Linux' abstract namespace keeps it off the disk, so a read-only root file system is fine and nothing is left behind;
-elsewhere it is a file in a private directory. Only processes of our own user are served. ``_socket`` is what is below
-``socket``, which costs 3 ms at import: a job on one host needs no more of it than this.
+elsewhere it is a file in a private directory. Every process in the same network can connect, so the first thing that
+counts is the job's token, which only the job's processes have in their environment; nothing else is read before it.
+``_socket`` is what is below ``socket``, which costs 3 ms at import: a job on one host needs no more of it than this.
 """
 
 from __future__ import annotations
@@ -12,23 +13,39 @@ import os
 import sys
 from typing import Callable
 
-from musterpoint.loop import READ, Loop
+from musterpoint.loop import READ, Loop, Timer
 
 _ABSTRACT = "linux" in sys.platform
 _INT = 4
 """Bytes of C's int, wherever there are such sockets."""
 LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
+TOKEN_BYTES = 16
+AT_ONCE = 32
+"""Connections that are taken before anything else has its turn, however many there are."""
+MOST_STRANGERS = 256
+"""Connections that haven't shown the token; one more, and the oldest is closed."""
+PATIENCE = 60.0
+"""Seconds until one that hasn't is closed."""
+PAUSE = 0.2
+"""Seconds until connections are taken again where there was no descriptor for one."""
 
 
 class Visitor:
-    """One connection. ``on_line`` and ``on_gone`` are set by whoever takes it over; :attr:`facts` are theirs."""
+    """One connection that has shown the token. ``on_line`` and ``on_gone`` are set by whoever takes it over.
 
-    __slots__ = ("_buffer", "_loop", "_socket", "on_gone", "on_line")
+    An exception in either's handling of a line closes this connection, and nothing else.
+    """
 
-    def __init__(self, loop: Loop, sock: _socket.socket) -> None:
+    __slots__ = ("_buffer", "_failed", "_left", "_loop", "_socket", "on_gone", "on_line")
+
+    def __init__(
+        self, loop: Loop, sock: _socket.socket, left: Callable[[Visitor], None] = lambda visitor: None,
+        failed: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
         self._loop = loop
         self._socket = sock
+        self._left, self._failed = left, failed
         self._buffer = b""
         self.on_line: Callable[[list[str], str], None] = lambda words, line: None
         self.on_gone: Callable[[], None] = lambda: None
@@ -46,18 +63,25 @@ class Visitor:
             pass
 
     def read(self, _ready: int) -> None:
+        """Takes what is there. Descriptors that are sent beside it are closed by the system, unasked for."""
         try:
             data = self._socket.recv(65536)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        self._buffer += data
-        while b"\n" in self._buffer:
-            line, _, self._buffer = self._buffer.partition(b"\n")
-            text = line.decode("utf-8", "replace")
-            self.on_line(text.split(), text)
-        if not data or len(self._buffer) > LONGEST_LINE:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        over = not data or len(self._buffer) > LONGEST_LINE
+        try:
+            for line in lines:
+                text = line.decode("utf-8", "replace")
+                self.on_line(text.split(), text)
+                if self._socket.fileno() < 0:
+                    return
+        except Exception as error:
+            self._failed(f"{type(error).__name__}: {error}")
+            over = True
+        if over:
             self.close()
             self.on_gone()
 
@@ -65,16 +89,27 @@ class Visitor:
         if self._socket.fileno() >= 0:
             self._loop.forget(self._socket.fileno())
             self._socket.close()
+            self._left(self)
 
 
 class Desk:
-    """Listens at :attr:`address` (``@name``: abstract). ``greet`` gets every new visitor."""
+    """Listens at :attr:`address` (``@name``: abstract). ``greet`` gets every new visitor that has shown :attr:`token`.
 
-    def __init__(self, loop: Loop, greet: Callable[[Visitor], None]) -> None:
+    ``warn`` is told what kind of thing went wrong, once for each.
+    """
+
+    def __init__(
+        self, loop: Loop, greet: Callable[[Visitor], None], warn: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._loop = loop
-        self._greet = greet
+        self._greet, self._warn = greet, warn
+        self._warned: set[str] = set()
         self._directory = ""
-        self._visitors: list[Visitor] = []
+        self._visitors: set[Visitor] = set()
+        self._strangers: dict[int, _Stranger] = {}
+        self._timer: Timer | None = None
+        self.token = os.urandom(TOKEN_BYTES).hex()
+        self._expected = self.token.encode() + b"\n"
         self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.address = self._bind()
         self._socket.listen(4096)
@@ -93,25 +128,116 @@ class Desk:
         self._socket.bind(path)
         return path
 
+    # -- before the token --
+
     def _accept(self, _ready: int) -> None:
-        while True:
+        """Takes some; the loop comes back for more, after whatever else is to be done."""
+        for taken in range(AT_ONCE):
             try:
                 fd, _address = self._socket._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, ConnectionAbortedError):
                 return
+            except OSError as error:
+                if not taken:  # behind others, the error comes even where nobody waits
+                    self._no_room(error)
+                return
             sock = _socket.socket(fileno=fd)
             if not _same_user(sock):
                 sock.close()
+                self._say_once("a process of another user connected to this job's control socket and was sent away")
                 continue
-            sock.setblocking(True)  # what we send is short; reading happens when the loop says so
-            visitor = Visitor(self._loop, sock)
-            self._visitors.append(visitor)
-            self._loop.watch(sock.fileno(), READ, visitor.read)
-            self._greet(visitor)
+            sock.setblocking(False)
+            self._strangers[fd] = _Stranger(sock, self._loop.clock() + PATIENCE)
+            self._loop.watch(fd, READ, lambda _ready, fd=fd: self._identify(fd))  # type: ignore[misc]
+            if len(self._strangers) > MOST_STRANGERS:
+                self._make_room()
+            self._expire()
+
+    def _no_room(self, error: OSError) -> None:
+        """Those that show no token make room; else whoever comes waits until there is some."""
+        self._say_once(f"the control socket can't take a connection: {error.strerror}; others wait until it can")
+        if self._strangers:
+            self._make_room()
+            return
+        self._loop.forget(self._socket.fileno())
+        self._loop.call_later(PAUSE, self._listen_again)
+
+    def _make_room(self) -> None:
+        """Closes the oldest of those that have shown no token, if it shows none now."""
+        oldest = next(iter(self._strangers))
+        self._identify(oldest)
+        if oldest in self._strangers:
+            self._turn_away(oldest)
+
+    def _listen_again(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.watch(self._socket.fileno(), READ, self._accept)
+
+    def _identify(self, fd: int) -> None:
+        stranger = self._strangers[fd]
+        try:
+            stranger.said += (data := stranger.socket.recv(len(self._expected) - len(stranger.said)))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._turn_away(fd)
+        elif len(stranger.said) == len(self._expected):
+            # as numbers: how long that takes doesn't tell how much of it is right
+            if int.from_bytes(stranger.said, "big") ^ int.from_bytes(self._expected, "big"):
+                self._say_once(
+                    "a process without this job's token connected to its control socket and was sent away (a "
+                    "launcher.py in the job's code must be of the same version as the musterpoint that runs it)"
+                )
+                self._turn_away(fd)
+            else:
+                del self._strangers[fd]
+                self._admit(stranger.socket)
+
+    def _admit(self, sock: _socket.socket) -> None:
+        sock.setblocking(True)  # what we send is short; reading happens when the loop says so
+        visitor = Visitor(self._loop, sock, self._visitors.discard, self._failed)
+        self._visitors.add(visitor)
+        self._loop.watch(sock.fileno(), READ, visitor.read)
+        self._greet(visitor)
+
+    def _turn_away(self, fd: int) -> None:
+        self._loop.forget(fd)
+        self._strangers.pop(fd).socket.close()
+
+    def _expire(self) -> None:
+        """Closes those whose time is over; the oldest of the others is looked at again when its is."""
+        while self._strangers:
+            fd, oldest = next(iter(self._strangers.items()))
+            if oldest.until > self._loop.clock():
+                self._timer = self._timer or self._loop.call_at(oldest.until, self._look_again)
+                return
+            self._turn_away(fd)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._expire()
+
+    # -- what went wrong --
+
+    def _failed(self, text: str) -> None:
+        self._say_once(
+            "a process of this job said at its control socket what can't be understood, and was sent away", text
+        )
+
+    def _say_once(self, kind: str, more: str = "") -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warn(f"warning: {kind}{f': {more:.200}' if more else ''}; this is said once")
 
     def close(self) -> None:
-        for visitor in self._visitors:
+        for visitor in list(self._visitors):
             visitor.close()
+        for fd in list(self._strangers):
+            self._turn_away(fd)
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.forget(self._socket.fileno())
         self._socket.close()
         if self._directory:
@@ -120,12 +246,26 @@ class Desk:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
+class _Stranger:
+    """A connection that has shown no token so far: what it said, and until when it is waited for."""
+
+    __slots__ = ("said", "socket", "until")
+
+    def __init__(self, sock: _socket.socket, until: float) -> None:
+        self.socket = sock
+        self.until = until
+        self.said = b""
+
+
 def _same_user(sock: _socket.socket) -> bool:
     """Whether the peer runs as our user, or as root."""
     peercred = getattr(_socket, "SO_PEERCRED", None)
     if peercred is None:
         return True  # the private directory's mode keeps strangers out there
-    credentials = sock.getsockopt(_socket.SOL_SOCKET, peercred, 3 * _INT)  # pid, uid, gid
+    try:
+        credentials = sock.getsockopt(_socket.SOL_SOCKET, peercred, 3 * _INT)  # pid, uid, gid
+    except OSError:
+        return False
     return int.from_bytes(credentials[_INT : 2 * _INT], sys.byteorder) in (0, os.geteuid())
 
 

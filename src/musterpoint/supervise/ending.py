@@ -85,9 +85,9 @@ def all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     """Every host is done. What was told to end before has a timer that runs; the rest is told now."""
     if state.phase != "waiting":
         return state, []
-    if event.failures:  # the same number on all hosts
-        first = 1 if state.verdict is not None and state.verdict.rank is not None else 0
-        state = state._replace(secondary=event.failures - first)
+    # the same number on all hosts: ranks that failed, not hosts that could not even start theirs
+    first = 1 if state.verdict is not None and state.verdict.rank is not None else 0
+    state = state._replace(secondary=max(0, event.failures - first))
     code = code_of(state, rules)
     actions: list[Action] = []
     if state.failure is not None and state.verdict is None and not state.stop_signal:

@@ -6,17 +6,25 @@ from typing import Callable, Mapping
 
 from musterpoint.fabric.setting import SEARCH_PATHS
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.handover import OUTER, PLANNED
 
 
 def planned_environment(
-    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], desk: str, filled_in: Callable[[str], str]
+    plan: LaunchPlan,
+    process: ProcessPlan,
+    environ: Mapping[str, str],
+    desk: str,
+    token: str,
+    path: Callable[[str], str],
 ) -> dict[str, str]:
-    """What ``plan`` says on top of ``environ``; ``filled_in`` puts the paths of our own programs into values."""
+    """What ``plan`` says on top of ``environ``; ``desk`` is the control socket's address, ``token`` what opens
+    it; ``path`` says where a program of ours lies."""
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):
-        environment[setting.name] = filled_in(setting.value)
+        environment[setting.name] = path(setting.ours) if setting.ours else setting.value
     environment[OUTER] = desk
+    environment[SOCKET_TOKEN] = token
     environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
     return environment
 

@@ -2,7 +2,7 @@
 
 The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's desk in ``MUSTER_OUTER``, gets
 the roster, plans with it, hands the plan and its environment over, and waits for the code. So there is one roll call,
-one channel, one stop budget and one failure file.
+one channel, one stop budget and one failure file. One that can't plan says why, before it ends with a code of ours.
 """
 
 from __future__ import annotations
@@ -10,18 +10,26 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Mapping
 
+from musterpoint.exit_codes import FETCH, INTERNAL, LAUNCHER, ROLLCALL, USAGE
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.peers import Failure
 from musterpoint.rollcall.roster import Roster
+from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.desk import address_of
 
 if TYPE_CHECKING:
     import socket
 
 HELLO = "inner 1"
+FAILED = "failed "
+"""Before the failure of a launcher that has no plan to hand over."""
 OUTER = "MUSTER_OUTER"
 """Where the supervisor above listens."""
 PLANNED = "MUSTER_PLANNED"
 """Names of the variables that its plan set (comma-separated)."""
+
+
+OWN_CODES = frozenset({USAGE, ROLLCALL, INTERNAL, FETCH, LAUNCHER})
 
 
 def encode(value: Mapping[str, Any]) -> str:
@@ -34,11 +42,29 @@ def plan_from(line: str) -> tuple[LaunchPlan, dict[str, str]]:
     Raises:
         ValueError: the line is something else.
     """
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict) or not isinstance(value.get("environ"), dict):
         raise ValueError("expected an object with plan and environ")
     environ = {str(name): str(text) for name, text in value["environ"].items()}
     return LaunchPlan.from_wire(value.get("plan")), environ
+
+
+def failure_from(line: str) -> Failure:
+    """The failure that a launcher reports.
+
+    Raises:
+        ValueError: the line is something else, or the code is none that a launcher of ours ends with.
+    """
+    try:
+        failure = Failure.from_wire(json.loads(line.removeprefix(FAILED)))
+    except RecursionError:
+        raise ValueError("expected a failure") from None
+    if failure.code not in OWN_CODES:
+        raise ValueError(f"expected a code of musterpoint's own, got {failure.code}")
+    return failure
 
 
 class Outer:
@@ -58,6 +84,7 @@ class Outer:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(address_of(address))
+            sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
             sock.close()
             return None  # a variable left over from a job that is gone
@@ -73,6 +100,10 @@ class Outer:
         """Hands the plan over and waits for its end. None when the outer one went away without a word."""
         line = self._ask(encode({"plan": plan.to_wire(), "environ": dict(environ)})).split()
         return int(line[1]) if len(line) == 2 and line[0] == b"code" and line[1].isdigit() else None
+
+    def report(self, failure: Failure) -> None:
+        """Says why no plan comes. Returns when that was heard: only then may this process, and the rank it is, end."""
+        self._ask(FAILED + encode(failure._asdict()))
 
     def _ask(self, text: str) -> bytes:
         """One line there, one line back; nothing where the outer one is gone."""

@@ -7,6 +7,7 @@ import time
 from typing import Callable, Iterable
 
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.supervise import tree
 from musterpoint.supervise.attendants import Attendants
 from musterpoint.supervise.events import Key, LocalEvent, RankEnded
@@ -46,6 +47,8 @@ class Members:
         self._left_behind = LeftBehind(loop, self._end_held_back)
         self._held_back: RankEnded | None = None
         self.ends: list[RankEnd] = []
+        self.reported: Failure | None = None
+        """What a launcher of ours, run as the program of a rank, said before it ended."""
 
     def oom_struck(self, status: int | None) -> bool:
         """Whether the kernel killed a process for its memory before one that nobody told to end did so in error."""
@@ -146,8 +149,14 @@ class Members:
         failed = status != 0 and not (told and status in quiet)
         if failed and not told:
             self._pump.show(member.rank, member.name)
-        self._held_back = RankEnded(member.key, self._explain().rank(end) if failed else None)
+        self._held_back = RankEnded(member.key, self._failure_of(member.key[0], end) if failed else None)
         self._end_held_back()
+
+    def _failure_of(self, session: int, end: RankEnd) -> Failure:
+        """What a launcher in a rank of the job's own plan reported, where the rank ended as it did; else its error."""
+        failure = self._explain().rank(end)
+        own = None if session else self.reported
+        return own if own is not None and own.code == failure.code else failure
 
     def settle(self) -> None:
         """Something ended: the last rank's end may have waited for it."""

@@ -43,7 +43,9 @@ class Outlets:
         """The stream out of the pipe ``fd``; ``label`` is stdout, stderr or both, ``kept`` the size of its tail."""
         sink = self.err if label == "stderr" else self.out
         prefix = prefix_of(self._prefix, self._host, rank, name, label)
-        return Stream(fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(kept))
+        return Stream(
+            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(kept), rank is not None
+        )
 
     def _file(self, rank: int | None, name: str) -> Sink | None:
         if not self._log_dir:

@@ -65,7 +65,8 @@ def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
     if event.failure is not None and not state.stopped_by:
-        state = state._replace(failures=state.failures + 1)
+        # a launcher of ours in its place knows of no rank: it started none
+        state = state._replace(failures=state.failures + (event.failure.rank is not None))
         state, actions = failing.failed_here(state, event.failure, rules)
     return ending.a_rank_ended(state, event.key[0], actions, rules)
 

@@ -37,13 +37,14 @@ def spawn(
         CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
     """
     report_read, report_write = os.pipe()  # closed by a successful exec
+    parent = os.getpid() if with_parent else 0
     try:
         try:
             pid = os.fork()
         except OSError as refusal:
             raise CannotStart(refusal, "fork") from None
         if pid == 0:
-            _become(argv, environment, cwd, streams, report_write, with_parent, foreground)
+            _become(argv, environment, cwd, streams, report_write, parent, foreground)
         os.close(report_write)
         report_write = -1
         said = _read_all(report_read)
@@ -61,13 +62,13 @@ def spawn(
 
 def _become(
     argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, report: int,
-    with_parent: bool, foreground: bool,
+    parent: int, foreground: bool,
 ) -> NoReturn:  # fmt: skip
     step = "exec"
     try:
         os.setpgid(0, 0)
-        if with_parent:
-            tree.die_with_parent()
+        if parent:
+            tree.die_with_parent(parent)
         for target, source in enumerate(streams):
             os.dup2(source, target) if source != target else os.set_inheritable(target, True)
         if foreground:

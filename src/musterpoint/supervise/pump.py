@@ -38,7 +38,8 @@ class Pump:
     global ranks whose output is forwarded (None: all); a process without a rank always is. ``log_dir`` (empty: none)
     gets one file per process. ``streams`` is how many pipes are expected, for their size.
 
-    ``last_output`` is the monotonic time at which the last byte of any process came in.
+    ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: what was
+    written last is a launcher's (or a service's), neither a rank's nor ours.
 
     Raises:
         UsageError: ``log_dir`` can't be made.
@@ -63,6 +64,7 @@ class Pump:
         self._thread: Thread | None = None
         self._over = False
         self.last_output = time.monotonic()
+        self.launcher_last = False
 
     def open(self, rank: int | None, local_rank: int | None = None, name: str = "") -> tuple[int, int]:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
@@ -227,6 +229,7 @@ class Pump:
             self._speak()
 
     def _write(self, stream: Stream, sink: Sink, carry: bytes, data: Bytes) -> None:
+        self.launcher_last = not stream.ranked
         if not stream.prefix:
             sink.write(carry, data)
             return
@@ -269,6 +272,7 @@ class Pump:
             self._hold()
             return
         while self._messages:
+            self.launcher_last = False
             self._err.write(b"\n" if self._err.mid_line else b"", self._messages.pop(0))
 
     def _close(self, stream: Stream) -> None:

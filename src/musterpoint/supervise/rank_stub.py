@@ -8,6 +8,7 @@ until it is released. So exact codes and the stop come the same way from every l
 It costs 10 ms and 3 MiB: no module but the built-in few, and what two blank lines part is compiled on its own. The
 protocol is lines over a unix socket:
 
+    stub:        TOKEN              (of the job: nothing else is heard before it)
     stub:        rank RANK LOCAL_RANK WORLD_SIZE PID
     supervisor:  go                 (with the pipes' write ends as ancillary data)
     stub:        started PID
@@ -48,7 +49,8 @@ def connect(rank: str, local: str, world: str) -> _socket.socket:
     address = os.environ["MUSTER_SOCKET"]
     sock.connect("\0" + address[1:] if address.startswith("@") else address)
     session = os.environ.get("MUSTER_SESSION_NUMBER", "0")
-    sock.send(f"rank {rank} {local} {world} {os.getpid()} {session}\n".encode())
+    token = os.environ.get("MUSTER_SOCKET_TOKEN", "")
+    sock.send(f"{token}\nrank {rank} {local} {world} {os.getpid()} {session}\n".encode())
     return sock
 
 
@@ -162,8 +164,10 @@ def end_as(status: int) -> None:
 
 
 def main() -> None:
-    words = sys.argv[sys.argv.index("--") + 1 :]
+    end = sys.argv.index("--")
+    words = sys.argv[end + 1 :]
     rank, local, world = place()
+    local = "".join(sys.argv[1:end]) or local  # torchrun's number of the slot where it calls all of them 0
     at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
     if at >= 0:  # DeepSpeed's own launcher passes it so
         words.insert(at, f"--local_rank={local}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 from typing import Callable, Union
 
 Bytes = Union[bytes, memoryview]
@@ -68,9 +69,15 @@ class Sink:
 
 
 def log_file(path: str, on_trouble: Callable[[OSError], None]) -> Sink:
-    """A sink that appends to the file at ``path``; one that drops everything if it can't be opened."""
+    """A sink that appends to the file at ``path``; one that drops everything if it can't be opened.
+
+    The program may have put something else there, which is neither followed nor waited for.
+    """
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "it is no file", path)
     except OSError as error:
         on_trouble(error)
         fd = -1

@@ -14,17 +14,20 @@ class Stream:
     """The read end of a pipe. ``sink`` and ``file`` are where its bytes go (None: nowhere).
 
     ``carry`` is an unfinished line held back since ``carry_since``; ``adopted`` are bytes that another thread than the
-    pump's has read, to be written before anything else.
+    pump's has read, to be written before anything else. ``ranked``: a rank's, not a launcher's or a service's.
     """
 
-    __slots__ = ("adopted", "carry", "carry_since", "fd", "file", "prefix", "sink", "tail")
+    __slots__ = ("adopted", "carry", "carry_since", "fd", "file", "prefix", "ranked", "sink", "tail")
 
-    def __init__(self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail) -> None:
+    def __init__(
+        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, ranked: bool
+    ) -> None:  # fmt: skip
         self.fd = fd
         self.sink = sink
         self.file = file
         self.prefix = prefix
         self.tail = tail
+        self.ranked = ranked
         self.carry = b""
         self.carry_since = 0.0
         self.adopted: list[bytes] = []

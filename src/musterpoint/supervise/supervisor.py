@@ -19,7 +19,7 @@ from musterpoint.supervise.outcome import Explainer, Outcome
 from musterpoint.supervise.policy import decide
 from musterpoint.supervise.pump import Pump
 from musterpoint.supervise.signals import PASSED_ON, STOPPING
-from musterpoint.supervise.state import Rules, State, code_of
+from musterpoint.supervise.state import Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
     from musterpoint.supervise.daemons import Daemons
@@ -54,8 +54,13 @@ class Supervisor:
         self._explain = explain
         self._offer = dict(roster or {})
         spared = companions or Companions(loop)
-        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared)
+        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared, say)
         self._mpi: Daemons | None = None
+
+    @property
+    def token(self) -> str:
+        """A secret that every process of the job has in its environment."""
+        return self._crew.desk.token
 
     def hear(self, signo: int) -> None:
         """A signal came (called in the loop's thread)."""
@@ -91,7 +96,15 @@ class Supervisor:
         finally:
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._crew.close()
-        return self._outcome(self._state)
+        outcome = self._outcome(self._state)
+        self._say_last(outcome)
+        return outcome
+
+    def _say_last(self, outcome: Outcome) -> None:
+        """A launcher whose daemons were ended says so in a box of its own; the log's last word is why they were."""
+        if outcome.code and self._pump.launcher_last:
+            why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
+            self._say(f"what ended the job: {why}")
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Visitor | None = None) -> None:
         self._crew.start(plan, environ, owner)
@@ -180,22 +193,32 @@ class Supervisor:
         self._crew.reap()
 
     def _greet(self, visitor: Visitor, line: str) -> bool:
-        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first."""
+        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
+        why they end.
+        """
         if line.startswith("start "):
             return self._daemons.asked(visitor, line.split())
+        if line.startswith(handover.FAILED):
+            return self._reported(visitor, line)
         if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
             return False
         visitor.on_line = lambda words, text: self._handed_over(visitor, text)
         visitor.tell(handover.encode(self._offer))
         return True
 
-    def _handed_over(self, visitor: Visitor, text: str) -> None:
+    def _reported(self, visitor: Visitor, line: str) -> bool:
         try:
-            plan, environ = handover.plan_from(text)
+            failure = handover.failure_from(line)
         except ValueError as error:
-            self._say(f"warning: a launcher handed over what is no plan: {error}")
-            visitor.close()
-            return
+            self._say(f"warning: a launcher reported what is no failure: {error}")
+            return False
+        self._crew.reported(self._explain().inner(failure))
+        visitor.on_line = lambda words, text: None
+        visitor.tell("heard")
+        return True
+
+    def _handed_over(self, visitor: Visitor, text: str) -> None:
+        plan, environ = handover.plan_from(text)
         if self._crew.refusing:
             visitor.close()
             return

@@ -18,8 +18,6 @@ LONGEST_FIRST_LINE = 127
 """Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); blanks part it, whatever is quoted."""
 
 _MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
-_OPENING, _CLOSING = "{muster:", "}"
-"""Around a name, as :func:`musterpoint.launch.plan.program_of_ours` writes it."""
 
 
 class Texts:
@@ -42,18 +40,6 @@ class Texts:
         """Where a text that isn't ours to know lies under ``name``; a program may write to it."""
         self._paths[name] = self._write(name, text)
         return self._paths[name]
-
-    def filled_in(self, word: str) -> str:
-        """``word`` with the path of each program of ours in place of its name."""
-        before, opened, rest = word.partition(_OPENING)
-        if not opened:
-            return word
-        name, closed, after = rest.partition(_CLOSING)
-        if not closed:
-            return word
-        if not name.isidentifier():
-            return before + _OPENING + name + _CLOSING + self.filled_in(after)
-        return before + self.path(name) + self.filled_in(after)
 
     def _script(self, name: str) -> str:
         first = f"#!{sys.executable} -IS"

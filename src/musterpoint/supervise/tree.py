@@ -29,9 +29,14 @@ def adopt_orphans() -> bool:
     return _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(signo: int = int(getattr(signal, "SIGKILL", 9))) -> None:
-    """In a child: get ``signo`` when the *thread* that forked it ends, so fork in the main thread."""
+def die_with_parent(parent: int, signo: int = int(getattr(signal, "SIGKILL", 9))) -> None:
+    """In a child of ``parent``: get ``signo`` when the *thread* that forked it ends, so fork in the main thread.
+
+    A parent that was gone before is one that has ended.
+    """
     _prctl(PR_SET_PDEATHSIG, signo)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signo)
 
 
 class Stat:

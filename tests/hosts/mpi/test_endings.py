@@ -51,6 +51,7 @@ def test_a_rank_that_fails(under: Callable[[str], Any], flavour: str, how: str) 
     assert words in reason
     outcome = ran.outcome("algo-1")
     assert (outcome["rank"], outcome["host"], outcome["cause"], outcome["class"]) == (2, "algo-2", "user", kind)
+    assert ran.log("algo-1").splitlines()[-1].startswith("musterpoint: "), "mpirun's complaints aren't the last word"
 
 
 @pytest.mark.parametrize("flavour", ["openmpi5", "impi"])

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
+from ...ports import free_port
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,7 +60,7 @@ def test_mpirun_on_the_group_that_the_job_names(
     (code / "train.py").write_text(PROGRAM)
     (tmp_path / "hosts").write_text("".join(f"127.0.0.{index} algo-{index}\n" for index in (1, 2, 3)))
     environ["MUSTER_HOSTS_FILE"] = str(tmp_path / "hosts")
-    environ["MUSTER_ROLLCALL_PORT"] = str(any_free())
+    environ["MUSTER_ROLLCALL_PORT"] = str(free_port())
     environ["MUSTER_MASTER_PORT"] = "0"
     environ["MUSTER_PYTHON"] = str(stack(flavour) / "python")
     environ["PATH"] = f"{stack(flavour)}:{environ['PATH']}"

@@ -19,6 +19,7 @@ VALUES = {
     "WITH_SHELL": "$(touch /tmp/never) ${HOME} $HOME; exit 3 # & | > <",
     "WITH_UNICODE": "ümläut ✓",
     "WITH_BACKSLASH": "a\\b\\\\c\\n",
+    "WITH_BRACES": "{muster:agent} {muster:nothing} {}",
     "EMPTY": "",
 }
 COLON = {"LIST": "a:b,c;d=e"}
@@ -29,7 +30,9 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
     """Uneven hosts, values that no shell would leave alone, and a secret that is on no command line and no disk."""
     job = under(flavour)
     job.environ.update(VALUES | COLON)
-    ran = job.run("world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's"))
+    ran = job.run(
+        "world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's", "{muster:agent}")
+    )
     assert ran.code == 0, ran.stderr + ran.stdout
     ranks = [*job.left(ran, "algo-1"), *job.left(ran, "algo-2")]
     assert [rank["rank"] for rank in ranks] == [0, 1, 2]
@@ -37,8 +40,9 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
     for rank in ranks:
         assert (rank["size"], rank["total"]) == (3, 3 * 7 + 0 + 1 + 2)
         assert rank["beside"] == "found beside the program"
+        assert rank["their package's"] == rank["host"]
         assert rank["cwd"] == ranks[0]["cwd"] != "/"
-        assert rank["arguments"] == ["--lr", "0.1 $x", "it's"]
+        assert rank["arguments"] == ["--lr", "0.1 $x", "it's", "{muster:agent}"]
         assert not rank["secret on argv"]
         assert rank["secret on disk"] == []
         given = rank["environ"]

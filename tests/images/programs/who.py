@@ -11,11 +11,15 @@ parser.add_argument("--by", choices=["hosts", "torch", "mpi", "tensorflow"], def
 parser.add_argument("--epochs", type=int)
 parser.add_argument("--text")
 parser.add_argument("--model_dir")
+parser.add_argument("--flag", type=json.loads)
+parser.add_argument("--list", type=json.loads)
+parser.add_argument("--t", type=json.loads)
 parser.add_argument("--fail")
 args = parser.parse_args()
 me = os.environ["SM_CURRENT_HOST"]
 hosts = json.loads(os.environ["SM_HOSTS"])
 found = {"hosts": hosts, "epochs": args.epochs, "text": args.text, "who": os.environ.get("WHO")}
+found["json"] = [args.flag, args.list, args.t]
 
 
 def leave(name="result", **more):

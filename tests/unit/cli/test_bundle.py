@@ -144,6 +144,18 @@ def test_named_train_it_is_train(folder: Path, environ: dict[str, str]) -> None:
     assert "train is what a training platform runs" in done.stderr
 
 
+def test_the_folder_for_it_is_made(folder: Path, environ: dict[str, str], python: str, launcher_text: str) -> None:
+    (folder / "launcher.py").rename(folder / "muster")
+    done = run(folder, environ, [python, "muster", "bundle", "-o", "new/container/train"])
+    assert done.returncode == 0, done.stderr
+    assert (folder / "new" / "container" / "train").read_text() == launcher_text
+    (folder / "file").write_text("")
+    done = run(folder, environ, [python, "muster", "bundle", "-o", "file/launcher.py"])
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1), done.stderr
+    assert "--output=file/launcher.py: can't be written" in done.stderr
+    assert run(folder, environ, [python, "new/container/train", "--help"]).stdout.startswith("usage: train")
+
+
 def test_named_muster_it_copies_itself(folder: Path, environ: dict[str, str], python: str, launcher_text: str) -> None:
     (folder / "launcher.py").rename(folder / "muster")
     done = run(folder, environ, [python, "muster", "bundle", "-o", "copy.py"])

@@ -46,8 +46,9 @@ def drive(tmp_path: Path, environ: dict[str, str], config: str, **hyperparameter
 
 def test_the_entry_script_gets_hyperparameters_and_the_fields_count(tmp_path: Path, environ: dict[str, str]) -> None:
     config = json.dumps({"process_count_per_node": 2, "launcher": "ranks", "rollcall_timeout": 30})
-    rows = drive(tmp_path, environ, config, epochs="3", name="1.5 or more", sagemaker_job_name="digits")
-    assert rows == [[["--epochs", "3", "--name", "1.5 or more"], str(tmp_path / "code"), "2", None]] * 2
+    rows = drive(tmp_path, environ, config, epochs="3", name="1.5 or more", t="true", sagemaker_recipe_local_path="r")
+    words = ["--epochs", "3", "--name", "1.5 or more", "--t", "true", "--sagemaker_recipe_local_path", "r"]
+    assert rows == [[words, str(tmp_path / "code"), "2", None]] * 2
     assert (tmp_path / "code.txt").read_text() == "0"
 
 

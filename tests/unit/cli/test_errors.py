@@ -10,14 +10,17 @@ import pytest
 
 from musterpoint.cli.errors import guarded
 from musterpoint.errors import LauncherError
+from musterpoint.peers import Failure
 
 
 def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         raise LauncherError("no torch")
 
-    assert guarded(fail) == 72
+    told: list[Failure] = []
+    assert guarded(fail, told.append) == 72
     assert capfd.readouterr().err == "musterpoint: no torch\n"
+    assert [(one.code, one.cause, one.reason) for one in told] == [(72, "muster", "muster: no torch")]
 
 
 def test_an_interrupt_is_130() -> None:

@@ -77,6 +77,20 @@ def test_a_typed_program(here: Path, environ: dict[str, str], capsys: pytest.Cap
     assert variables(host, 1)["RANK"] == "1"
 
 
+def test_every_hosts_slots_as_another_toolkit_counted_them(
+    here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ.update(SM_HOSTS='["algo-1", "algo-2"]', SM_CURRENT_HOST="algo-2", SM_NUM_GPUS="4")
+    value = planned(capsys, ["--launcher", "ranks", "train.py"], environ)
+    assert [(host["local_ranks"], host["first_rank"], host["world_size"]) for host in value["hosts"]] == [
+        (4, 0, 8), (4, 4, 8),
+    ]  # fmt: skip
+    assert main(["plan", "--launcher", "ranks", "train.py"], environ) == 0
+    page = capsys.readouterr().out
+    assert "this host's SM_NUM_GPUS stands for every host's" in page
+    assert "SM_NUM_GPUS is 4, but 0 GPUs can be seen" in page
+
+
 def test_a_local_job_is_read_from_the_trees_it_would_get(
     here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

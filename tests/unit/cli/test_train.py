@@ -55,3 +55,26 @@ def test_without_a_tree_it_says_what_it_is(base: Path, environ: dict[str, str], 
     assert done.stdout == ""
     assert "resourceconfig.json" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_what_an_image_builder_is_told(base: Path, environ: dict[str, str], word: str) -> None:
+    """What it is, what it reads, how to try it, where there is more; and nothing is started, with a job there too."""
+    write(base)
+    done = train(base, environ, word)
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in (
+        "usage: train", "in a container", "resourceconfig.json", "hyperparameters.json", "inputdataconfig.json",
+        "SAGEMAKER_PROGRAM", "muster local --hosts 2 --image IMAGE", "images.md", "MUSTER_SLOTS",
+    ):  # fmt: skip
+        assert words in done.stdout
+    assert not (base / "output" / "outcome.json").exists()
+    assert max(map(len, done.stdout.splitlines())) <= 120
+
+
+def test_without_a_job_one_sentence_says_where_to_look(tmp_path: Path, environ: dict[str, str]) -> None:
+    done = train(tmp_path, environ)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1), done.stderr
+    assert done.stderr.startswith(f"musterpoint: {tmp_path}/input/config/resourceconfig.json isn't here: train is what")
+    assert "`train --help` tells" in done.stderr
+    assert "`muster local PROGRAM`" in done.stderr

@@ -53,10 +53,11 @@ def test_one_file_becomes_the_code(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>Forbidden</html>"])
-def test_a_file_that_is_no_archive_but_is_called_one(content: bytes, bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "sourcedir.tar.gz").write_bytes(content)
-    with pytest.raises(FetchError, match=rf"gz can't be unpacked: it is no archive \({len(content)} bytes"):
-        bring(bench, Source("file", str(tmp_path / "sourcedir.tar.gz")))
+@pytest.mark.parametrize("name", ["sourcedir.tar.gz", "code.tar.zst", "code.7z"])
+def test_a_file_that_is_no_archive_but_is_called_one(content: bytes, name: str, bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FetchError, match=rf"{name} can't be unpacked: it is no archive \({len(content)} bytes"):
+        bring(bench, Source("file", str(tmp_path / name)))
     assert left(bench.folder / "ml" / "code") == ["code"]
 
 

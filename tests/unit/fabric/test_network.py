@@ -100,6 +100,34 @@ def test_settings(root: Path, leader: str, hosts: int, environ: dict[str, str], 
     assert all(leader in setting.reason for setting in settings)
 
 
+ONLY_LO6 = "00000000000000000000000000000001 01 80 10 80       lo\n"
+EXPECTED = {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+@pytest.mark.parametrize(
+    ("route4", "own6", "interfaces", "environ", "expected"),
+    [
+        (HEAD, ONLY_LO6, ("lo",), {}, EXPECTED),
+        (HEAD, "", ("lo", "sit0", "tunl0"), {}, EXPECTED),
+        (HEAD, ONLY_LO6, ("lo",), {"GLOO_SOCKET_IFNAME": "eth0"}, {}),
+        (ROUTES, ONLY_LO6, ("eth0", "lo"), {}, {}),
+        (HEAD, OWN6, ("eth0", "lo"), {}, {}),
+        (HEAD, "", (), {}, {}),
+    ],
+    ids=["alone", "others are down", "the user's", "an IPv4 route", "an IPv6 address", "no interfaces are known"],
+)
+def test_one_host_whose_only_interface_is_the_loopback(
+    root: Path, route4: str, own6: str, interfaces: tuple[str, ...], environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    net = root / "proc" / "net"
+    (net / "route").write_text(route4)
+    (net / "if_inet6").write_text(own6)
+    (net / "ipv6_route").write_text("".join(line for line in ROUTES6.splitlines(True) if line.endswith(" lo\n")))
+    settings = network_settings(Devices(interfaces=interfaces), "127.0.0.1", 1, environ, str(root))
+    assert {setting.name: setting.value for setting in settings} == expected
+    assert all("the only interface that is up" in setting.reason for setting in settings)
+
+
 def test_nccl_configuration_files_are_the_users_word(root: Path, tmp_path: Path) -> None:
     (root / "etc").mkdir()
     (root / "etc" / "nccl.conf").write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=ib0\n")

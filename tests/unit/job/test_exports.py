@@ -10,7 +10,8 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.job.exports import DIFFERENCES, sagemaker_exports
+from musterpoint.job.differences import DIFFERENCES
+from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
+from musterpoint.exec_limits import LONGEST_WORD
 from musterpoint.job.hyperparameters import decode, of_value, text_of, to_arguments, values
 
 JSON_VALUES = st.recursive(
@@ -71,16 +72,37 @@ def test_spelled_as_sagemaker_training(hyperparameters: dict[str, str], argument
 
 
 def test_json_style_keeps_strings_and_encodes_the_rest() -> None:
-    sent = {"s": '"a b"', "flag": "true", "none": "null", "d": '{"b": 1, "a": null}'}
+    sent = {"s": '"a b"', "flag": "true", "none": "null", "d": '{"b": 1, "a": null}', "twice": '"[1,2]"'}
     assert to_arguments(decode(sent, "h"), "json") == (
-        "-s", "a b", "--flag", "true", "--none", "null", "-d", '{"b": 1, "a": null}',
+        "--s", "a b", "--flag", "true", "--none", "null", "--d", '{"b": 1, "a": null}', "--twice", "[1, 2]",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("style", ["sagemaker", "json"])
+def test_hidden_names_are_arguments_where_everything_is(style: str) -> None:
+    sent = decode({"sagemaker_recipe_local_path": "r.yaml", "_tuning_objective_metric": "loss", "lr": "1"}, "h")
+    assert to_arguments(sent, style) == ("--lr", "1")
+    words = ("--sagemaker_recipe_local_path", "r.yaml", "--_tuning_objective_metric", "loss", "--lr", "1")
+    assert to_arguments(sent, style, everything=True) == words
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800"])
 def test_what_no_argument_can_hold_is_an_error_with_its_name(value: str) -> None:
     with pytest.raises(UsageError, match=r'the hyperparameter "text" = .* can\'t be an argument'):
         to_arguments(decode({"text": value}, "h"))
+
+
+@pytest.mark.parametrize("value", ["x" * LONGEST_WORD, "é" * (LONGEST_WORD // 2)])
+def test_the_longest_argument_there_can_be(value: str) -> None:
+    assert to_arguments(decode({"text": value}, "h")) == ("--text", value)
+    with pytest.raises(UsageError, match=r'the hyperparameter "text" is 131,07\d bytes long, expected at most 131,071'):
+        to_arguments(decode({"text": value + "é"}, "h"))
+
+
+@pytest.mark.parametrize("name", ["sagemaker_program", "sagemaker_job_name", "sagemaker_region", "model_dir"])
+def test_a_name_or_path_that_is_none(name: str) -> None:
+    with pytest.raises(UsageError, match=f"the hyperparameter {name} is 131,072 bytes long"):
+        text_of(decode({name: "x" * (LONGEST_WORD + 1)}, "h"), name)
 
 
 @pytest.mark.parametrize(("sent", "text"), [('"t.py"', "t.py"), ("t.py", "t.py"), ("null", ""), ("12", "12")])

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.job.model import EntryPoint
+from musterpoint.job.model import Counted, EntryPoint
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
@@ -38,13 +39,57 @@ def test_a_launched_program_is_run_where_it_was_launched(tmp_path: Path, monkeyp
     assert job.current_host == "algo-2"
 
 
+def test_whose_count_of_accelerators_holds(write_tree: Callable[..., str], tmp_path: Path) -> None:
+    """A launched program is below something that counted them; ``train`` is what counts."""
+    environ, nowhere = {"SM_NUM_GPUS": "4"}, str(tmp_path / "none")
+    four = Counted(4, "SM_NUM_GPUS")
+    assert read_job(environ, Settings(), nowhere, "t.py").counted == four
+    assert read_job(environ, Settings(), write_tree(), "t.py").counted == four
+    assert read_job({**HOSTS, **environ}, Settings(), nowhere).counted == four
+    assert read_job(environ, Settings(), write_tree()).counted == Counted()
+
+
 def test_without_arguments_of_its_own_a_launched_program_gets_the_hyperparameters(
     write_tree: Callable[..., str],
 ) -> None:
-    base = write_tree()
-    own = read_job({}, Settings(), base).arguments
-    assert read_job({}, Settings(), base, "t.py", None).arguments == own
-    assert read_job({}, Settings(), base, "t.py").arguments == ()
+    """All of them, and as SDK v3's drivers spell them, unless the job says otherwise."""
+    base = write_tree(hyperparameters={"t": "true", "none": "null", "sagemaker_recipe_local_path": "r.yaml"})
+
+    def arguments(*more: Any, **options: Any) -> tuple[str, ...]:
+        return read_job({}, Settings(**options), base, *more).arguments
+
+    everything = ("--t", "true", "--none", "null", "--sagemaker_recipe_local_path", "r.yaml")
+    assert arguments("t.py", None) == arguments("t.py", None, args="json") == everything
+    assert arguments("t.py", None, args="sagemaker") == arguments() == ("-t", "True", "--none", "")
+    assert arguments("t.py") == ()
+
+
+V3 = ("--t", "true", "--list", '[1, "a"]', "--none", "null")
+V2 = ("-t", "True", "--list", "[1, 'a']", "--none", "")
+SENT = {"t": "true", "list": '[1, "a"]', "none": "null", "sagemaker_program": "t.py"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "drivers", "asked", "spelled"),
+    [
+        (["train"], False, "", V2),
+        (["code", "sm_drivers"], False, "", V3),
+        ([], True, "", V3),
+        (["sm_drivers"], True, "sagemaker", V2),
+        (["train"], False, "json", V3),
+    ],
+)
+def test_a_job_of_sdk_v3_has_its_spelling(
+    write_tree: Callable[..., str], channels: list[str], drivers: bool, asked: str, spelled: tuple[str, ...]
+) -> None:
+    """From the tree (``train``), and from variables alone (``launcher.py`` below another toolkit)."""
+    base = write_tree(hyperparameters=SENT, inputdataconfig={name: {"TrainingInputMode": "File"} for name in channels})
+    if drivers:
+        Path(base, "input/data/sm_drivers").mkdir(parents=True)
+    assert read_job({}, Settings(args=asked), base).arguments == spelled
+    variables = {**HOSTS, "SM_HPS": '{"t": true, "list": [1, "a"], "none": null}', "SM_CHANNELS": json.dumps(channels)}
+    os.unlink(os.path.join(base, "input/config/resourceconfig.json"))
+    assert read_job(variables, Settings(args=asked), base).arguments == spelled
 
 
 def test_no_platform(tmp_path: Path) -> None:

@@ -152,6 +152,9 @@ def test_instance_groups_choose_the_hosts(write_tree: WriteTree) -> None:
         ({"hyperparameters": {"sagemaker_mpi_enabled": "maybe"}},
          'hyperparameters.json: sagemaker_mpi_enabled is "maybe", expected true or false'),
         ({"hyperparameters": {"sagemaker_program": "a\0b"}}, "sagemaker_program is"),
+        ({"hyperparameters": {"big": "x" * 200_000}}, 'the hyperparameter "big" is 200,000 bytes long'),
+        ({"hyperparameters": {"sagemaker_program": "x" * 200_000}}, "sagemaker_program is 200,000 bytes long"),
+        ({"resourceconfig": {"hosts": ["a" * 300], "current_host": "a"}}, "expected a host name such as algo-1"),
         ({"inputdataconfig": []}, "inputdataconfig.json is [], expected an object"),
         ({"inputdataconfig": {"train": 1}}, "inputdataconfig.json: train is 1, expected an object"),
         ({"inputdataconfig": {"../x": {}}}, 'inputdataconfig.json: a channel name is "../x", expected letters'),
@@ -175,7 +178,7 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_a_sentence(write_tree: WriteTree) -> None:
     base = write_tree(hyperparameters=None)
     (Path(base) / "input" / "config" / "hyperparameters.json").mkdir()
-    with pytest.raises(UsageError, match=r"hyperparameters.json can't be read: Is a directory"):
+    with pytest.raises(UsageError, match=r"hyperparameters.json can't be read: it is a directory, expected"):
         read(base)
 
 

@@ -10,8 +10,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
-from musterpoint.job.model import EntryPoint
-from musterpoint.job.toolkit_env import has_variables, read_variables
+from musterpoint.job.model import Counted, EntryPoint
+from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.settings import Settings
 
 HOSTS = {"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}
@@ -69,6 +69,22 @@ def test_what_the_sdk_v3_scripts_export() -> None:
     assert job.channels[0].path == "/opt/ml/input/data/code"
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SM_NUM_GPUS": "4"}, Counted(4, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "4", "SM_NUM_NEURONS": "2", "SM_NUM_CPUS": "96"}, Counted(4, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "0", "SM_NUM_NEURONS": "32"}, Counted(32, "SM_NUM_NEURONS")),
+        ({"SM_NUM_GPUS": "0", "SM_NUM_NEURONS": "0", "SM_NUM_CPUS": "96"}, Counted(0, "SM_NUM_GPUS")),
+        ({"SM_NUM_GPUS": "", "SM_NUM_CPUS": "96"}, Counted()),
+    ],
+)
+def test_accelerators_that_somebody_counted(variables: dict[str, str], expected: Counted) -> None:
+    """In the order of sagemaker-training's ``runner.py``; processors are no slots there either."""
+    assert counted(variables) == expected
+    assert read_variables({**HOSTS, **variables}, Settings()).counted == expected
+
+
 def test_two_variables_are_enough() -> None:
     assert has_variables(HOSTS)
     assert not has_variables({"SM_HOSTS": "[]"})
@@ -84,6 +100,8 @@ def test_two_variables_are_enough() -> None:
         ({"SM_HPS": "[]"}, "the variable SM_HPS is [], expected an object"),
         ({"SM_RESOURCE_CONFIG": '{"instance_groups": 1}'}, "the variable SM_RESOURCE_CONFIG: instance_groups is 1"),
         ({"SM_USER_ARGS": "--x"}, "the variable SM_USER_ARGS isn't valid JSON"),
+        ({"SM_NUM_GPUS": "four"}, 'the variable SM_NUM_GPUS is "four", expected a whole number, 0 or more'),
+        ({"SM_NUM_NEURONS": "-1"}, 'the variable SM_NUM_NEURONS is "-1", expected a whole number, 0 or more'),
         ({"SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": 3}'}, "sagemaker_mpi_enabled is 3, expected true or false"),
     ],
 )

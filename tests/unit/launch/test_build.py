@@ -10,6 +10,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.build import LAUNCHERS
 from musterpoint.launch.choose import ONE_PER_HOST
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.site import STANDINS
 
 Planner = Callable[..., LaunchPlan]
 
@@ -25,4 +26,7 @@ def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     assert {"GLOO_SOCKET_IFNAME", "SM_HOSTS"} <= {setting.name for setting in made.environment}
     assert all(setting.reason for setting in made.environment)
     assert made.processes or made.daemons
+    own = {setting.value for setting in made.environment if setting.name == "PYTHONPATH"}
+    assert made.user_pythonpath == f"/opt/ml/code:{STANDINS}"
+    assert own == (set() if made.foreign else {made.user_pythonpath})
     assert made.foreign == (launcher in ("torchrun", "mpi", "deepspeed"))

@@ -8,9 +8,9 @@ import pytest
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
-from musterpoint.job.model import KINDS, Distribution, EntryPoint, Job
+from musterpoint.job.model import KINDS, Counted, Distribution, EntryPoint, Job
 from musterpoint.launch.build import LAUNCHERS as BUILT
-from musterpoint.launch.choose import _KINDS, WANTED, choose
+from musterpoint.launch.choose import _KINDS, WANTED, choose, miscounted
 from musterpoint.settings import LAUNCHERS, Settings
 
 
@@ -82,6 +82,30 @@ def test_a_host_that_only_serves_has_no_slot(launcher: str, roles: str, task: st
     hosts = [job(hosts=2, me=number) for number in (1, 2)]
     chosen = [choose(host, settings, Devices(gpus=8), lambda module: True, False, environ) for host in hosts]
     assert tuple(choice.slots for choice in chosen) == slots
+
+
+@pytest.mark.parametrize(
+    ("counted", "devices", "settings", "per_host", "slots", "words"),
+    [
+        (Counted(4, "SM_NUM_GPUS"), Devices(gpus=4), {}, None, 4, ""),
+        (Counted(4, "SM_NUM_GPUS"), Devices(gpus=8), {}, None, 4, "SM_NUM_GPUS is 4, but 8 GPUs can be seen"),
+        (Counted(4, "SM_NUM_GPUS"), Devices(), {}, None, 4, "SM_NUM_GPUS is 4, but 0 GPUs can be seen"),
+        (Counted(0, "SM_NUM_GPUS"), Devices(gpus=1), {}, None, 1, "SM_NUM_GPUS is 0, but 1 GPU can be seen"),
+        (Counted(0, "SM_NUM_GPUS"), Devices(), {}, None, 1, ""),
+        (Counted(8, "SM_NUM_NEURONS"), Devices(neuron_cores=2), {}, None, 8, "but 2 Neuron cores can be seen"),
+        (Counted(8, "SM_NUM_NEURONS"), Devices(neuron_cores=8), {}, None, 8, ""),
+        (Counted(4, "SM_NUM_GPUS"), Devices(gpus=8), {"slots": 2}, None, 2, ""),
+        (Counted(4, "SM_NUM_GPUS"), Devices(gpus=8), {}, 3, 3, ""),
+    ],
+)
+def test_another_toolkits_count(
+    counted: Counted, devices: Devices, settings: dict[str, Any], per_host: int | None, slots: int, words: str
+) -> None:
+    told = job(per_host=per_host)._replace(counted=counted)
+    assert choose(told, Settings(**settings), devices, lambda module: True, True).slots == slots
+    warning = miscounted(told, Settings(**settings), devices)
+    assert words in warning
+    assert bool(words) == (f"it has {slots} slot" in warning)
 
 
 def nothing_asked(module: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.site import STANDINS
 from musterpoint.launch.stub_command import BOOT
 
 Planner = Callable[..., LaunchPlan]
@@ -84,7 +85,7 @@ def test_the_launcher_is_kept_from_the_users_modules(plan: Planner, values: Valu
     assert "PYTHONPATH" not in got
     assert (got["NODE_RANK"], got["GROUP_RANK"], got["LOCAL_WORLD_SIZE"]) == ("1", "1", "2")
     assert made.unset == ("PYTHONPATH", "OMPI_COMM_WORLD_LOCAL_RANK")
-    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", "/opt/ml/code:/mine")
+    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"/opt/ml/code:/mine:{STANDINS}")
 
 
 @pytest.mark.parametrize(

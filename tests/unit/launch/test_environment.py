@@ -20,7 +20,7 @@ from musterpoint.launch.environment import common_environment, unless_set
 )
 def test_threads_are_the_containers_processors_over_the_slots(cpus: int, room: int, threads: str, reason: str) -> None:
     settings = common_environment((), Devices(cpus=cpus, machine_cpus=96), room, (), {})
-    assert [(name, value) for name, value, _ in settings if name.startswith("PYTHON")] == [
+    assert [(name, value) for name, value, *_ in settings if name.startswith("PYTHON")] == [
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONFAULTHANDLER", "1"),
     ]

@@ -8,7 +8,7 @@ from typing import Callable
 from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.plan import Argument, LaunchPlan
 from musterpoint.launch.stub_command import BOOT
 from musterpoint.masking import Masker
 
@@ -80,3 +80,12 @@ def test_a_secret_among_mpi_options_is_masked(plan: Planner) -> None:
         page = to_text([made], "", [], NOBODY)
         assert "s3cret" not in page
         assert "info" in page
+
+
+def test_a_word_of_the_users_that_looks_like_ours_is_shown_as_it_is(plan: Planner) -> None:
+    made = plan("ranks", {"a": 1}, exports=(("SM_HP_X", "{muster:agent}"),))
+    process = made.processes[0]
+    made = made._replace(processes=(process._replace(argv=(*process.argv, Argument("{muster:nothing}"))),))
+    page = to_text([made], "", [], NOBODY)
+    assert "'{muster:nothing}'" in page
+    assert "SM_HP_X='{muster:agent}'" in page

@@ -25,7 +25,7 @@ HOROVOD = frozenset({"horovod"})
 
 def horovod_of(plan: LaunchPlan) -> dict[str, str]:
     """The plan's own variables for Horovod, without those of single ranks."""
-    return {name: value for name, value, _reason in plan.environment if name.startswith("HOROVOD_")}
+    return {name: value for name, value, _reason, _ours in plan.environment if name.startswith("HOROVOD_")}
 
 
 def ranks_of(plan: LaunchPlan) -> list[ProcessPlan]:
@@ -33,7 +33,7 @@ def ranks_of(plan: LaunchPlan) -> list[ProcessPlan]:
 
 
 def identity(process: ProcessPlan) -> dict[str, str]:
-    return {name: value for name, value, _reason in process.environment if name.startswith("HOROVOD_")}
+    return {name: value for name, value, _reason, _ours in process.environment if name.startswith("HOROVOD_")}
 
 
 def test_the_leader_serves_and_all_are_told_where(plan: Planner, values: Values) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
+from musterpoint.errors import UsageError
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.ports import default_port, insisted, wanted_ports
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.ports import agreed_ports, default_port, insisted, wanted_ports
 from musterpoint.settings import Settings
 
 NONE: frozenset[str] = frozenset()
@@ -52,6 +54,19 @@ def test_azureml_has_another_first_port() -> None:
 def test_horovod_has_a_server_on_the_leader() -> None:
     assert wanted_ports("ranks", frozenset({"horovod"}), Settings(), job(2)) == (0,)
     assert wanted_ports("ranks", NONE, Settings(), job(2)) == ()
+    assert wanted_ports("ranks", frozenset({"horovod"}), Settings(rollcall="off"), job(1)) == (0,)
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callable[..., LaunchPlan]) -> None:
+    horovod = frozenset({"horovod"})
+    assert wanted_ports("ranks", horovod, Settings(rollcall=how), job(2)) == ()
+    assert agreed_ports("ranks", horovod, 7000) == (7000, 7001)
+    assert agreed_ports("ranks", NONE, 7000) == agreed_ports("torchrun", NONE, 7000) == (7000,)
+    assert agreed_ports("tensorflow", NONE, 7000) == ()
+    with pytest.raises(UsageError, match=f"--rollcall {how}: mpirun's daemons"):
+        plan("mpi", {"algo-1": 1, "algo-2": 1}, rollcall=how)
+    assert plan("mpi", {"algo-1": 2}, rollcall=how).world_size == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.site import Site
+from musterpoint.launch.site import STANDINS, Site
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 
@@ -48,10 +48,25 @@ def test_the_code_comes_before_the_users_own_path(paths: tuple[str, ...], own: s
     assert site(environ={"PYTHONPATH": own} if own else {}, paths=paths).pythonpath == expected
 
 
+@pytest.mark.parametrize(
+    ("platform", "own", "expected"),
+    [
+        ("sagemaker", "", ["/code", STANDINS]),
+        ("sagemaker", "/mine", ["/code", "/mine", STANDINS]),
+        ("sagemaker", f"/mine:{STANDINS}", ["/code", "/mine", STANDINS]),
+        ("plain", "/mine", ["/code", "/mine"]),
+    ],
+)
+def test_what_stands_in_for_the_platforms_packages_comes_last(platform: str, own: str, expected: list[str]) -> None:
+    made = site(environ={"PYTHONPATH": own} if own else {})
+    made = made._replace(job=made.job._replace(platform=platform))
+    assert made.pythonpath.split(os.pathsep) == expected
+
+
 def test_the_environment_of_a_program() -> None:
     made = site(environ={"A": "mine", "PYTHONPATH": "/mine"})
     own = EnvSetting("OMP_NUM_THREADS", "7", "the launcher knows better")
-    assert {name: value for name, value, _ in made.environment_of(own)} == {
+    assert {name: value for name, value, *_ in made.environment_of(own)} == {
         "OMP_NUM_THREADS": "7",
         "PYTHONPATH": os.pathsep.join(["/code", "/mine"]),
     }

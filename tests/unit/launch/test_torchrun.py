@@ -7,6 +7,7 @@ from typing import Callable
 import pytest
 
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.site import STANDINS
 from musterpoint.launch.stub_command import BOOT
 
 Planner = Callable[..., LaunchPlan]
@@ -66,7 +67,7 @@ def test_the_agent_is_kept_from_the_users_modules(plan: Planner, values: Values)
     assert "PYTHONPATH" not in got
     assert got["NODE_RANK"] == "1"
     assert made.unset == ("PYTHONPATH", "PET_STANDALONE")
-    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", "/opt/ml/code:/mine")
+    assert (made.user_cwd, made.user_pythonpath) == ("/opt/ml/code", f"/opt/ml/code:/mine:{STANDINS}")
     assert (made.local_ranks, made.first_rank, made.world_size) == (2, 1, 3)
 
 

@@ -11,7 +11,6 @@ import pytest
 from musterpoint.errors import UsageError
 from musterpoint.local import container
 from musterpoint.local.container import Container, Mount, Surroundings
-from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 
@@ -70,6 +69,7 @@ def test_a_host_of_a_plain_job(code: Path) -> None:
             {"Type": "bind", "Source": "/out/hosts/algo-1/opt/ml", "Target": "/opt/ml", "ReadOnly": False},
             {"Type": "bind", "Source": "/out/hosts/algo-1/ranks", "Target": container.RANKS, "ReadOnly": False},
             {"Type": "bind", "Source": f"{code}/train.py", "Target": "/opt/ml/code/train.py", "ReadOnly": True},
+            {"Type": "bind", "Source": "/out/patches", "Target": container.PATCHES, "ReadOnly": True},
         ],
         "ShmSize": 2 << 30,
         "LogConfig": {"Type": "none", "Config": {}},
@@ -128,14 +128,12 @@ def test_what_is_mounted_where(tmp_path: Path, code: Path) -> None:
     (code / "dangling").symlink_to("nowhere")
     (tmp_path / "data").mkdir()
     (tmp_path / "one.csv").touch()
-    made = job()._replace(
-        channels={"train": str(tmp_path / "data"), "one": str(tmp_path / "one.csv")}, cpu_fallback=True
-    )
+    made = job()._replace(channels={"train": str(tmp_path / "data"), "one": str(tmp_path / "one.csv")})
     assert container.mounts(made, "algo-2", LAYOUT)[2:] == [
         Mount(str(code / "train.py"), "/opt/ml/code/train.py"),
         Mount(str(tmp_path / "data"), "/opt/ml/input/data/train"),
         Mount(str(tmp_path / "one.csv"), "/opt/ml/input/data/one/one.csv"),
-        Mount(PATCHES, container.PATCHES),
+        Mount("/out/patches", container.PATCHES),
     ]
 
 

@@ -181,6 +181,11 @@ def test_another_users_container_may_write(tmp_path: Path) -> None:
     (tmp_path / "opt" / "ml").mkdir(parents=True, mode=0o700)
     file = tmp_path / "opt" / "config.json"
     file.touch(mode=0o600)
+    outside = tmp_path.parent / "outside"
+    outside.touch(mode=0o600)
+    (tmp_path / "opt" / "link").symlink_to(outside)
+    (tmp_path / "opt" / "folder").symlink_to("/")
     docker_hosts._open_up(str(tmp_path))
+    assert outside.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "opt/ml").stat().st_mode & 0o777 == 0o777
     assert file.stat().st_mode & 0o777 == 0o644

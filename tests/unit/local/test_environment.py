@@ -54,15 +54,16 @@ def test_hosts_share_the_processors(changes: dict[str, Any], devices: Devices, e
     assert threads(JOB._replace(**changes), devices) == expected
 
 
-def test_the_cpu_fallback_comes_first_on_the_path() -> None:
-    job = JOB._replace(cpu_fallback=True, environment={"PYTHONPATH": "lib"})
+def test_what_every_rank_loads_first_comes_first_on_the_path() -> None:
+    assert host_environment(JOB, "algo-1", {}, {})["PYTHONPATH"] == PATCHES
+    job = JOB._replace(environment={"PYTHONPATH": "lib"})
     environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {})
     assert environment["PYTHONPATH"].split(os.pathsep) == [PATCHES, os.path.abspath("lib")]
     assert os.path.isfile(os.path.join(PATCHES, "sitecustomize.py"))
 
 
 def test_paths_in_a_container_are_the_containers() -> None:
-    job = JOB._replace(cpu_fallback=True, container=Container("i"), environment={"PYTHONPATH": "lib:/opt/ml/code/lib"})
+    job = JOB._replace(container=Container("i"), environment={"PYTHONPATH": "lib:/opt/ml/code/lib"})
     environment = host_environment(job, "algo-1", {}, {})
     assert environment["PYTHONPATH"].split(":") == [container.PATCHES, "lib", "/opt/ml/code/lib"]
 

@@ -16,12 +16,13 @@ from musterpoint.local import keeper
 
 ORPHAN = (
     "import os, signal, time\n"
+    "read, write = os.pipe()\n"
     "if os.fork() == 0:\n"
     "    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "    if os.fork() == 0:\n"
-    "        os.write(1, str(os.getpid()).encode() + b'\\n'); time.sleep(600)\n"
+    "        os.write(1, str(os.getpid()).encode() + b'\\n'); os.write(write, b'.'); time.sleep(600)\n"
     "    os._exit(0)\n"
-    "os.wait()\n"
+    "os.wait(); os.read(read, 1)\n"
 )
 
 

@@ -178,3 +178,9 @@ def test_the_fallback_is_said_loudly_once(tmp_path: Path) -> None:
     scene.run("say(os.environ['MUSTER_CPU_FALLBACK'] + os.environ['PYTHONPATH'].partition(':')[0][-8:])")
     assert scene.log("algo-1") == b"1/patches\n"
     assert b"".join(scene.said).count(b"--cpu-fallback") == 1
+
+
+def test_every_rank_waits_for_gloos_threads(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.run("import sys; say(str('muster_gloo_exit' in sys.modules))")
+    assert [scene.log(host) for host in scene.job.hosts] == [b"True\n"] * 2

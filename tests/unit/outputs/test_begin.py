@@ -109,7 +109,7 @@ def finished(ground: Ground, text: str, monkeypatch: pytest.MonkeyPatch) -> list
     return ground.said[1:]
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_no_python_has_boto3(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(ground, "exit 3", monkeypatch)
     assert len(said) == 1
@@ -130,14 +130,14 @@ def test_an_uploader_that_can_not_be_started(ground: Ground, monkeypatch: pytest
     assert ground.said[1:] == [f"{said}; it is tried again when the job has ended", said]
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_an_uploader_that_always_dies_is_given_up(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(ground, "echo out of luck; exit 9", monkeypatch)
     assert said == ["warning: the sync to s3://b/p/output/intermediate/ ended with code 9 (out of luck)"]
     assert len(ground.moments) == 1
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_an_uploader_that_hangs_is_left_behind_in_time(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("musterpoint.outputs.sync.LATE", 0.2)
     monkeypatch.setattr("musterpoint.outputs.sync.LONGEST", 0.1)

@@ -34,6 +34,8 @@ CULPRITS = {
     "gloo_closed": ("RuntimeError: [/__w/pytorch", "peer.py:18", "exception"),
     "group": ("ExceptionGroup: loading failed (2 sub-exceptions)\nValueError: bad shard 3 (and 1 other)", "group.py:1",
               "exception"),
+    "gloo_exit": ("Fatal Python error: Aborted", "", "fatal"),
+    "gloo_exit_bare": ("saved model.pt", "", "last"),
     "ignored": ("RuntimeError: the real one", "ignored.py:5", "exception"),
     "ignored_after": ("RuntimeError: the real one", "ignored_after.py:4", "exception"),
     "killedworker": ("RuntimeError: DataLoader worker (pid 13385) is killed", "killedworker.py:7", "exception"),

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from musterpoint.launch.plan import Argument, ProcessPlan
+from musterpoint.peers import Failure
 from musterpoint.report.explain import Explain
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
@@ -140,3 +141,13 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
     ]
     assert 'File "train.py", line 3, in step' in failure.reason
     assert (failure.cause, failure.code, failure.rank, failure.at) == ("user", 1, 5, 10.0)
+
+
+def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else() -> None:
+    said = Failure("elsewhere", 64, "host", "oom", "muster: hush isn't a file\non algo-2", rank=9, signal=9, at=1.0)
+    failure = EXPLAIN.inner(said)
+    assert failure.reason == "muster: *** isn't a file\non algo-2"
+    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
+    assert (failure.rank, failure.local_rank, failure.signal) == (None, None, None)
+    assert EXPLAIN.inner(said._replace(kind="infra", reason="no prefix")).reason == "muster: no prefix"
+    assert len(EXPLAIN.inner(said._replace(reason="é" * 100_000)).reason.encode()) <= 900

@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 
 from musterpoint.job.model import Paths
 from musterpoint.peers import Failure
-from musterpoint.report import files, room
+from musterpoint.report import files, timeline
+from musterpoint.report.room import Room
 from musterpoint.supervise.outcome import Outcome
+from musterpoint.timeline import Timeline
 
 FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0), "", ())
 DONE = Outcome(0, None, "", ())
@@ -28,98 +30,282 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(output=str(output), failure=str(output / "failure"), success=str(output / "success"))
 
 
+@pytest.fixture
+def room(paths: Paths) -> Iterator[Room]:
+    """As the road makes it at its start."""
+    room = Room(paths)
+    yield room
+    room.close()
+
+
 def written(paths: Paths) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in Path(paths.output).iterdir()}
 
 
-def report(outcome: Outcome, paths: Paths, started_at: float | None = None) -> list[str]:
-    return files.write(outcome, paths, time.time() if started_at is None else started_at, {})
+def report(outcome: Outcome, paths: Paths, room: Room) -> list[str]:
+    """All that is written at the end."""
+    problems = files.write(outcome, paths, room, {}) + timeline.write(Timeline("algo-1"), room)
+    room.close()
+    return problems
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_failure(paths: Paths, reserved: bool) -> None:
+def test_a_failure(paths: Paths, room: Room, reserved: bool) -> None:
     if reserved:
-        room.reserve(paths)
-    assert report(FAILED, paths) == []
+        room.reserve()
+    assert report(FAILED, paths, room) == []
     found = written(paths)
-    assert sorted(found) == ["failure", "outcome.json"]
+    assert sorted(found) == ["failure", "outcome.json", "timeline.json"]
     assert found["failure"] == "ValueError: naïve\nrank 3"
     assert json.loads(found["outcome.json"])["class"] == "user"
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_success_is_an_empty_file(paths: Paths, reserved: bool) -> None:
+def test_a_success_is_an_empty_file(paths: Paths, room: Room, reserved: bool) -> None:
     if reserved:
-        room.reserve(paths)
-    assert report(DONE, paths) == []
+        room.reserve()
+    assert report(DONE, paths, room) == []
     found = written(paths)
-    assert sorted(found) == ["outcome.json", "success"]
+    assert sorted(found) == ["outcome.json", "success", "timeline.json"]
     assert found["success"] == ""
 
 
-def test_a_stop_is_neither(paths: Paths) -> None:
-    room.reserve(paths)
-    assert report(STOPPED, paths) == []
-    assert sorted(written(paths)) == ["outcome.json"]
+def test_a_stop_is_neither(paths: Paths, room: Room) -> None:
+    room.reserve()
+    assert report(STOPPED, paths, room) == []
+    assert sorted(written(paths)) == ["outcome.json", "timeline.json"]
 
 
-@pytest.mark.parametrize(
-    ("text", "age", "kept"), [("my own words", 0, True), ("", 0, False), ("of an earlier run", 3600, False)]
-)
-def test_the_users_own_failure_file_is_kept(paths: Paths, text: str, age: float, kept: bool) -> None:
-    started_at = time.time()
-    room.reserve(paths)
+@pytest.mark.parametrize(("text", "kept"), [("my own words", True), ("", False)])
+def test_the_users_own_failure_file_is_kept(paths: Paths, room: Room, text: str, kept: bool) -> None:
+    room.reserve()
     Path(paths.failure).write_text(text)
-    os.utime(paths.failure, (started_at - age, started_at - age))
-    assert report(FAILED, paths, started_at) == []
+    assert report(FAILED, paths, room) == []
     assert (written(paths)["failure"] == text) is kept
 
 
-def test_a_platform_without_paths(tmp_path: Path) -> None:
-    room.reserve(Paths())
-    assert report(FAILED, Paths()) == []
+OLD = {name: f"{name} of an earlier run" for name in ("failure", "success", "outcome.json", "timeline.json")}
+
+
+@pytest.fixture(params=["removable", "not removable"])
+def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Room:
+    """The room of a run that finds another run's report."""
+    Path(paths.output).mkdir()
+    for name, text in OLD.items():
+        (Path(paths.output) / name).write_text(text)
+    (Path(paths.output) / "mine").write_text("not ours to touch")
+    if request.param == "not removable":
+        with monkeypatch.context() as patched:
+            patched.setattr(Room, "remove", lambda self, name: None)
+            return Room(paths)
+    room = Room(paths)
+    assert os.listdir(paths.output) == ["mine"]
+    return room
+
+
+@pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
+def test_what_lay_there_before_is_not_this_runs(paths: Paths, reused: Room, outcome: Outcome) -> None:
+    reused.reserve()
+    assert report(outcome, paths, reused) == []
+    found = written(paths)
+    assert found.pop("mine") == "not ours to touch"
+    assert not set(found.values()) & {OLD["outcome.json"], OLD["timeline.json"]}
+    assert json.loads(found["outcome.json"])["code"] == outcome.code
+    if outcome is not STOPPED:
+        assert sorted(found) == sorted(["failure" if outcome is FAILED else "success", "outcome.json", "timeline.json"])
+        assert not {*found.values()} & {*OLD.values()}
+
+
+def test_a_file_of_this_run_that_looks_like_the_old_one_is_kept(paths: Paths, reused: Room) -> None:
+    """The same name, size and text: another file all the same."""
+    Path(paths.failure).unlink(missing_ok=True)
+    Path(paths.failure).write_text(OLD["failure"])
+    os.utime(paths.failure, (0, 0))
+    assert report(FAILED, paths, reused) == []
+    assert written(paths)["failure"] == OLD["failure"]
+
+
+@pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
+@pytest.mark.parametrize("planted", [["failure"], ["success"], ["failure", "success"]], ids=" and ".join)
+def test_failure_and_success_never_lie_side_by_side(
+    paths: Paths, room: Room, outcome: Outcome, planted: list[str]
+) -> None:
+    for name in planted:
+        (Path(paths.output) / name).write_text("the program's own")
+    assert report(outcome, paths, room) == []
+    found = written(paths)
+    assert not {"failure", "success"} <= {*found}
+    if "failure" in planted:
+        assert found["failure"] == "the program's own"
+
+
+def test_below_another_musterpoint_nothing_is_old(paths: Paths) -> None:
+    Path(paths.output).mkdir()
+    for name, text in OLD.items():
+        (Path(paths.output) / name).write_text(text)
+    room = Room(paths, shared=True)
+    assert written(paths) == OLD
+    assert report(FAILED, paths, room) == []
+    assert written(paths)["failure"] == OLD["failure"]
+
+
+NAMES = (
+    "failure", "success", "outcome.json", "timeline.json", ".failure.reserved", ".outcome.json.reserved",
+    f"outcome.json.{os.getpid()}.tmp", f"failure.{os.getpid()}.tmp",
+)  # fmt: skip
+
+
+def plant(kind: str, place: Path, outside: Path) -> None:
+    if place.exists() or place.is_symlink():
+        place.unlink()
+    if kind == "link":
+        place.symlink_to(outside)
+    elif kind == "hard link":
+        os.link(outside, place)
+    elif kind == "dangling link":
+        place.symlink_to(outside.with_name("made-through-a-link"))
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+        (place / "full").touch()
+
+
+@pytest.mark.parametrize("when", ["before the start", "before the program", "while it runs"])
+@pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "fifo", "directory"])
+def test_nothing_is_written_through_what_was_planted(
+    paths: Paths, tmp_path: Path, kind: str, outcome: Outcome, when: str
+) -> None:
+    """Neither content nor mode of a file elsewhere changes, none is made there, and nothing hangs."""
+    outside = tmp_path / "outside"
+    outside.write_text("somebody else's")
+    outside.chmod(0o600)
+    Path(paths.output).mkdir()
+
+    def plant_all() -> None:
+        for name in NAMES:
+            plant(kind, Path(paths.output) / name, outside)
+
+    if when == "before the start":
+        plant_all()
+    room = Room(paths)
+    if when == "before the program":
+        plant_all()
+    room.reserve()
+    if when == "while it runs":
+        plant_all()
+    problems = report(outcome, paths, room)
+    assert (outside.read_text(), outside.stat().st_mode & 0o777) == ("somebody else's", 0o600)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "outside"]
+    if kind == "directory":  # there is no way around one that the program filled
+        assert all(problem.endswith("could not be written: Is a directory") for problem in problems)
+        return
+    assert problems == []
+    assert json.loads((Path(paths.output) / "outcome.json").read_text())["code"] == outcome.code
+    assert not (Path(paths.output) / "outcome.json").is_symlink()
+    if outcome is FAILED and not (kind == "hard link" and when != "before the start"):
+        assert Path(paths.failure).read_text("utf-8") == "ValueError: naïve\nrank 3"
+
+
+def test_where_no_second_file_can_be_made_a_planted_one_is_not_written(
+    paths: Paths, room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the file itself is written, if it is one."""
+    outside = tmp_path / "outside"
+    outside.write_text("somebody else's")
+
+    def create(self: Room, name: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Room, "create", create)
+    for kind in ("link", "dangling link", "hard link", "fifo"):
+        plant(kind, Path(paths.output) / "outcome.json", outside)
+        (problem,) = files.write(STOPPED, paths, room, {})
+        assert "outcome.json could not be written: " in problem, kind
+        assert outside.read_text() == "somebody else's"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "outside"]
+        (Path(paths.output) / "outcome.json").unlink(missing_ok=True)
+    assert files.write(STOPPED, paths, room, {}) == []
+
+
+def test_an_output_directory_that_is_the_platforms_link(paths: Paths, tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    Path(paths.output).symlink_to(mount)
+    room = Room(paths)
+    room.reserve()
+    assert report(FAILED, paths, room) == []
+    assert sorted(path.name for path in mount.iterdir()) == ["failure", "outcome.json", "timeline.json"]
+
+
+def test_an_output_directory_that_becomes_a_link(paths: Paths, room: Room, tmp_path: Path) -> None:
+    room.reserve()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    os.rename(paths.output, tmp_path / "moved")
+    Path(paths.output).symlink_to(outside)
+    assert report(FAILED, paths, room) == []
+    assert list(outside.iterdir()) == []
+    assert (tmp_path / "moved" / "failure").exists()
+
+
+def test_an_output_directory_that_the_program_made_anew(paths: Paths, room: Room) -> None:
+    room.reserve()
+    shutil.rmtree(paths.output)
+    assert report(FAILED, paths, room) == []
+    assert sorted(written(paths)) == ["failure", "outcome.json", "timeline.json"]
+
+
+def test_a_platform_without_paths() -> None:
+    room = Room(Paths())
+    room.reserve()
+    assert report(FAILED, Paths(), room) == []
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
     paths = Paths(output=str(tmp_path / "output"), failure=str(tmp_path / "output" / "failure"))
-    room.reserve(paths)
-    first, second = report(FAILED, paths)
-    assert first == f"{paths.failure} could not be written: Not a directory"
+    room = Room(paths)
+    room.reserve()
+    first, second, third = report(FAILED, paths, room)
+    assert first.startswith(f"{paths.failure} could not be written: ")
     assert "outcome.json" in second
+    assert "timeline.json" in third
 
 
-def test_the_termination_log_on_kubernetes(paths: Paths, tmp_path: Path) -> None:
+def test_the_termination_log_on_kubernetes(paths: Paths, room: Room, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     kubernetes = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    files.write(FAILED, paths, 0, kubernetes, termination_log=str(log))
+    files.write(FAILED, paths, room, kubernetes, termination_log=str(log))
     assert not log.exists()
     log.write_text("x" * 2000)
-    files.write(FAILED, paths, 0, {}, termination_log=str(log))
+    files.write(FAILED, paths, room, {}, termination_log=str(log))
     assert log.read_text() == "x" * 2000
-    files.write(FAILED, paths, 0, kubernetes, termination_log=str(log))
+    files.write(FAILED, paths, room, kubernetes, termination_log=str(log))
     assert log.read_text("utf-8") == "ValueError: naïve\nrank 3"
 
 
 FULL_DISK = """
 import json, os, sys
 from musterpoint.job.model import Paths
-from musterpoint.report import files, room
+from musterpoint.report import files
+from musterpoint.report.room import Room
 from tests.unit.report.test_files import FAILED
 root = sys.argv[1]
 paths = Paths(output=root, failure=root + "/failure", success=root + "/success")
-room.reserve(paths)
+room = Room(paths)
+room.reserve()
 with open(root + "/fill", "wb", buffering=0) as fill:
     try:
         while True:
             fill.write(bytes(4096))
     except OSError:
         pass
-problems = files.write(FAILED, paths, 0, {})
+problems = files.write(FAILED, paths, room, {})
 assert open(root + "/failure", encoding="utf-8").read() == "ValueError: na\\u00efve\\nrank 3", problems
-assert json.load(open(root + "/outcome.json"))["code"] == 7, problems
+assert json.load(open(root + "/outcome.json", encoding="utf-8"))["code"] == 7, problems
 assert problems == [], problems
-assert sorted(os.listdir(root)) == ["failure", "fill", "outcome.json"]
 """
 
 

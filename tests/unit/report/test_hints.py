@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.report.hints import HINTS, hint_for
+from musterpoint.report.hints import ENDINGS, HINTS, hint_for
 from musterpoint.report.reason import ERROR_SHARE, LIMIT
 
 
@@ -34,5 +34,29 @@ def test_other_errors_have_none(text: str) -> None:
     assert hint_for(text) == ""
 
 
+ABORTED = "Fatal Python error: Aborted"
+TERMINATED = "terminate called without an active exception\n"
+THREAD = "Thread 0x00007fcbc344cb80 (most recent call first):\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (TERMINATED, True),
+        (f"epoch 3\n{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  Garbage-collecting\n  <no Python frame>\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\nExtension modules: a, b.c (total: 2)\n", True),
+        (f"{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\nE1122 02:03:04 failed (exitcode: -6)\n", True),
+        (f'{TERMINATED}{ABORTED}\n\n{THREAD}  File "w.py", line 3 in f\n\n{THREAD}  <no Python frame>\n', True),
+        (f'{TERMINATED}{ABORTED}\n\n{THREAD}  <no Python frame>\n\n{THREAD}  File "train.py", line 3 in f\n', False),
+        (f"{ABORTED}\n\n{THREAD}  <no Python frame>\n", False),
+        ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  x\n", False),
+        (f"{TERMINATED}and then it went on\n", False),
+    ],
+)
+def test_an_abort_after_the_programs_end(tail: str, expected: bool) -> None:
+    assert ("gloo" in hint_for(ABORTED, tail)) == expected
+
+
 def test_every_hint_fits_beside_a_long_error() -> None:
-    assert all(len(hint.encode()) < (LIMIT - ERROR_SHARE) / 2 for _pattern, hint in HINTS)
+    assert all(len(hint.encode()) < (LIMIT - ERROR_SHARE) / 2 for _pattern, hint in (*HINTS, *ENDINGS))

@@ -76,3 +76,12 @@ def test_a_directory_that_hands_its_group_down_is_given_back(paths: Paths) -> No
     granting.chmod(0o4755)
     give_back(paths)
     assert (owner(shared), owner(granting)) == (PERSON, 0)
+
+
+@pytest.mark.parametrize("place", ["{model}/link/inner", "{base}/../outside", "{base}/model/../../outside"])
+def test_a_checkpoint_path_leads_nowhere_else(paths: Paths, tmp_path: Path, place: str) -> None:
+    inner = tmp_path / "outside" / "inner"
+    inner.mkdir(parents=True)
+    (Path(paths.model) / "link").symlink_to(tmp_path / "outside")
+    give_back(paths._replace(checkpoints=place.format(model=paths.model, base=paths.base)))
+    assert owner(inner) == owner(inner.parent) == 0

@@ -40,6 +40,19 @@ def test_the_layout() -> None:
     assert (failure.rank, failure.local_rank, failure.signal, failure.at) == (5, 1, None, 1234.5)
 
 
+@pytest.mark.parametrize(
+    ("name", "lead"),
+    [("gloo_exit", "Fatal Python error: Aborted\nrank 5 "), ("gloo_exit_bare", "rank 5 ")],
+)
+def test_an_abort_when_the_program_was_through_says_what_to_do(name: str, lead: str) -> None:
+    reason = of(name, -6).reason
+    assert reason.startswith(lead)
+    assert "hint: the program was through; torch's gloo threads" in reason
+    assert "hint" not in of(name, 1).reason
+    raised = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x\n'
+    assert "hint" not in failure_of(end(-6, raised + (TAILS / f"{name}.txt").read_bytes()), "algo-3", str).reason
+
+
 ENDS = [
     (7, False, "exit code 7", 7, None),
     (256 - 1, False, "exit code 255", 255, None),

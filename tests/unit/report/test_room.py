@@ -1,4 +1,4 @@
-"""The failure reason's room on the disk."""
+"""The report's room: space on the disk for its files, set aside before the program can fill it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,40 @@ from pathlib import Path
 import pytest
 
 from musterpoint.job.model import Paths
-from musterpoint.report import room
+from musterpoint.report.room import RESERVED, Room
 
 
 @pytest.mark.parametrize("can", [True, False])
-def test_room_is_taken_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
+def test_space_is_taken_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
     def fallocate(fd: int, offset: int, length: int) -> None:
         raise OSError
 
     if not can:
         monkeypatch.setattr(os, "posix_fallocate", fallocate, raising=False)
-    paths = Paths(failure=str(tmp_path / "output" / "failure"))
-    room.reserve(paths)
-    assert sorted(os.listdir(tmp_path / "output")) == [".failure.reserved", ".outcome.json.reserved"]
-    for path in (paths.failure, room.outcome_of(paths)):
-        taken = os.stat(room.place(path))
-        assert taken.st_size == 4096
-        assert taken.st_blocks * 512 >= 4096
+    room = Room(Paths(failure=str(tmp_path / "output" / "failure")))
+    room.reserve()
+    taken = {path.name: path.stat() for path in (tmp_path / "output").iterdir()}
+    assert {name: found.st_size for name, found in taken.items()} == {
+        f".{name}.reserved": size for name, size in RESERVED.items()
+    }
+    assert all(found.st_blocks * 512 >= found.st_size for found in taken.values())
+    room.close()
+    assert os.listdir(tmp_path / "output") == []
+
+
+def test_what_a_killed_run_set_aside_is_replaced(tmp_path: Path) -> None:
+    paths = Paths(failure=str(tmp_path / "failure"))
+    Room(paths).reserve()
+    room = Room(paths)
+    room.reserve()
+    room.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_where_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
-    room.reserve(Paths(failure=str(tmp_path / "output" / "failure")))
-    room.reserve(Paths())
-    assert room.place("") == ""
+    for paths in (Paths(failure=str(tmp_path / "output" / "failure")), Paths()):
+        room = Room(paths)
+        room.reserve()
+        room.close()
     assert os.listdir(tmp_path) == ["output"]

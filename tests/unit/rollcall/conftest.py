@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import select
 import socket
 import threading
@@ -18,6 +17,8 @@ from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.muster import Muster
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import Settings
+
+from ...ports import free_port
 
 EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
@@ -285,15 +286,6 @@ class Cable:
         for sock in (end, other):
             sock.close()
             del self._ends[sock]
-
-
-def free_port() -> int:
-    """Below the ports the system gives to connections, one of which could otherwise take it meanwhile."""
-    while True:
-        port = random.randrange(15000, 32000)
-        with socket.socket() as sock:
-            if sock.connect_ex(("127.0.0.1", port)):
-                return port
 
 
 def connect(port: int, source: str = "") -> socket.socket:

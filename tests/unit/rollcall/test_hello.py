@@ -9,7 +9,7 @@ from musterpoint.rollcall.hello import Hello, Resume, draw
 from musterpoint.rollcall.roster import Offer
 
 HELLO = Hello("algo-2", Offer("job", "torchrun", 8, "0.1", 8, (7777, 21000)), "abc", ("10.0.0.1",), "10.0.0.1", "nonce")
-RESUME = Resume("algo-2", "session", "token", 3)
+RESUME = Resume("algo-2", "session", "token", 3, "nonce")
 
 
 def as_sent(frame: bytes) -> dict[str, Any]:

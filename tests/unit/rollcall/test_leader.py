@@ -49,7 +49,7 @@ def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Star
     leader = start(1, 3, addresses=NAMES)
     impostor = start(2, 3, addresses=ELSEWHERE)
     host = start(2, 3, addresses=NAMES)
-    assert "the seat of algo-2" in str(impostor.failed())
+    assert "refused algo-2: another process has the seat of this host" in str(impostor.failed())
     start(3, 3, addresses=NAMES)
     assert leader.mustered().seats[1].address == "127.0.0.2"
     host.mustered()
@@ -57,8 +57,8 @@ def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Star
 
 def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
     views = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",)}
-    leader = start(1, 2, addresses={**views, "algo-1": ("203.0.113.1",)}, secret="hush")
-    start(2, 2, addresses={**views, "algo-1": ("127.0.0.1", "203.0.113.7")}, secret="hush")
+    leader = start(1, 2, addresses={**views, "algo-1": ("203.0.113.1",)}, secret="an example of a secret")
+    start(2, 2, addresses={**views, "algo-1": ("127.0.0.1", "203.0.113.7")}, secret="an example of a secret")
     leader.mustered()
     assert leader.warnings == [
         "warning: algo-1 resolves to 203.0.113.1 here, which is none of its addresses",
@@ -87,7 +87,7 @@ def test_a_silent_worker_loses_its_seat_and_gets_it_again(start: Start, cable: A
 
 
 def test_another_version_is_told_of(start: Start) -> None:
-    leader = start(1, 2, offer=Offer("job", "torchrun", 1, "0.1"), secret="hush")
-    start(2, 2, offer=Offer("job", "torchrun", 1, "9.9"), secret="hush")
+    leader = start(1, 2, offer=Offer("job", "torchrun", 1, "0.1"), secret="an example of a secret")
+    start(2, 2, offer=Offer("job", "torchrun", 1, "9.9"), secret="an example of a secret")
     leader.mustered()
     assert "warning: algo-2 runs musterpoint 9.9, algo-1 0.1" in leader.said

@@ -10,6 +10,7 @@ import pytest
 from musterpoint.loop import Loop
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.hello import Hello
+from musterpoint.rollcall.journal import Journal
 from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link
 from musterpoint.rollcall.member import Member
@@ -26,7 +27,8 @@ class Ends:
         self.loop = Loop()
         here, self.there = socket.socketpair()
         self.there.settimeout(60)
-        link = Link(self.loop, here, "10.0.0.2", 1000, lambda link, payload: None, lambda link, why, eof: None)
+        link = Link(self.loop, here, "10.0.0.2", 1000, lambda link, payload: None, lambda link, why, eof: None,
+                    Journal(print, lambda *a, **k: None))  # fmt: skip
         self.member = Member(HELLO, link, Session(0.0, False, 300.0, Limits()), 0.0)
 
     def close(self) -> None:

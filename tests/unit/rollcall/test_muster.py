@@ -13,12 +13,14 @@ from musterpoint.loop import Loop
 from musterpoint.peers import AllDone, Arrived, Failure, JobFailed, StopAll
 from musterpoint.rollcall.muster import Abandoned, Muster
 from musterpoint.rollcall.names import Answer
+from musterpoint.rollcall.objection import ANOTHER_SECRET, NO_SEAT
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
-from .conftest import LIMITS, TELLING
+from .conftest import EVER, LIMITS, TELLING
 
 Start = Callable[..., Any]
+SECRET = "an example of a secret"
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
 
 
@@ -121,9 +123,8 @@ def test_a_worker_alone_says_what_it_sees(start: Start, port: int) -> None:
     [
         ({"offer": Offer("other", "torchrun", 2, "0.1")}, "algo-2 belongs to job 'other', algo-1 to 'job'"),
         ({"offer": Offer("job", "script", 1, "0.1")}, "algo-2 would start the launcher script, algo-1 torchrun"),
-        ({"secret": "hush"}, "algo-2 has a secret and algo-1 has none (--secret, MUSTER_SECRET)"),
     ],
-    ids=["job", "launcher", "secret"],
+    ids=["job", "launcher"],
 )
 def test_hosts_that_cannot_muster_say_so_at_once(start: Start, options: dict[str, Any], reason: str) -> None:
     leader, worker = start(1, 3), start(2, 3, **options)
@@ -133,6 +134,32 @@ def test_hosts_that_cannot_muster_say_so_at_once(start: Start, options: dict[str
     assert f"algo-2  hello    127.0.0.1: refused: {reason}" in lines
 
 
+def test_a_secret_that_only_one_has_is_said_at_both(start: Start) -> None:
+    """The worker obeys nobody who doesn't show that it knows the secret, so it tries until its deadline."""
+    leader, worker = start(1, 3), start(2, 3, secret=SECRET, rollcall_timeout=3.0)
+    lines = str(leader.failed()).splitlines()
+    assert lines[0] == "algo-2 has a secret and algo-1 has none (--secret, MUSTER_SECRET)"
+    assert isinstance(worker.failed(), RollCallError)
+    assert any("does not bear the mark of our secret" in line for line in worker.said)
+
+
+def test_a_secret_that_only_the_leader_has(start: Start) -> None:
+    leader, worker = start(1, 2, secret=SECRET, rollcall_timeout=4.0), start(2, 2)
+    assert f"refused algo-2: {ANOTHER_SECRET}" in str(worker.failed())
+    row = "refused: somebody there calls itself algo-2 and has no secret (--secret, MUSTER_SECRET)"
+    assert f"algo-2  hello    127.0.0.1: {row}" in str(leader.failed()).splitlines()
+
+
+@pytest.mark.parametrize(("secret", "warned"), [("hush", True), (SECRET, False), ("", False)])
+def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: bool) -> None:
+    hosts = [start(number, 2, secret=secret) for number in (1, 2)]
+    for host in hosts:
+        host.mustered()
+    said = [line for host in hosts for line in host.said if "token_hex" in line]
+    assert len(said) == warned
+    assert not any("--secret has 4" not in line for line in said)
+
+
 def test_a_host_without_an_opinion_on_the_launcher_is_welcome(start: Start) -> None:
     leader, worker = start(1, 2), start(2, 2, offer=Offer("job", "", 0, "0.1"))
     assert leader.mustered().world_size == worker.mustered().world_size == 2
@@ -140,7 +167,7 @@ def test_a_host_without_an_opinion_on_the_launcher_is_welcome(start: Start) -> N
 
 def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
     leader, stranger = start(1, 2), start(3, 3)
-    assert "algo-3 is not one of the 2 hosts of job" in str(stranger.failed())
+    assert f"refused algo-3: {NO_SEAT}" in str(stranger.failed())
     start(2, 2).mustered()
     leader.mustered()
 
@@ -149,7 +176,8 @@ def test_different_secrets(start: Start) -> None:
     leader = start(1, 3, secret="hush", rollcall_timeout=5.0)
     worker = start(2, 3, secret="rush", rollcall_timeout=4.0)
     start(3, 3, secret="hush")
-    assert "it sent a proof of another secret than ours (--secret, MUSTER_SECRET)" in str(worker.failed())
+    unproved = "it sent a 'refused' that does not bear the mark of our secret"
+    assert f"{unproved}: {ANOTHER_SECRET}" in str(worker.failed())
     lines = str(leader.failed()).splitlines()
     assert lines[0] == "the roll call's 5 s are over, and algo-2 is not here (seen from algo-1)"
     assert lines[2] == (
@@ -185,7 +213,8 @@ def assert_stopped(host: Any, by: str, signal: int) -> None:
 def test_a_stop_waits_for_those_who_come_late(start: Start, stopped: int) -> None:
     hosts = {number: start(number, 3, limits=TELLING) for number in {1, stopped}}
     hosts[stopped].abandon(15)
-    hosts[stopped].wait(lambda: any("telling the others" in line for line in hosts[1].said + hosts[stopped].said))
+    # a worker may say so before the leader has heard of it, and a host that comes in between completes the roll call
+    hosts[1].wait(lambda: any("telling the others" in line for line in hosts[1].said))
     for number in {1, 2, 3} - {*hosts}:
         hosts[number] = start(number, 3)
     for host in hosts.values():
@@ -241,13 +270,34 @@ def test_a_stop_before_the_roll_call(port: int) -> None:
     loop.close()
 
 
-def test_a_restarted_host_takes_its_seat_again(start: Start) -> None:
-    leader, early = start(1, 3), start(2, 3)
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_a_restarted_host_takes_its_seat_again(start: Start, cable: Any, secret: str) -> None:
+    """At once with a secret; else when the earlier one doesn't answer."""
+    leader = start(1, 3, secret=secret, limits=LIMITS._replace(asked=0.3 if not secret else EVER))
+    start(2, 3, port=cable.port, secret=secret)
     leader.wait(lambda: "host-here" in leader.moments)
-    late = start(2, 3)
-    assert "a later start of this host took its seat" in str(early.failed())
-    start(3, 3)
+    cable.freeze()
+    late = start(2, 3, secret=secret)
+    leader.wait(lambda: leader.moments.count("host-here") == 2)
+    start(3, 3, secret=secret)
     assert late.mustered().seats == leader.mustered().seats
+
+
+def test_a_second_host_of_one_name_gets_no_seat_while_the_first_answers(start: Start) -> None:
+    leader, early = start(1, 3, limits=LIMITS._replace(asked=EVER)), start(2, 3)
+    leader.wait(lambda: "host-here" in leader.moments)
+    assert "refused algo-2: another process has the seat of this host" in str(start(2, 3).failed())
+    start(3, 3)
+    assert early.mustered().seats == leader.mustered().seats
+
+
+def test_no_port_for_the_framework_ends_it_for_everybody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_muster: Muster) -> int:
+        raise UsageError("--master-port 5000 is taken on algo-1")
+
+    monkeypatch.setattr(Muster, "_master_port", refuse)
+    for host in [start(number, 2) for number in (1, 2)]:
+        assert "--master-port 5000 is taken on algo-1" in str(host.failed())
 
 
 def test_the_port_is_taken(start: Start) -> None:
@@ -260,10 +310,10 @@ def test_the_port_is_taken(start: Start) -> None:
     assert f"--rollcall-port {port} can't be listened on by algo-1 (address already in use)" in str(error)
 
 
-def run_alone(hosts: tuple[str, ...], settings: Settings, **seams: Any) -> Any:
+def run_alone(hosts: tuple[str, ...], settings: Settings, me: str = "algo-1", **seams: Any) -> Any:
     loop = Loop()
     offer = Offer("job", "torchrun", 2, "0.1", ports=(21001,))
-    muster = Muster(loop, hosts, hosts[:2], "algo-1", offer, settings, print, lambda *a, **k: None, **seams)
+    muster = Muster(loop, hosts, hosts[:2], me, offer, settings, print, lambda *a, **k: None, **seams)
     try:
         roster, peers = muster.run()
         peers.close()
@@ -317,6 +367,17 @@ def test_the_hosts_file_comes_first(tmp_path: Path) -> None:
     assert run_alone(("algo-1", "algo-2"), settings).seats[1].address == "10.1.1.2"
     with pytest.raises(UsageError, match="--hosts-file /nowhere can't be read: no such file"):
         run_alone(("algo-1", "algo-2"), Settings(rollcall="names", hosts_file="/nowhere"))
+
+
+@pytest.mark.parametrize("how", ["names", "off"])
+@pytest.mark.parametrize("me", ["algo-1", "algo-2"])
+def test_without_a_channel_every_host_computes_the_port_alike(how: str, me: str) -> None:
+    for wanted, expected in ((None, 7777), (5000, 5000)):
+        roster = run_alone(
+            ("algo-1", "algo-2"), Settings(rollcall=how, master_port=wanted), me, port_is_free=lambda port: False,
+            lookup=lambda name, _family: Answer((f"10.0.0.{name[-1]}",)),
+        )  # fmt: skip
+        assert roster.master_port == expected
 
 
 @pytest.mark.parametrize(

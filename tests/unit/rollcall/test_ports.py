@@ -7,8 +7,8 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.errors import LauncherError
-from musterpoint.rollcall.ports import any_free, is_free, offered
+from musterpoint.errors import LauncherError, UsageError
+from musterpoint.rollcall.ports import any_free, check_agreed, is_free, offered
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1", "::"])
@@ -79,3 +79,17 @@ def test_a_wish_that_allows_no_other_port(taken: int) -> None:
 
 def test_nothing_wanted_is_nothing_offered() -> None:
     assert offered(()) == ()
+
+
+def test_ports_that_all_hosts_go_by_are_free_on_the_leader(taken: int) -> None:
+    free = any_free()
+    check_agreed("--rollcall off", None, (free,), True)
+    check_agreed("--rollcall off", taken, (taken,), False)
+    with pytest.raises(LauncherError, match=f"--rollcall off: port {taken} is taken on this host, .* --master-port"):
+        check_agreed("--rollcall off", taken, (free, taken), True)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_any_free_port_is_none_that_all_hosts_could_go_by(leads: bool) -> None:
+    with pytest.raises(UsageError, match="--master-port 0 with --rollcall names"):
+        check_agreed("--rollcall names", 0, (), leads)

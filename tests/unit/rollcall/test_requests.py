@@ -39,7 +39,7 @@ def test_all_that_a_kernel_passes_to_a_program_fits() -> None:
         (1, (), "start request 1 has 0 words, not 1 to 4096"),
         (1, ("x",) * 4097, "start request 1 has 4097 words"),
         (1, ("x", "a\0b"), "zero byte"),
-        (1, ("x" * (17 * 1024 * 1024),), "bytes, more than 16777216"),
+        (1, ("x" * (17 * 1024 * 1024),), "bytes, more than 16777152"),
     ],
     ids=["below 0", "too high", "no words", "too many", "zero", "too long"],
 )
@@ -195,14 +195,16 @@ def test_an_end_that_is_none_ends_nothing(change: dict[str, Any]) -> None:
     assert events == [StartEnded("a", 1, 0)]
 
 
-def test_what_is_no_unicode_is_made_so() -> None:
+def test_what_a_daemon_said_is_cut_and_can_not_steer_a_terminal() -> None:
     events: list[PeerEvent] = []
     requests = Requests({"a": Sent()}, events.append)  # type: ignore[dict-item]
     ask(1)(requests)
-    requests.answer("a", {"t": "ended", "number": 1, "status": 0, "said": "\ud800" + "é" * 8000})
+    with pytest.raises(wire.WireError, match="no text"):
+        requests.answer("a", {"t": "ended", "number": 1, "status": 0, "said": "\ud800"})
+    requests.answer("a", {"t": "ended", "number": 1, "status": 0, "said": "é" * 8000 + "\n\x1b[2J"})
     (event,) = events
     assert isinstance(event, StartEnded)
-    assert event.said == "é" * 4096
+    assert event.said == "é" * 4093 + "\n\\x1b[2J"
 
 
 def test_what_cannot_be_sent_is_not_open() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.rollcall.seats import Call, Change, Seated, Seats, Turned
+from musterpoint.rollcall.seats import Call, Change, Contested, Seated, Seats, Turned
 
 HERE, ELSEWHERE = "10.0.0.2", "10.9.9.9"
 
@@ -14,7 +14,7 @@ def call(address: str, since: float = 0.0, name: str = "algo-2", incarnation: st
 
 
 def seats(check: str = "warn") -> Seats:
-    table = Seats(["algo-2", "algo-3"], check, 10.0)
+    table = Seats(["algo-2", "algo-3"], check, 10.0, 5.0)
     table.resolved("algo-2", (HERE, "fd00::2"))
     return table
 
@@ -69,7 +69,7 @@ def test_a_mismatch_takes_nobodys_seat() -> None:
     host, stranger = call(HERE), call(ELSEWHERE)
     table = seats()
     table.claim(host)
-    assert turned(table.claim(stranger)) == [stranger]
+    assert turned(table.claim(stranger._replace(incarnation="two"))) == [stranger._replace(incarnation="two")]
 
 
 def test_the_name_resolves_late() -> None:
@@ -91,14 +91,75 @@ def test_a_proof_needs_no_address() -> None:
     assert seated(seats("strict").claim(call(ELSEWHERE), proved=True))
 
 
-@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
-def test_a_later_start_replaces_the_earlier(address: str) -> None:
+def taken_from(address: str) -> tuple[Seats, Call, Call]:
+    """A host that holds its seat, and a later caller that says it is that host."""
     early, late = call(address, 0.0), call(address, 20.0, incarnation="two")
     table = seats()
     table.claim(early)
     table.tick(10.0)
-    changes = table.claim(late)
+    assert table.claim(late) == [Contested(late, early)]
+    assert table.taken == {"algo-2": early}
+    return table, early, late
+
+
+@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
+def test_a_later_start_replaces_an_earlier_that_does_not_answer(address: str) -> None:
+    table, early, late = taken_from(address)
+    assert table.tick(24.9) == []
+    changes = table.tick(25.0)
     assert (seated(changes), turned(changes)) == ([late], [early])
+    assert table.tick(99.0) == []
+
+
+@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
+def test_a_holder_that_answers_keeps_its_seat(address: str) -> None:
+    table, early, late = taken_from(address)
+    assert turned(table.lives(early)) == [late]
+    assert table.lives(early) == []
+    assert table.tick(99.0) == []
+    assert table.taken == {"algo-2": early}
+
+
+@pytest.mark.parametrize("address", [HERE, ELSEWHERE])
+def test_a_holder_that_goes_leaves_its_seat_to_the_later(address: str) -> None:
+    table, early, late = taken_from(address)
+    assert seated(table.left(early)) == [late]
+    assert table.taken == {"algo-2": late}
+
+
+def test_who_wanted_the_seat_and_goes_changes_nothing() -> None:
+    table, early, late = taken_from(HERE)
+    assert table.left(late) == []
+    assert table.tick(99.0) == []
+    assert table.taken == {"algo-2": early}
+
+
+def test_one_asks_at_a_time_and_calling_again_gains_no_time() -> None:
+    table, early, late = taken_from(HERE)
+    other, again = call(HERE, 21.0, incarnation="three"), call(HERE, 24.0, incarnation="two")
+    assert turned(table.claim(other)) == [other]
+    assert turned(table.claim(again)) == [late]
+    assert seated(table.tick(25.0)) == [again]
+    assert not table.filled
+    assert early not in table.taken.values()
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_who_is_certainly_the_same_or_a_later_start_takes_its_seat_at_once(proved: bool) -> None:
+    early, late = call(HERE), call(HERE, 20.0, incarnation="two" if proved else "one")
+    table = seats()
+    table.claim(early)
+    changes = table.claim(late, proved)
+    assert (seated(changes), turned(changes)) == ([late], [early])
+
+
+def test_while_a_seat_is_contested_the_table_is_not_full() -> None:
+    table, early, _late = taken_from(HERE)
+    table.resolved("algo-3", ("10.0.0.3",))
+    table.claim(call("10.0.0.3", name="algo-3"))
+    assert not table.filled
+    table.lives(early)
+    assert table.filled
 
 
 def test_a_later_start_replaces_one_that_waits() -> None:

@@ -71,9 +71,9 @@ def test_a_stranger_at_the_first_address_is_passed_by(start: Start, stranger: An
 
 
 def test_a_leader_that_does_not_know_the_secret_is_passed_by(start: Start, stranger: Any, cable: Any) -> None:
-    stranger(wire.pack("challenge", nonce="n", proof="0" * 64))
-    leader = start(1, 2, secret="hush")
-    worker = start(2, 2, addresses=WRONG_FIRST, secret="hush", port=cable.port)
+    stranger(wire.pack("challenge", nonce="n") + wire.pack("welcome", host="algo-1", job="job", token="t", answer="a"))
+    leader = start(1, 2, secret="an example of a secret")
+    worker = start(2, 2, addresses=WRONG_FIRST, secret="an example of a secret", port=cable.port)
     assert worker.mustered().seats == leader.mustered().seats
 
 
@@ -87,8 +87,8 @@ def test_what_a_worker_says_while_it_waits(start: Start, port: int) -> None:
 
 def test_an_own_name_that_is_not_ours_is_told(start: Start) -> None:
     addresses = {"algo-1": ("127.0.0.1",), "algo-2": ("203.0.113.2",)}
-    start(1, 2, addresses=addresses, secret="hush")
-    worker = start(2, 2, addresses=addresses, secret="hush")
+    start(1, 2, addresses=addresses, secret="an example of a secret")
+    worker = start(2, 2, addresses=addresses, secret="an example of a secret")
     worker.mustered()
     assert worker.warnings == ["warning: algo-2 resolves to 203.0.113.2 here, which is none of its addresses"]
 

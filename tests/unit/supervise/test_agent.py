@@ -29,7 +29,10 @@ class Office:
         visitor.on_line = lambda words, line: self.asked.append(words)
 
     def start(self, *words: str | bytes, **environ: str) -> subprocess.Popen[bytes]:
-        environment = {"PATH": os.environ["PATH"], "MUSTER_SOCKET": self.desk.address, **environ}
+        environment = {
+            "PATH": os.environ["PATH"], "MUSTER_SOCKET": self.desk.address, "MUSTER_SOCKET_TOKEN": self.desk.token,
+            **environ,
+        }  # fmt: skip
         return subprocess.Popen([self.texts.path("agent"), *words], env=environment, stderr=subprocess.PIPE)
 
     def until(self, done: Callable[[], bool]) -> None:

@@ -59,8 +59,11 @@ def test_only_services_of_the_users_are_told(crew: Crew) -> None:
 
 
 def test_each_is_told_once_and_past_its_shell(crew: Crew) -> None:
-    saves = "import signal,time; signal.signal(15, lambda *_: print('told', flush=True)); print(flush=True)"
-    crew.add("ps", "service", users=True, script=f'python3 -c "{saves}; time.sleep(1); time.sleep(0.2)"; exit 4')
+    saves = (
+        "import signal, time\ntold = []\nsignal.signal(15, lambda *_: told.append(print('told', flush=True)))\n"
+        "print(flush=True)\nwhile not told:\n    time.sleep(0.01)\ntime.sleep(0.5)"
+    )
+    crew.add("ps", "service", users=True, script=f'python3 -c "{saves}"; exit 4')
     out = crew.processes["ps"].stdout
     assert out is not None
     out.readline()

@@ -50,7 +50,7 @@ def heard() -> Iterator[Heard]:
     made.loop.close()
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_it_is_heard_told_and_ends_when_it_is_dismissed(heard: Heard) -> None:
     pid = heard.start(ECHO)
     heard.until("here")
@@ -64,7 +64,7 @@ def test_it_is_heard_told_and_ends_when_it_is_dismissed(heard: Heard) -> None:
     heard.companion.tell("nobody is there")
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_who_waits_for_every_child_may_be_first(heard: Heard) -> None:
     pid = heard.start(ECHO)
     heard.companion.dismiss()
@@ -74,7 +74,7 @@ def test_who_waits_for_every_child_may_be_first(heard: Heard) -> None:
     assert not heard.companions.ended(1, 0)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_killing_the_job_spares_it(heard: Heard) -> None:
     pid = heard.start(DEAF)
     heard.until("here")
@@ -89,7 +89,7 @@ def test_a_program_that_is_not_there(heard: Heard) -> None:
         heard.companions.start(("/nowhere/at/all",), {}, heard.lines.append, heard.codes.append)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_a_number_that_is_given_again_is_somebody_elses(heard: Heard) -> None:
     pid = heard.start(ECHO)
     heard.companion.dismiss()

@@ -50,7 +50,7 @@ class Deck:
         sock.settimeout(60)
         self.stubs.append(sock)
         sock.connect(address_of(self.crew.desk.address))
-        self.say(sock, line)
+        self.say(sock, f"{self.crew.desk.token}\n{line}")
         return sock
 
     def say(self, sock: socket.socket, line: str) -> None:
@@ -105,11 +105,45 @@ def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
     first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock, status in ((second, 7 << 8), (first, 9)):
         deck.go(sock)
-        deck.say(sock, f"started {os.getpid()}")
+        deck.say(sock, f"started {os.getppid()}")
         deck.say(sock, f"ended {status}")
     assert deck.ends == [((0, 1), 7), ((0, 0), 137)]
     deck.crew.release(0, 7)
     assert first.recv(64) == b"release\n"
+
+
+NO_STUBS = (
+    "", " ", "started", "started x", "started -1", "started 1", "started 0", "started OURS", "started ٣٤٥",
+    f"started {'9' * 5000}", "started 99999999999", "ended", "ended x", "ended 4991", "ended 65535", "signal",
+    "signal \0", "launched 5", "\ufffd",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NO_STUBS)
+def test_what_no_stub_says_ends_its_own_connection(deck: Deck, line: str) -> None:
+    """The rank is then one whose stub was lost; the other goes on."""
+    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
+    deck.go(first)
+    deck.go(second)
+    deck.say(first, line.replace("OURS", str(os.getpid())))
+    known = line.split()[:1] == ["launched"]
+    if not known:
+        assert first.recv(1) == b""
+    assert [key for key, _code in deck.ends] == ([] if known else [(0, 0)])
+    deck.say(second, f"started {os.getppid()}")
+    deck.say(second, f"ended {7 << 8}")
+    assert ((0, 1), 7) in deck.ends
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "rank", "rank 0 0 2 77", "rank 0 0 2 77 0 0", "rank -1 0 2 77 0", "rank 0 x 2 77 0", "rank 0 0 ² 77 0",
+     f"rank 0 0 2 {'9' * 5000} 0", "rank 0 0 2 77 12345", "inner 1", "start 0 zz", "\0"],
+)  # fmt: skip
+def test_who_says_no_first_line_of_ours_is_sent_away(deck: Deck, line: str) -> None:
+    assert deck.stub(line).recv(1) == b""
+    assert deck.ends == [] == [event for event in deck.events if isinstance(event, Broken)]
+    deck.go(deck.stub(f"rank 0 0 2 {os.getppid()} 0"))
 
 
 def test_another_world_than_planned(deck: Deck) -> None:
@@ -228,9 +262,11 @@ def test_services_are_started_first(deck: Deck, tmp_path: Path) -> None:
 
 
 def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
-    script = f"test -r {program_of_ours('rendezvous')} && test -x $AGENT && echo found"
-    process = service(script, name="server")._replace(
-        environment=(EnvSetting("AGENT", program_of_ours("agent"), "a reason"),)
+    script = 'test -r "$0" && test -x "$AGENT" && test "$1 $MINE" = "{muster:nothing} {muster:agent}" && echo found'
+    process = service(script, name="server")
+    process = process._replace(
+        argv=(*process.argv, program_of_ours("rendezvous"), Argument("{muster:nothing}")),
+        environment=(EnvSetting("AGENT", *program_of_ours("agent")), EnvSetting("MINE", "{muster:agent}", "theirs")),
     )
     event = attendants_end(deck, EMPTY._replace(processes=(process,)))
     assert event.failure is not None
@@ -258,7 +294,7 @@ def of_two(deck: Deck) -> tuple[socket.socket, socket.socket]:
     first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock in (first, second):
         deck.go(sock)
-        deck.say(sock, f"started {os.getpid()}")
+        deck.say(sock, f"started {os.getppid()}")
     return first, second
 
 

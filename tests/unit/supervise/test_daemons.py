@@ -102,7 +102,7 @@ class Host:
         self.agents.append(sock)
         sock.connect(address_of(self.crew.desk.address))
         text = " ".join(word.encode().hex() or "-" for word in (host, *words))
-        sock.sendall(f"start {session} {text}\n".encode())
+        sock.sendall(f"{self.crew.desk.token}\nstart {session} {text}\n".encode())
         self.turn()
         return sock
 
@@ -226,12 +226,21 @@ def test_words_that_are_no_text(host: Host) -> None:
     raw.settimeout(60)
     host.agents.append(raw)
     raw.connect(address_of(host.crew.desk.address))
-    raw.sendall(b"start 0 616c676f2d32 ff\n")
+    raw.sendall(host.crew.desk.token.encode() + b"\nstart 0 616c676f2d32 ff\n")
     assert said(host.hear(raw))[0] == 255
 
 
 @pytest.mark.parametrize(
-    "line", ["start", "start 0", "start 0 aa", "start x aa bb", "start 65536 aa bb", "stop 0 aa bb"]
+    "line",
+    [
+        "start",
+        "start 0",
+        "start 0 aa",
+        "start x aa bb",
+        "start 65536 aa bb",
+        f"start {'9' * 5000} aa bb",
+        "stop 0 aa bb",
+    ],
 )
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
@@ -239,7 +248,7 @@ def test_what_is_no_agent(host: Host, line: str) -> None:
     sock.settimeout(60)
     host.agents.append(sock)
     sock.connect(address_of(host.crew.desk.address))
-    sock.sendall(line.encode() + b"\n")
+    sock.sendall(f"{host.crew.desk.token}\n{line}\n".encode())
     host.turn()
     assert sock.recv(10) == b""
 

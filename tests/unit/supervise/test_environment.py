@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.supervise.environment import add_for_launcher, planned_environment
 
-PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (EnvSetting("AGENT", "{muster:agent}", "ours"),))
+PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (
+    EnvSetting("AGENT", *program_of_ours("agent", "ours")), EnvSetting("MINE", "{muster:agent}", "the user's"),
+))  # fmt: skip
 PLAN = LaunchPlan(
     "mpi", "algo-1", (PROCESS,), (
         EnvSetting("WORLD_SIZE", "4", ""), EnvSetting("PYTHONPATH", "/code", ""),
@@ -16,15 +18,16 @@ PLAN = LaunchPlan(
 ENVIRON = {"PATH": "/bin", "RANK": "7", "WORLD_SIZE": "1", "TMPDIR": "/scratch"}
 
 
-def filled_in(text: str) -> str:
-    return text.replace("{muster:agent}", "/proc/1/fd/5")
+def path(name: str) -> str:
+    return {"agent": "/proc/1/fd/5"}[name]
 
 
 def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
-    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", filled_in) == {
+    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", "t0ken", path) == {
         "PATH": "/bin", "WORLD_SIZE": "4", "TMPDIR": "/scratch", "PYTHONPATH": "/code", "AGENT": "/proc/1/fd/5",
+        "MINE": "{muster:agent}",
         "LD_LIBRARY_PATH": "/compat:/lib",
-        "MUSTER_OUTER": "@desk", "MUSTER_PLANNED": "WORLD_SIZE",
+        "MUSTER_OUTER": "@desk", "MUSTER_SOCKET_TOKEN": "t0ken", "MUSTER_PLANNED": "WORLD_SIZE",
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from typing import Callable, Iterator
 
@@ -11,9 +12,11 @@ import pytest
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.desk import Desk, Visitor
-from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode, plan_from
+from musterpoint.supervise.handover import FAILED, HELLO, OUTER, OWN_CODES, Outer, encode, failure_from, plan_from
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
 PLAN = LaunchPlan(
@@ -46,15 +49,22 @@ def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
     loop.close()
 
 
+def above(desk: Desk) -> dict[str, str]:
+    """What a job's processes have in their environment."""
+    return {OUTER: desk.address, SOCKET_TOKEN: desk.token}
+
+
 def test_a_plan_survives_the_journey() -> None:
     plan, environ = plan_from(encode({"plan": PLAN.to_wire(), "environ": {"PATH": "/bin"}}))
     assert plan == PLAN
     assert environ == {"PATH": "/bin"}
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}'])
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", "[" * 100_000, '{"environ": {}, "plan": {"launcher": 1}}', '{"environ": 1}']
+)
 def test_what_is_no_plan_says_so(line: str) -> None:
-    with pytest.raises(ValueError, match=r"[Ee]xpect|plan"):
+    with pytest.raises(ValueError, match=r"[Ee]xpect|plan|deep"):
         plan_from(line)
 
 
@@ -68,7 +78,7 @@ def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Des
         else:
             visitor.tell("code 7")
 
-    outer = Outer.find({OUTER: desk(answer).address})
+    outer = Outer.find(above(desk(answer)))
     assert outer is not None
     assert outer.offer() == ROSTER
     assert outer.hand_over(PLAN, {"PATH": "/bin"}) == 7
@@ -77,17 +87,59 @@ def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Des
 
 
 def test_an_outer_one_that_takes_no_plans(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
     assert outer is not None
     assert outer.offer() is None
     outer.close()
 
 
+@pytest.mark.parametrize("token", [None, "", "0" * 32, "\udcff" * 32])
+def test_an_outer_one_hears_nobody_without_its_token(
+    desk: Callable[[Callable[[Visitor, str], None]], Desk], token: str | None
+) -> None:
+    said: list[str] = []
+    environ = above(desk(lambda visitor, line: said.append(line)))
+    del environ[SOCKET_TOKEN]
+    outer = Outer.find(environ if token is None else {**environ, SOCKET_TOKEN: token})
+    assert outer is not None
+    outer._socket.shutdown(socket.SHUT_WR) if token in (None, "") else None
+    assert (outer.offer(), said) == (None, [])
+    outer.close()
+
+
 def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find({OUTER: desk(lambda visitor, line: visitor.close()).address})
+    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
     assert outer is not None
     assert outer.hand_over(PLAN, {}) is None
     outer.close()
+
+
+@pytest.mark.parametrize("code", sorted(OWN_CODES))
+def test_a_failure_is_reported_before_the_launcher_ends(
+    code: int, desk: Callable[[Callable[[Visitor, str], None]], Desk]
+) -> None:
+    said: list[str] = []
+
+    def answer(visitor: Visitor, line: str) -> None:
+        said.append(line)
+        visitor.tell("heard")
+
+    outer = Outer.find({OUTER: desk(answer).address})
+    assert outer is not None
+    failure = Failure("algo-1", code, "muster", "user", "muster: no such file\non algo-1", at=1.5)
+    outer.report(failure)
+    assert [failure_from(line) for line in said] == [failure], "it was heard when this returns"
+    outer.close()
+
+
+WRONG = ["", "{}", "[" * 100_000, "9" * 5_000, encode(Failure("a", 7, "muster", "user", "x")._asdict()),
+         encode({**Failure("a", 64, "muster", "user", "x")._asdict(), "reason": 3})]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
+def test_what_is_no_failure_of_a_launcher_says_so(line: str) -> None:
+    with pytest.raises(ValueError):
+        failure_from(FAILED + line)
 
 
 @pytest.mark.parametrize("environ", [{}, {OUTER: ""}, {OUTER: "@musterpoint-of-a-job-that-is-gone"}])

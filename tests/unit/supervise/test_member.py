@@ -24,7 +24,7 @@ def test_the_program_is_told(shell: bool) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     Member((0, 0), 3, 1, "", process.pid).send(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode == 7
 
 

@@ -10,6 +10,7 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.loop import Loop
+from musterpoint.peers import Failure
 from musterpoint.report.explain import Explain
 from musterpoint.supervise.attendants import Attendants
 from musterpoint.supervise.desk import Visitor
@@ -184,3 +185,31 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool
         finally:
             rank.kill()
             slot.close()
+
+
+INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
+
+
+@pytest.mark.parametrize(
+    ("session", "status", "reason"),
+    [
+        (0, 64, INNER.reason),
+        (0, 3, "rank 0 (local rank 0) on algo-1, exit code 3"),
+        (1, 64, "rank 0 (local rank 0) on"),
+    ],
+    ids=["as it ended", "otherwise", "a rank that it started"],
+)
+def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int, status: int, reason: str) -> None:
+    slot = Slot(mpi=False)
+    slot.members.reported = INNER
+    key = (session, 0)
+    member = slot.member
+    if session:
+        slot.members.expect([key])
+        member = Member(key, 0, 0, "", 0, None, 0)
+        slot.members.add(member)
+    slot.members.ended(member, status)
+    assert slot.end is not None
+    assert slot.end[0] == status
+    assert slot.end[2].startswith(reason)
+    slot.close()

@@ -15,7 +15,7 @@ from musterpoint.supervise import pid1_tracer, tree
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace of Linux"),
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(120),
 ]
 
 TARGET = """

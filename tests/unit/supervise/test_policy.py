@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import peers
+from musterpoint.peers import Failure
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
 from musterpoint.supervise.state import State
@@ -80,3 +81,14 @@ def test_nothing_happens_after_the_end() -> None:
     state, _ = play([OPEN1, ended(R0), peers.AllDone()])
     for event in (ev.StopAsked(15), peers.JobFailed(THEIRS), ev.LeaveDue()):
         assert decide(state, event, HERE) == (state, [])
+
+
+def test_a_launcher_that_never_had_ranks_counts_for_none() -> None:
+    """Every host's ended alike: that no ranks failed after the first is what the last word says."""
+    inner = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
+    there = inner._replace(host="algo-2")
+    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, secondary=1)])
+    (done,) = [action for action in actions if isinstance(action, ev.TellDone)]
+    assert (done.code, done.failures) == (64, 0)
+    state, _ = decide(state, peers.AllDone(failures=0), HERE)
+    assert state.secondary == 0

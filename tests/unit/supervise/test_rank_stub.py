@@ -59,8 +59,8 @@ class Counter:
 
     def start(self, *program: str, pass_fds: tuple[int, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
         environment = {
-            **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.desk.address, "RANK": "5",
-            "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
+            **os.environ, "MUSTER_STUB": self.text.path("rank_stub"), "MUSTER_SOCKET": self.desk.address,
+            "MUSTER_SOCKET_TOKEN": self.desk.token, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", **environ,
         }  # fmt: skip
         return subprocess.Popen([*COMMAND, *program], env=environment, cwd="/", pass_fds=pass_fds)
 

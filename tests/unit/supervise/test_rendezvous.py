@@ -15,9 +15,10 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.rollcall.ports import any_free
 from musterpoint.supervise import rendezvous
 from musterpoint.supervise.rendezvous import Refused, Server, Store, parse
+
+from ...ports import free_port
 
 
 class Running:
@@ -206,11 +207,11 @@ def test_sixty_four_ranks_find_each_other_at_once(running: Running) -> None:
 
 
 def test_it_runs_as_a_script_on_one_address_until_it_is_killed() -> None:
-    port = any_free()
+    port = free_port()
     command = [sys.executable, "-I", "-W", "error", str(Path(rendezvous.__file__)), str(port), "127.0.0.2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while True:
             try:
                 with socket.create_connection(("127.0.0.2", port), timeout=5):
@@ -220,7 +221,7 @@ def test_it_runs_as_a_script_on_one_address_until_it_is_killed() -> None:
                 time.sleep(0.01)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), timeout=5)
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert second.returncode == 1
         assert f"can't listen on 127.0.0.2:{port}: Address already in use" in second.stderr
     finally:

@@ -60,3 +60,21 @@ def test_a_last_word_never_waits_for_long() -> None:
     sink.write_within(b"dropped", 0.01)
     os.close(read_end)
     sink.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "device", "directory"])
+def test_what_lies_in_a_log_files_place_is_not_followed(tmp_path: Path, kind: str) -> None:
+    """Below the output directory the program may have made it; nothing waits for a reader of a pipe."""
+    place, outside = tmp_path / "rank-0.log", tmp_path / "outside"
+    outside.write_text("somebody else's")
+    make = {
+        "link": lambda: place.symlink_to(outside), "fifo": lambda: os.mkfifo(place), "directory": place.mkdir,
+        "device": lambda: place.symlink_to("/dev/null"),
+    }  # fmt: skip
+    make[kind]()
+    troubles: list[OSError] = []
+    sink = log_file(str(place), troubles.append)
+    sink.write(b"a line\n")
+    sink.close()
+    assert len(troubles) == 1
+    assert outside.read_text() == "somebody else's"

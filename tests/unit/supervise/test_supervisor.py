@@ -254,6 +254,24 @@ def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool
     assert words in outcome.failure.reason
 
 
+@pytest.mark.parametrize(
+    ("after", "last"), [(":", ["what ended the job: rank 1 (local rank 1) on algo-1, exit code 3"]), ("echo mine", [])]
+)
+def test_a_launchers_complaint_is_not_the_logs_last_word(
+    stage: Stage, tmp_path: Path, after: str, last: list[str]
+) -> None:
+    """It complains when a rank is told to end, as mpirun does of the daemons that we end. Then the rank may speak."""
+    for name in ("ready", "told", "complained"):
+        os.mkfifo(tmp_path / name)
+    told = f"echo > told; read _ < complained; {after}; exit 0"
+    rank = f"trap '{told}' TERM; echo > ready; while :; do sleep 600 & wait; done"
+    box = service(f"cd {tmp_path}; read _ < told; echo BOX; echo > complained; exec sleep 600", name="mpirun")
+    outcome = stage.run(beside(shell(rank, "read _ < ready; exit 3", cwd=str(tmp_path)), box))
+    assert outcome.code == 3
+    assert stage.said[1:] == last
+    assert stage.output.splitlines() == ["BOX", *(["mine"] if after != ":" else [])]
+
+
 def test_a_service_of_the_users_may_end_before(stage: Stage) -> None:
     assert stage.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
 

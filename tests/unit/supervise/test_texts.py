@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.plan import program_of_ours
 from musterpoint.module_text import module_text
 from musterpoint.supervise import texts
 from musterpoint.supervise.texts import Texts
@@ -72,22 +71,6 @@ def test_nothing_is_written_unless_somebody_asks() -> None:
     assert (os.listdir("/proc/self/fd") if before else []) == before
 
 
-def test_names_are_filled_in_wherever_they_stand() -> None:
-    ours = Texts()
-    agent, stub = ours.path("agent"), ours.path("rank_stub")
-    assert ours.filled_in(program_of_ours("agent")) == agent
-    both = f"a={program_of_ours('agent')},{program_of_ours('rank_stub')};"
-    assert ours.filled_in(both) == f"a={agent},{stub};"
-    ours.close()
-
-
-@pytest.mark.parametrize("word", ["", "{}", "{muster:", "{muster:}", "{muster:no/path}", "a {other:agent} b"])
-def test_other_words_stay_as_they_are(word: str) -> None:
-    ours = Texts()
-    assert ours.filled_in(word) == word
-    ours.close()
-
-
 def call(path: str) -> str:
     """What the agent says when it is called by its path with nothing to do."""
     done = subprocess.run([path], capture_output=True, text=True, timeout=60)
@@ -138,7 +121,7 @@ def test_where_memfds_are_not_to_be_executed(root: Path, level: str, memfd: str,
         return
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STRICT, str(root / "src"), level],
-        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=30,
+        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=100,
     )  # fmt: skip
     assert done.stdout.split() == [memfd, "True"], done.stderr
 

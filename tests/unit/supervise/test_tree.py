@@ -109,20 +109,31 @@ assert tree.descendants(os.getpid()) == []
 def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Path, environ: dict[str, str]) -> None:
     grandchild = tmp_path / "grandchild.py"
     grandchild.write_text(GRANDCHILD)
-    subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], env=environ, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], env=environ, check=True, timeout=100)
 
 
-def test_die_with_parent(environ: dict[str, str]) -> None:
-    code = (
-        "import os, time\n"
-        "from musterpoint.supervise import tree\n"
-        "pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    tree.die_with_parent()\n"
-        "    time.sleep(60)\n"
-        "print(pid, flush=True)\n"
-        "time.sleep(0.2)\n"
-    )
+CHILD = """
+import os, time
+from musterpoint.supervise import tree
+parent, (read, write), (gone, held) = os.getpid(), os.pipe(), os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(held)
+    if LATE:
+        os.read(gone, 1)  # ends with the parent
+    tree.die_with_parent(parent)
+    os.write(write, b".")
+    time.sleep(600)
+if not LATE:
+    os.read(read, 1)
+print(pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
+    """``late``: the parent has ended before the child asks for it."""
+    code = CHILD.replace("LATE", str(late))
     with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

@@ -8,6 +8,7 @@ import sys
 import beside
 import numpy
 from mpi4py import MPI
+from sagemaker_training import environment
 
 OURS = ("muster", "ompi", "prte", "pmix", "hydra", "openmpi")
 
@@ -70,6 +71,7 @@ seen = {
     "arguments": sys.argv[1:],
     "cwd": os.getcwd(),
     "beside": beside.VALUE,
+    "their package's": environment.Environment().current_host,
     "secret on argv": secret in arguments_of_all(),
     "supervisor listens on": listening(1),
 }

@@ -1,0 +1,157 @@
+"""A packed file's bytes, read forward only, in bounded pieces and with bounded memory, however small it was packed."""
+
+import os
+from typing import Any, Callable, Iterator, NoReturn
+
+from musterpoint.errors import FetchError
+
+CHUNK = 1024 * 1024
+XZ_MEMORY = 80 * 1024**2
+"""Bytes that unpacking an xz may take: its strongest preset, -9, needs 65 MiB."""
+_BEHIND = 64 * 1024**2
+"""Bytes behind the end of what is packed. A tar is padded to its blocks, 10 KiB as a rule."""
+
+
+def packing_of(head: bytes) -> str:
+    """``gzip``, ``bzip2``, ``xz`` or ``zip``, by a file's first bytes; empty where it is none of them."""
+    for magic, packing in ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip"),
+                           (b"PK\x05\x06", "zip")):  # fmt: skip
+        if head.startswith(magic):
+            return packing
+    return ""
+
+
+class Packed:
+    """The bytes of the file at ``path``, which people know as ``name``, unpacked: no more than ``most`` of them.
+
+    ``packing`` is ``gzip``, ``bzip2``, ``xz`` or empty. ``breathe`` is called between pieces of work and may raise.
+    """
+
+    def __init__(self, path: str, packing: str, name: str, most: int, breathe: Callable[[], None]) -> None:
+        self.at = 0
+        self._name, self._most, self._breathe = name, most, breathe
+        self._file = _File(path, breathe)
+        self._size = os.path.getsize(path)
+        self._plain = not packing
+        self._stream: Any = _unpacked(self._file, packing, name)
+
+    def __enter__(self) -> "Packed":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes, fewer only at the end; to be asked for pieces."""
+        self._breathe()
+        data: bytes = self._stream.read(min(size, self._most - self.at + 1))
+        self.at += len(data)
+        if self.at > self._most:
+            self.refuse(f"it unpacks to more than {self._most:,} bytes")
+        return data
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The next ``size`` bytes in pieces.
+
+        Raises:
+            EOFError: there are fewer.
+        """
+        while size:
+            piece = self.read(min(CHUNK, size))
+            if not piece:
+                raise EOFError(f"{size:,} bytes are lacking at its end")
+            size -= len(piece)
+            yield piece
+
+    def skip(self, size: int) -> None:
+        """Passes over the next ``size`` bytes. Raises as :meth:`pieces` does."""
+        if self._plain:
+            if self.at + size > self._size:
+                raise EOFError(f"{self.at + size - self._size:,} bytes are lacking at its end")
+            self.at += size
+            self._file.seek(self.at)
+            return
+        for _ in self.pieces(size):
+            pass
+
+    def finish(self) -> None:
+        """Reads what is behind the end of what is packed: the packing's check sum is there."""
+        end = self.at + _BEHIND
+        try:
+            while self.read(CHUNK):
+                if self.at > end:
+                    self.refuse(f"it has more than {_BEHIND:,} bytes behind its end")
+        except OSError as error:
+            if "Not a gzipped file" not in str(error):  # something behind the end, which gzip passes over, too
+                raise
+
+    def refuse(self, why: str) -> NoReturn:
+        raise FetchError(f"{self._name} is refused: {why}")
+
+
+class _File:
+    """A file whose readers take breath also where much of it unpacks to nothing."""
+
+    def __init__(self, path: str, breathe: Callable[[], None]) -> None:
+        self._breathe = breathe
+        self._file = open(path, "rb")  # noqa: SIM115
+        self.seek, self.close = self._file.seek, self._file.close
+
+    def read(self, size: int = -1) -> bytes:
+        self._breathe()
+        return self._file.read(size)
+
+
+def _unpacked(file: Any, packing: str, name: str) -> Any:
+    if packing == "gzip":
+        import gzip
+
+        return gzip.GzipFile(fileobj=file, mode="rb")
+    if packing == "bzip2":
+        import bz2
+
+        return bz2.BZ2File(file)
+    return _Xz(file, name) if packing == "xz" else file
+
+
+class _Xz:
+    """An xz's bytes. ``lzma``'s own reader takes whatever memory an archive asks for."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file, self._name = file, name
+        self._decompressor: Any = None
+        self._between = False
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        import lzma
+
+        found = bytearray()
+        while len(found) < size:
+            data = b""
+            if self._decompressor is None or self._decompressor.needs_input:
+                data = self._rest or self._file.read(64 * 1024)
+                self._rest = b""
+                if self._between:
+                    data = data.lstrip(b"\0")  # the padding of streams
+                if not data:
+                    if self._between:
+                        break
+                    raise EOFError("the xz is cut short")
+            if self._decompressor is None:
+                self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+            try:
+                found += self._decompressor.decompress(data, size - len(found))
+            except lzma.LZMAError as error:
+                if "limit" in str(error):
+                    raise FetchError(
+                        f"{self._name} is refused: to unpack its xz takes more than {XZ_MEMORY // 1024**2} MiB of "
+                        "memory; expected a dictionary of 64 MiB (`xz -9`) or less"
+                    ) from None
+                if self._between:
+                    break  # something behind the end, as for gzip
+                raise
+            self._between = False
+            if self._decompressor.eof:
+                self._rest, self._decompressor, self._between = self._decompressor.unused_data, None, True
+        return bytes(found)

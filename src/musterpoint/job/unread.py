@@ -1,0 +1,187 @@
+"""Platforms that have no reader here: what their variables say of the number of hosts and processes they started.
+
+A job of several of them must not be taken for as many jobs of one host, each of which would end well. Sources: Slurm's
+``srun`` and ``sbatch`` manuals, recorded variables of Azure ML jobs, Kubeflow's trainer, each launcher's documentation.
+"""
+
+import json
+from typing import Callable, Mapping, NamedTuple
+
+from musterpoint.errors import UsageError
+
+
+class Sign(NamedTuple):
+    """A variable, and how its text says how many there are (ValueError: it doesn't).
+
+    Where ``beside`` names variables, this one counts only if one of them is set, too.
+    """
+
+    variable: str
+    count: Callable[[str], int] = int
+    beside: tuple[str, ...] = ()
+
+
+class Platform(NamedTuple):
+    """``signs`` are in groups, of which the first that says anything decides. ``hosts`` is how to name them there."""
+
+    name: str
+    signs: tuple[tuple[Sign, ...], ...]
+    hosts: str = ""
+
+
+class Found(NamedTuple):
+    """A platform that started several hosts or processes, and the variables (name and text) that say so."""
+
+    platform: Platform
+    variables: tuple[tuple[str, str], ...]
+
+
+def several(environ: Mapping[str, str]) -> Found | None:
+    """The platform that says that this process isn't the only one; None where there is none, or only this one."""
+    for platform in PLATFORMS:
+        for group in platform.signs:
+            counts = [(sign.variable, number) for sign in group if (number := _count(sign, environ))]
+            if counts:
+                found = tuple((name, environ[name]) for name, number in counts if number > 1)
+                if found:
+                    return Found(platform, found)
+                break
+    return None
+
+
+def refuse_several(environ: Mapping[str, str]) -> None:
+    """For a process that is about to be taken for a job of one host.
+
+    Raises:
+        UsageError: a platform's variables say otherwise; the message names them, and what to set instead.
+    """
+    found = several(environ)
+    if found is None:
+        return
+    named = ", ".join(f"{name}={_shown(text)}" for name, text in found.variables)
+    own = f" (on {found.platform.name}: {found.platform.hosts})" if found.platform.hosts else ""
+    raise UsageError(
+        f"{named}: by {found.platform.name}'s variables this is one of several hosts or processes, and this release "
+        "can't read from them which ones. Start one process per host, and tell each the names of all hosts and its "
+        f'own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1{own}; or set MUSTER_PLATFORM=plain '
+        "(--platform plain) where this host is a job of its own"
+    )
+
+
+def _count(sign: Sign, environ: Mapping[str, str]) -> int:
+    """What ``sign`` says; 0: nothing."""
+    text = environ.get(sign.variable, "").strip()
+    if not text or (sign.beside and not any(environ.get(name) for name in sign.beside)):
+        return 0
+    try:
+        return max(0, sign.count(text))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return 0
+
+
+def _shown(text: str) -> str:
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return repr(text) if set(text) & set(" \"'{[\n") else text
+
+
+_LONGEST = 60
+
+
+def _index(text: str) -> int:
+    """A number from 0 on of one among others: all that is known is that those before it are there."""
+    return int(text) + 1
+
+
+def _range(text: str) -> int:
+    """``2`` or ``1:4``, the most."""
+    return int(text.rpartition(":")[2])
+
+
+def _commas(text: str) -> int:
+    return len(text.split(","))
+
+
+def _semicolons(text: str) -> int:
+    return len(text.split(";"))
+
+
+def _lsf(text: str) -> int:
+    """``host slots host slots``."""
+    return len(text.split()[::2])
+
+
+def _there(text: str) -> int:
+    """A variable that is set only where there are several."""
+    return 2
+
+
+def _hosts(text: str) -> int:
+    """A JSON list; anything else was to be one, and one name needs no list."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return 2
+    return len(value) if isinstance(value, list) else 2
+
+
+def _of_resources(text: str) -> int:
+    return len(json.loads(text).get("hosts") or ())
+
+
+def _of_azure(text: str) -> int:
+    return len(json.loads(text).get("host_list") or ())
+
+
+def _cluster(text: str) -> int:
+    """The tasks of a TF_CONFIG, or of Vertex AI's CLUSTER_SPEC."""
+    return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
+
+
+_RANKS = ("RANK", "NODE_RANK", "MASTER_ADDR")
+_JOINED = "| python3 -c 'import json, sys; print(json.dumps(sys.stdin.read().split()))'"
+
+PLATFORMS: tuple[Platform, ...] = (
+    Platform("SageMaker", (
+        (Sign("SM_HOSTS", _hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
+         Sign("SM_RESOURCE_CONFIG", _of_resources)),
+        (Sign("SM_CURRENT_HOST", _there),),
+    )),
+    # in a step those of the allocation are still there; a batch script runs once, however many tasks it may start
+    Platform("Slurm", (
+        (Sign("SLURM_STEP_NUM_NODES"), Sign("SLURM_STEP_NUM_TASKS")),
+        (Sign("SLURM_JOB_NUM_NODES"), Sign("SLURM_NNODES"), Sign("SLURM_PROCID", _index)),
+        (Sign("SLURM_NTASKS"),),
+    ), f'SM_HOSTS="$(scontrol show hostnames {_JOINED})" SM_CURRENT_HOST=$SLURMD_NODENAME, under srun with '
+       "--ntasks-per-node=1"),
+    Platform("Azure ML", (
+        (Sign("AZUREML_NODE_COUNT"),),
+        (Sign("AZ_BATCH_HOST_LIST", _commas), Sign("AZ_BATCH_NODE_LIST", _semicolons),
+         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _of_azure), Sign("AZUREML_CR_NODE_RANK", _index),
+         Sign("AZ_BATCHAI_TASK_INDEX", _index)),
+        (Sign("AZ_BATCH_MASTER_NODE", _there),),
+    )),
+    # a PyTorchJob's WORLD_SIZE counts the processes of one host, too: where PET_NNODES is there, it counts
+    Platform("torch.distributed", (
+        (Sign("WORLD_SIZE", beside=("LOCAL_RANK",)),),
+        (Sign("PET_NNODES", _range), Sign("PET_NODE_RANK", _index)),
+        (Sign("NNODES", beside=("NODE_RANK", "MASTER_ADDR")), Sign("GROUP_WORLD_SIZE")),
+        (Sign("WORLD_SIZE", beside=_RANKS),),
+    )),
+    Platform("MPI", (
+        (Sign("OMPI_COMM_WORLD_SIZE"), Sign("PMI_SIZE"), Sign("MV2_COMM_WORLD_SIZE")),
+        (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index)),
+    )),
+    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster),),)),
+    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster),),)),
+    Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
+    Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
+    Platform("Kubernetes", ((Sign("JOB_COMPLETION_INDEX", _index),),)),
+    Platform("AWS Batch", ((Sign("AWS_BATCH_JOB_NUM_NODES"), Sign("AWS_BATCH_JOB_NODE_INDEX", _index)),)),
+    Platform("SkyPilot", ((Sign("SKYPILOT_NUM_NODES"), Sign("SKYPILOT_NODE_RANK", _index)),)),
+    Platform("dstack", ((Sign("DSTACK_NODES_NUM"), Sign("DSTACK_NODE_RANK", _index)),)),
+    Platform("LSF", ((Sign("LSB_MCPU_HOSTS", _lsf),),)),
+    Platform("PBS", ((Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index)),)),
+    Platform("Grid Engine", ((Sign("NHOSTS", beside=("PE_HOSTFILE",)),),)),
+    Platform("Flux", ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_TASK_RANK", _index)),)),
+)  # fmt: skip
+"""Which variables say how many; the first platform that says several is named."""

@@ -1,0 +1,47 @@
+"""The caller's half of a handshake: it proves the secret when asked, and hears only a leader that knows it too."""
+
+from __future__ import annotations
+
+from musterpoint.printable import printable
+from musterpoint.rollcall import wire
+from musterpoint.rollcall.link import Link
+from musterpoint.rollcall.proof import prove
+
+
+class Handshake:
+    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` it lets all pass."""
+
+    def __init__(self, link: Link, secret: str, opening: bytes) -> None:
+        self._link = link
+        self._secret = secret
+        self._opening = opening[wire.HEAD :]
+        self._key = b""
+        link.send(opening)
+
+    def take(self, payload: bytes) -> bytes | None:
+        """A frame's payload if it is certainly the leader's; None if it was part of the handshake.
+
+        Raises:
+            WireError: with a secret, anything that doesn't show that the other end has it, a refusal too.
+        """
+        if not self._secret or self._link.seal is not None:
+            return payload
+        if self._key:
+            from musterpoint.rollcall.seal import Seal
+
+            seal = Seal(self._key, leads=False)
+            try:
+                payload = seal.open(payload)
+            except wire.WireError:
+                if payload[:1] != b"{":
+                    raise
+            else:
+                self._link.seal = seal
+                return payload
+        message = wire.unpack(payload)
+        if message["t"] == "challenge" and not self._key:
+            proof, self._key = prove(self._secret, self._opening, wire.token(message, "nonce"))
+            self._link.send(wire.pack("proof", proof=proof))
+            return None
+        said = f": {printable(wire.text(message, 'reason'), 200)}" if message["t"] == "refused" else ""
+        raise wire.WireError(f"a {message['t']!r} that does not bear the mark of our secret{said}")

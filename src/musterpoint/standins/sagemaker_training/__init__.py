@@ -1,0 +1,43 @@
+"""Stands in for AWS's package where an image has musterpoint in its place: ``environment``, for training scripts.
+
+This folder is the last of PYTHONPATH, and still before an installed package: the real one is looked for everywhere else
+and takes this one's place. Nothing of musterpoint is imported here; the program's Python may be another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+
+FOLDER = os.path.join("musterpoint", "standins")
+OFFERED = ("environment",)
+
+
+def find_real() -> ModuleSpec | None:
+    """The package that a Python without this folder, or another musterpoint's, would import."""
+    others = [entry for entry in sys.path if not os.path.abspath(entry).endswith(FOLDER)]
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find and find(__name__, others if finder is PathFinder else None)
+        if spec and spec.loader and FOLDER not in (spec.origin or ""):
+            return spec  # type: ignore[no-any-return]
+    return None
+
+
+def __getattr__(name: str) -> None:
+    if name.startswith("_") or name in OFFERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise ImportError(
+        f"sagemaker_training.{name}: this image has musterpoint in the place of sagemaker-training, and for scripts "
+        "only sagemaker_training.environment; what else they use of it needs the package: pip install "
+        "sagemaker-training"
+    )
+
+
+real = find_real()
+if real is not None and real.loader is not None:
+    module = module_from_spec(real)
+    sys.modules[__name__] = module
+    real.loader.exec_module(module)

@@ -1,0 +1,134 @@
+"""What processes beside a job can do at its control socket: nothing, whoever they are and however many come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.settings import SOCKET_TOKEN
+from musterpoint.supervise.handover import HELLO, OUTER, Outer, encode
+
+from .conftest import Local, end
+
+pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="abstract sockets")
+
+WAITS = "import time\nprint('waits', flush=True)\ntime.sleep(600)\n"
+FLOOD = """
+import socket, sys
+if sys.argv[2] != "0":
+    import os
+    os.setgid(int(sys.argv[2]))
+    os.setuid(int(sys.argv[2]))
+print("floods", flush=True)
+kept = []
+while True:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect("\\0" + sys.argv[1])
+    except OSError:
+        sys.exit(0)  # the job is over
+    kept = [*kept[-100:], sock]
+"""
+
+
+class Beside:
+    """A job of one host in this network, and processes beside it that attack its socket."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.environ, self.folder = python, environ, folder
+        self.started: list[subprocess.Popen[str]] = []
+
+    def job(self, program: str) -> subprocess.Popen[str]:
+        (self.folder / "program.py").write_text(program)
+        return self.start("-m", "musterpoint", "launch", "--launcher", "script", "program.py", first="waits")
+
+    def start(self, *words: str, first: str) -> subprocess.Popen[str]:
+        """Returns when it has said the line ``first``."""
+        process = subprocess.Popen(
+            [self.python, *words], env=self.environ, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.started.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert first in line, line + process.communicate()[0]
+        return process
+
+
+@pytest.fixture
+def beside(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Beside]:
+    made = Beside(python, environ, tmp_path)
+    yield made
+    end(made.started)
+
+
+def address(job: subprocess.Popen[str]) -> str:
+    """Where the job listens: everybody in its network can see that."""
+    names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()]
+    return next(name[1:] for name in names if name.startswith(f"@musterpoint-{job.pid}-"))
+
+
+@pytest.mark.parametrize("user", [pytest.param(65534, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root")), 0])
+def test_a_flood_of_connections_delays_no_stop(beside: Beside, user: int) -> None:
+    """It goes on until the job is over: a stop that had to wait for its end would never come."""
+    job = beside.job(WAITS)
+    floods = [beside.start("-c", FLOOD, address(job), str(user), first="floods") for _ in range(3)]
+    job.send_signal(signal.SIGTERM)
+    said, _ = job.communicate(timeout=100)
+    assert job.returncode == 143, said
+    assert said.count("control socket") <= 2
+    for flood in floods:
+        flood.communicate(timeout=60)
+        assert flood.returncode == 0
+
+
+def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Path) -> None:
+    """A process of the same user in the same network, such as a sidecar of a pod, that knows the protocol."""
+    job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")
+    proof = tmp_path / "ran"
+    words = (Argument("touch"), Argument(str(proof)))
+    touch = ProcessPlan("rank", "rank 0", words, cwd="/", rank=0, local_rank=0)
+    plan = LaunchPlan("ranks", "x", (touch,), (), 1, 1, 0, "/")
+    said = f"{HELLO}\n{encode({'plan': plan.to_wire(), 'environ': {'PATH': '/bin:/usr/bin'}})}\n".encode()
+    for token in ("", "0" * 32 + "\n"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(60)
+            sock.connect("\0" + address(job))
+            try:
+                sock.sendall(token.encode() + said)
+                assert sock.recv(100) == b""
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+    assert not proof.exists()
+    outer = Outer.find({OUTER: "@" + address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
+    assert outer is not None and outer.offer() is not None
+    assert outer.hand_over(plan, {"PATH": "/bin:/usr/bin"}) == 0
+    outer.close()
+    assert proof.exists(), "with the token, it runs"
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=100)
+    assert job.returncode == 143
+
+
+def test_the_token_is_in_nothing_that_we_print_or_write(local: Local) -> None:
+    """The program may quote its whole environment."""
+    program = local.program(
+        "import os\nopen('token', 'w').write(os.environ['MUSTER_SOCKET_TOKEN'])\n"
+        "raise RuntimeError(f'the environment is {os.environ[\"MUSTER_SOCKET_TOKEN\"]} {dict(os.environ)}')\n"
+    )
+    ran = local.run("--hosts", "1", "--launcher", "script", program)
+    token = (local.folder / "token").read_text()
+    assert len(token) == 32
+    assert ran.code == 1
+    assert "the environment is ***" in ran.reason
+    ours = [ran.stderr, *(line for line in ran.log("algo-1").splitlines() if line.startswith("musterpoint: "))]
+    ours += [path.read_text() for path in local.output.rglob("*.json")] + [ran.left("algo-1", "failure")]
+    assert [text for text in ours if token in text] == []

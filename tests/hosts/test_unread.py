@@ -1,0 +1,144 @@
+"""Platforms without a reader: refused where a world of one would be wrong, and the way out that is offered works."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from musterpoint.rollcall.ports import any_free
+
+from .conftest import survivors
+
+NODES = {"fa-1": "127.0.0.31", "fa-2": "127.0.0.32"}
+SHOW = """
+import os
+print("RANK", os.environ.get("RANK"), "OF", os.environ.get("WORLD_SIZE"), os.environ.get("SM_HOSTS"),
+      os.environ.get("SM_CURRENT_HOST"), flush=True)
+"""
+
+
+def slurm(node: str) -> dict[str, str]:
+    """The variables of a task of ``srun`` on two nodes."""
+    return {
+        "SLURM_JOB_NODELIST": "fa-[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_NTASKS": "2",
+        "SLURM_PROCID": str(list(NODES).index(node)), "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2",
+        "SLURMD_NODENAME": node,
+    }  # fmt: skip
+
+
+class Nodes:
+    """Processes that a platform started on this machine's loopback, each with variables of its own."""
+
+    def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.python, self.folder = python, folder
+        self.token = f"muster-test-{uuid.uuid4().hex}"
+        (folder / "train.py").write_text(SHOW)
+        (folder / "names").write_text("".join(f"{address} {name}\n" for name, address in NODES.items()))
+        (folder / "bin").mkdir()
+        self.stub("muster", f'exec {python} -m musterpoint "$@"')
+        self.stub("scontrol", '[ "$*" = "show hostnames" ] && printf "%s\\n" ' + " ".join(NODES))
+        self.stub("srun", 'exec "$@"')
+        self.environ = {
+            **environ, "MUSTER_TEST_TOKEN": self.token, "PATH": f"{folder}/bin:{environ['PATH']}",
+            "MUSTER_HOSTS_FILE": str(folder / "names"), "MUSTER_ROLLCALL_PORT": str(any_free()),
+            "MUSTER_SECRET": "only-for-this-test", "MUSTER_ROLLCALL_TIMEOUT": "100", "MUSTER_MASTER_PORT": "0",
+            "MUSTER_LAUNCHER": "ranks", "SAGEMAKER_BASE_DIR": str(folder / "none"),
+        }  # fmt: skip
+
+    def stub(self, name: str, text: str) -> None:
+        (self.folder / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (self.folder / "bin" / name).chmod(0o755)
+
+    def run(self, script: str, *environs: dict[str, str]) -> list[subprocess.CompletedProcess[str]]:
+        """``script`` (bash) once with each of ``environs``, all at a time."""
+        running = [
+            subprocess.Popen(
+                ["/bin/bash", "-ec", script], env={**self.environ, **environ}, cwd=self.folder, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+            for environ in environs
+        ]  # fmt: skip
+        try:
+            texts = [process.communicate(timeout=200)[0] for process in running]
+        finally:
+            for process in running:
+                process.kill()
+        pairs = zip(running, texts, strict=True)
+        return [subprocess.CompletedProcess(process.args, process.returncode, text) for process, text in pairs]
+
+
+@pytest.fixture
+def nodes(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(python, environ, tmp_path)
+    yield made
+    assert survivors(made.token) == [], "processes of the job were left behind"
+
+
+@pytest.mark.parametrize("command", ["launch", "plan"])
+def test_slurm_is_refused_and_what_the_error_offers_trains_one_world(nodes: Nodes, command: str) -> None:
+    tasks = [slurm(node) for node in NODES]
+    refused = nodes.run(f"muster {command} train.py", *tasks)
+    assert [done.returncode for done in refused] == [64, 64]
+    for done in refused:
+        assert "SLURM_STEP_NUM_NODES=2, SLURM_STEP_NUM_TASKS=2: by Slurm's variables" in done.stdout
+        assert "RANK" not in done.stdout
+    (offered,) = {re.findall(r"\(on Slurm: (.*), under srun with", done.stdout)[0] for done in refused}
+    ran = nodes.run(f"{offered} muster launch train.py", *tasks)
+    assert [done.returncode for done in ran] == [0, 0], ran
+    for rank, (node, done) in enumerate(zip(NODES, ran, strict=True)):
+        assert f'RANK {rank} OF 2 ["fa-1", "fa-2"] {node}' in done.stdout
+
+
+def test_a_host_that_is_a_job_of_its_own(nodes: Nodes) -> None:
+    told = {"MUSTER_PLATFORM": "plain", "MUSTER_SLOTS": "1"}
+    for script in ("muster launch --platform plain train.py", "muster launch --train-script train.py"):
+        (ran,) = nodes.run(script, {**slurm("fa-1"), **told})
+        assert (ran.returncode, "RANK 0 OF 1" in ran.stdout) == (0, True), ran
+
+
+def test_muster_local_on_a_node_of_slurm(nodes: Nodes) -> None:
+    (ran,) = nodes.run("muster local --hosts 2 --launcher ranks --backend process --output job train.py", slurm("fa-2"))
+    assert ran.returncode == 0, ran.stdout
+    assert 'RANK 1 OF 2 ["algo-1","algo-2"] algo-2' in ran.stdout
+
+
+def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
+    """What we set for a rank, or torchrun below us, is no other platform's word."""
+    (nodes.folder / "again.py").write_text(
+        "import os, sys\nos.environ.pop('MUSTER_OUTER', None)\n"
+        f"os.execv({python!r}, [{python!r}, '-m', 'musterpoint', 'launch', '--launcher', 'script', 'train.py'])\n"
+    )
+    (ran,) = nodes.run("muster launch --slots 2 again.py", {})
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.count("RANK") == 2, ran.stdout
+
+
+TRAINJOB = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": "tj-node-0-0.tj"}
+RECIPES = {
+    "slurm": ([slurm(node) for node in NODES], list(NODES)),
+    "azureml": (
+        [{"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18", "AZUREML_NODE_COUNT": "2", "OWN": own}
+         for own in ("172.17.0.1 10.0.1.17 ", "10.0.1.18 fe80::1 ")],
+        ["10.0.1.17", "10.0.1.18"],
+    ),
+    "kubeflow": (
+        [{**TRAINJOB, "PET_NODE_RANK": str(rank)} for rank in range(2)], ["tj-node-0-0.tj", "tj-node-0-1.tj"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_lines_of_the_documentation_say_the_hosts(nodes: Nodes, root: Path, name: str) -> None:
+    text = (root / "docs" / "platforms.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(rf"<!-- hosts {name} -->\n```sh\n(.*?)```", text, re.DOTALL)
+    environs, names = RECIPES[name]
+    nodes.stub("muster", 'echo "$SM_HOSTS" "$SM_CURRENT_HOST" "$@"')
+    nodes.stub("hostname", '[ "$1" = -I ] && echo "$OWN"')
+    said = [done.stdout.strip() for done in nodes.run(lines, *environs)]
+    assert said == [f"{json.dumps(names)} {own} launch --slots 8 train.py" for own in names]

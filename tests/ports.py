@@ -1,0 +1,28 @@
+"""Ports for tests that no other test takes, in another worker of this run or in another run on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from musterpoint.rollcall.ports import any_free
+
+# One byte of this file stands for each port; the lock on it is gone when this process ends.
+_TAKEN = os.open(Path(tempfile.gettempdir(), f"muster-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
+_mine: set[int] = set()
+
+
+def free_port() -> int:
+    """A port that nobody listens on, below those that the system gives to connections, and this process's alone."""
+    while True:
+        port = any_free()
+        if port in _mine:
+            continue
+        try:
+            fcntl.lockf(_TAKEN, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            continue
+        _mine.add(port)
+        return port

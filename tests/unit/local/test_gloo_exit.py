@@ -1,0 +1,93 @@
+"""The end of a program whose gloo threads still have something to give back, with what muster local puts before it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from musterpoint.local.environment import PATCHES
+
+# A thread that is called as gloo's are, and is busy without the GIL, then needs it, over and over.
+BUSY = """
+import hashlib, os, sys, threading
+def work():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        file.write("pt_gloo_runloop")
+    named.set()
+    while True:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000)
+        rounds.append(1)
+        if len(rounds) == ROUNDS:
+            os.write(1, b"done\\n")
+            forever.wait()
+rounds, named, forever = [], threading.Event(), threading.Event()
+threading.Thread(target=work, daemon=True).start()
+named.wait()
+"""
+# Both ranks of two are in one process. Collectives end one after the other, long after the program's last line.
+COLLECTIVES = """
+import datetime, threading
+import torch, torch.distributed as dist
+def join(rank):
+    groups[rank] = dist.ProcessGroupGloo(store, rank, 2, datetime.timedelta(seconds=120))
+store, groups = dist.HashStore(), {}
+joining = [threading.Thread(target=join, args=(rank,)) for rank in (0, 1)]
+for thread in joining:
+    thread.start()
+for thread in joining:
+    thread.join()
+tensors = [(torch.ones(1 << 19), torch.ones(1 << 19)) for _ in range(40)]
+for first, second in tensors:
+    groups[0].allreduce([first])
+    groups[1].allreduce([second])
+print("through", flush=True)
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no names elsewhere")
+
+
+def run(environ: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:
+    environ = {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=250
+    )
+
+
+@linux
+def test_python_ends_when_gloos_threads_are_at_rest(environ: dict[str, str]) -> None:
+    done = run(environ, BUSY.replace("ROUNDS", "20") + "sys.modules['torch'] = sys")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@linux
+def test_a_thread_that_never_rests_is_not_waited_for_forever(environ: dict[str, str]) -> None:
+    limit = "import muster_gloo_exit; muster_gloo_exit.LONGEST = 0.2\n"
+    done = run(environ, limit + BUSY.replace("ROUNDS", "-1") + "sys.modules['torch'] = sys")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_torch_nothing_is_looked_at(environ: dict[str, str]) -> None:
+    watched = "import atexit, muster_gloo_exit\ndef threads(): print('looked')\nmuster_gloo_exit.threads = threads\n"
+    assert run(environ, watched).stdout == ""
+
+
+@linux
+def test_it_comes_after_the_programs_own_exit_functions(environ: dict[str, str]) -> None:
+    code = "import atexit, muster_gloo_exit, sys\nsys.modules['torch'] = sys\n"
+    code += "muster_gloo_exit.threads = lambda: print('looked')\natexit.register(print, 'own')\n"
+    assert run(environ, code).stdout == "own\nlooked\n"
+
+
+@pytest.mark.torch
+def test_collectives_that_end_with_the_program_do_not_abort_it(environ: dict[str, str]) -> None:
+    for _ in range(2):
+        done = run(environ, COLLECTIVES)
+        assert (done.returncode, done.stdout) == (0, "through\n"), done.stderr
+
+
+def test_hardly_anything_is_imported(environ: dict[str, str]) -> None:
+    listed = "import sys; print(*sys.modules)"
+    plain = subprocess.check_output([sys.executable, "-c", listed], env={**environ, "PYTHONPATH": ""}, text=True)
+    more = set(run(environ, listed).stdout.split()) - set(plain.split())
+    assert not more & {"contextlib", "importlib.util", "subprocess", "torch", "typing"}

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.job.model import Paths
 from musterpoint.local import collect
 from musterpoint.local.tree import Layout
+from musterpoint.report.room import Room
 
 HOSTS = ("algo-1", "algo-2")
 
@@ -63,6 +65,7 @@ def test_what_a_host_left(layout: Layout) -> None:
 def test_timelines_become_one(layout: Layout) -> None:
     put(layout, "algo-1", "output/timeline.json", '[{"host": "algo-1", "at": 2.0, "event": "b"}, "junk"]')
     put(layout, "algo-2", "output/timeline.json", '{"not": "a list"}')
-    collect.timeline(layout, HOSTS, [{"host": "", "at": 3.0, "event": "c"}, {"host": "", "at": 1.0, "event": "a"}])
+    own = [{"host": "", "at": 3.0, "event": "c"}, {"host": "", "at": 1.0, "event": "a"}]
+    assert collect.timeline(layout, HOSTS, own, Room(Paths(output=layout.output))) == []
     moments = json.loads(Path(layout.artifact("timeline.json")).read_text())
     assert [moment["event"] for moment in moments] == ["a", "b", "c"]

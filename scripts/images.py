@@ -17,11 +17,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import bases
 import sources
 from environments import CONSTRAINTS, ROOT, Missing, digest, lock, run, say
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
+OWN = ROOT / "docker" / "Dockerfile.own"
 DEFAULT_BASE = "debian:bookworm-slim"
 CUDA_BASE = "nvidia/cuda:13.0.2-base-ubuntu24.04"
 # With CUDA torch comes from PyPI, whose wheels are CUDA's. Horovod's last release can't be compiled for CUDA 13, and
@@ -40,6 +42,7 @@ CONTEXT = (
     "src",
 )
 PULL_SECONDS = 600
+LOOK_SECONDS = 120
 
 # What the engine's own words leave open.
 HINTS = {
@@ -169,11 +172,11 @@ def fill(folder: Path, files: Sequence[Path]) -> None:
                 shutil.copy2(file, new)
 
 
-def content(arguments: Mapping[str, str], words: Sequence[str]) -> str:
+def content(arguments: Mapping[str, str], words: Sequence[str], file: Path = DOCKERFILE) -> str:
     """A digest of all that an image is made of."""
     parts = [*words, *(f"{name}={value}" for name, value in sorted(arguments.items()))]
-    files = [DOCKERFILE]
-    for name in CONTEXT:
+    files = [file]
+    for name in (*CONTEXT, *(("docker/own",) if file == OWN else ())):
         path = ROOT / name
         files += sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
@@ -218,6 +221,58 @@ def cuda_base(base: str, efa: str) -> str:
     return tag
 
 
+def look(image: str, python: str, words: Sequence[str]) -> bases.Base:
+    """What an image that somebody brings has; its own /bin/sh is asked, without a network."""
+    platform = [word for word in words if word.startswith("--platform=")]
+    if "--platform" in words:
+        platform = ["--platform", words[words.index("--platform") + 1]]
+    command = ["run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh", f"--env=ASK={bases.ASK}", *platform]
+    try:
+        answer = docker(*command, image, "-c", bases.LOOK, "sh", *([python] if python else []), timeout=LOOK_SECONDS)
+    except Missing as error:
+        raise Missing(
+            f"{image} can't be looked into, which takes its /bin/sh ({str(error).splitlines()[-1]}); an image "
+            "without one takes the single file: docs/images.md"
+        ) from None
+    return bases.Base.from_answer(image, answer)
+
+
+def as_user(image: str, user: str) -> str:
+    """The same image under another user; its tag."""
+    tag = f"musterpoint-user:{digest(docker('image', 'inspect', '--format', '{{.Id}}', image), user)[:12]}"
+    if not there(tag):
+        command, variables = builder()
+        with tempfile.TemporaryDirectory(prefix="muster-user-") as folder:
+            Path(folder, "Dockerfile").write_text(f"FROM {image}\nUSER {user}\n")
+            run(*command, "--tag", tag, folder, env={**os.environ, **variables})
+    return tag
+
+
+def on_own_python(
+    targets: Sequence[str], stand: str, python: bases.Python, first: bool, user: str, cuda: bool, words: Sequence[str]
+) -> list[str]:
+    """Images on a base whose Python is kept, with what it lacks; ``first``: it has to be put first on PATH."""
+    has = ", ".join(sorted(python.modules.intersection(bases.FRAMEWORKS)))
+    say(f"{stand}: its {python.path} is kept (Python {python.number}{has and ', with ' + has})")
+    identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
+    found = []
+    for target in targets:
+        arguments = {
+            "BASE_IMAGE": stand,
+            "BASE_USER": user or "0",
+            "PATH_FIRST": f"{os.path.dirname(python.path)}:" if first else "",
+            "PYTHON": python.path,
+            "REQUIREMENTS": " ".join(bases.requirements(target, python, stand, cuda)),
+            "VERSION": version(),
+            **sources.build_arguments(),
+        }
+        tag = f"musterpoint:{target}-own-{content(arguments, [identity, *words], OWN)[:12]}"
+        if {"--no-cache", "--pull"}.intersection(words) or not there(tag):
+            build_file(OWN, "", tag, arguments, words)
+        found.append(tag)
+    return found
+
+
 def aws_image() -> str:
     """An image of the shape of AWS's newest ones, for tests; its tag, that names the content."""
     folder = ROOT / "tests" / "images" / "aws"
@@ -240,15 +295,32 @@ def version() -> str:
 
 
 def images(
-    targets: Sequence[str], base: str = "", cuda: bool = False, efa: str = "", words: Sequence[str] = ()
+    targets: Sequence[str],
+    base: str = "",
+    cuda: bool = False,
+    efa: str = "",
+    words: Sequence[str] = (),
+    python: str = "",
 ) -> list[str]:
     """Builds these targets where they aren't here yet; a tag for each, that names the content.
 
-    ``base`` is the image to build on, ``words`` go to ``docker build``. Raises Missing when it can't be done.
+    ``base`` is the image to build on, ``python`` the one of its interpreters to keep, ``words`` go to ``docker build``.
+    Raises Missing when it can't be done.
     """
     stand = prepare(base or (CUDA_BASE if cuda else DEFAULT_BASE))
+    user, path_first = "", False
+    kept: bases.Python | None = None
+    if base:
+        brought = look(stand, python, words)
+        kept = brought.kept(python)
+        path_first = kept is not None and not brought.is_on_path(kept)
+        user = docker("image", "inspect", "--format", "{{.Config.User}}", stand)
+        if user and not kept:
+            stand = as_user(stand, "0")
     if cuda:
-        stand = cuda_base(stand, efa)
+        stand = cuda_base(as_user(stand, "0") if user and kept else stand, efa)
+    if kept:
+        return on_own_python(targets, stand, kept, path_first, user, cuda, words)
     identity = docker("image", "inspect", "--format", "{{.Id}}", stand)
     arguments = {"BASE_IMAGE": stand, "VERSION": version(), **sources.build_arguments(), **(CUDA if cuda else {})}
     stamp = content(arguments, [identity, *words])[:12]
@@ -257,5 +329,5 @@ def images(
         tag = f"musterpoint:{target}{'-cuda' if cuda else ''}-{stamp}"
         if {"--no-cache", "--pull"}.intersection(words) or not there(tag):
             build_file(DOCKERFILE, target, tag, arguments, words)
-        found.append(tag)
+        found.append(as_user(tag, user) if user else tag)
     return found

@@ -69,17 +69,14 @@ class Member:
         self.secret = secret
         self.challenged = not secret
         self.size = 0
-        self.seal: Any = None
+        self.key = b""
 
     def read(self) -> bool:
         """Whether the roster is complete. The welcome is a small frame, the roster all that follows."""
         if not self.challenged:
-            nonce = wire.unpack(self.sock.recv(4096)[4:])["nonce"]
-            proof, key = prove(self.secret, self.opening, nonce)
-            self.sock.send(wire.pack("proof", proof=proof))
-            from musterpoint.rollcall.seal import Seal  # the leader without a secret goes without it, too
-
-            self.seal = Seal(key, leads=False)
+            nonce = self.sock.recv(4096).split(b'"')[7].decode()  # without a parser: real hosts have a processor each
+            proof, self.key = prove(self.secret, self.opening, nonce)
+            self.sock.send(self.hello + wire.frame(b'{"t":"proof","proof":"%s"}' % proof.encode()))
             self.challenged = True
             return False
         data = self.sock.recv(1 << 20, socket.MSG_PEEK) if not self.size else b""
@@ -112,7 +109,7 @@ def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Mem
             name, (address,) = next(people)
             member = Member(name, address, port, secret)
             waiting[member.sock.fileno()] = member
-            poller.register(member.sock.fileno(), select.EPOLLOUT)
+            poller.register(member.sock.fileno(), select.EPOLLIN if secret else select.EPOLLOUT)
             pending -= 1
         for fd, ready in poller.poll(0 if pending else 1.0):
             member = waiting[fd]
@@ -135,13 +132,18 @@ def answer_beats(members: list[Member], seconds: float) -> int:
     for fd in by_fd:
         poller.register(fd, select.EPOLLIN)
     data = wire.pack_beat(0)
+    seals: dict[int, Any] = {}
+    if members[0].key:
+        from musterpoint.rollcall.seal import Seal  # the leader without a secret goes without it, too
+
+        seals = {fd: Seal(member.key, leads=False) for fd, member in by_fd.items()}
     until = time.perf_counter() + seconds
     beats = 0
     while (left := until - time.perf_counter()) > 0:
         for fd, _ready in poller.poll(left):
             member = by_fd[fd]
             member.sock.recv(65536)
-            member.sock.send(data if member.seal is None else member.seal.close(data) + data[4:])
+            member.sock.send(seals[fd].close(data) + data[4:] if seals else data)
             beats += 1
     return beats
 

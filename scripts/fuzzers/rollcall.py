@@ -49,6 +49,8 @@ LIMITS = Limits(
 MEMBER_INPUTS = 40
 """Messages of one hostile member before the job is begun anew."""
 
+MEMBERS_OWN = ("failed", "stopping", "arrive", "done", "started", "ended")
+
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 15, 9, 255, 256, 2**31, 2**53, 2**53 + 1, 2**63, 10**400, 0.5, -0.0, 1e308,
     float("nan"), float("inf"), "", " ", "0", "algo-1", "algo-2", "algo-3", "algo-9", "\ud800", "\udcff\udcff",
@@ -92,7 +94,8 @@ class Host:
             self.roster, self.peers = self._muster.run()
             self.peers.listen(self.events.append)
             self.mustered.set()
-            self._loop.run()
+            if not self._leaving:
+                self._loop.run()
         except BaseException as error:
             if not self._leaving:
                 self.error = error
@@ -128,6 +131,8 @@ class Host:
 
         self.post(end)
         self._thread.join(PATIENCE)
+        if self.alive:
+            raise SystemExit(f"fuzz: {self.me} can't be ended; it said {self.said[-3:]}, and heard {self.events[-3:]}")
 
 
 class Fuzzer:
@@ -205,8 +210,10 @@ class Fuzzer:
     def stream(self, messages: list[dict[str, Any]]) -> bytes:
         """What one connection says: a few frames, some cut or with a wrong length."""
         parts = []
-        for _ in range(self.draw.choice((1, 1, 2, 3))):
-            frame = wire.frame(self.payload(messages))
+        for number in range(self.draw.choice((1, 1, 2, 3))):
+            first = number == 0 and self.draw.random() < 0.6  # what gets further than anything else
+            frame = wire.frame(json.dumps(self.mutated(self.draw.choice(messages[:3]))).encode())
+            frame = frame if first else wire.frame(self.payload(messages))
             if self.draw.random() < 0.05:
                 frame = self.draw.randbytes(4) + frame[4:]
             parts.append(frame)
@@ -280,7 +287,8 @@ class Fuzzer:
             host.mustered.wait(PATIENCE)
         sent = b""
         for _ in range(count):
-            sent = self.payload(self.messages("algo-2"))
+            messages = self.messages(self.draw.choice(tuple(ADDRESSES)))
+            sent = self.payload([one for one in messages if one["t"] in MEMBERS_OWN] * 4 + messages)
             for _again in range(self.draw.choice((1, 1, 1, 40))):
                 seat.say(sent)
             self.tried += 1

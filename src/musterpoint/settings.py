@@ -199,7 +199,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME",
            ("auto", "sagemaker", "plain"), default="auto"),
     Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", default="none"),
-    Option("secret", "shared by all hosts of the job: seats are then taken by proof, not by address", _text, "TEXT",
+    Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages are sealed", _text, "TEXT",
            default="none; always set in muster local", secret=True),
 )  # fmt: skip
 

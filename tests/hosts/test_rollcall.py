@@ -12,6 +12,8 @@ import pytest
 from .conftest import eventually
 from .network import Network, usable, wait_all
 
+SECRET = "an example of a secret"
+
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't make network namespaces here")]
 
 
@@ -32,7 +34,7 @@ def network() -> Iterator[Callable[..., Network]]:
 @pytest.mark.parametrize("check", ["strict", "secret"])
 def test_hosts_muster_and_leave_together(network: Callable[..., Network], six: bool, check: str) -> None:
     net = network(3, six=six)
-    settings = {"secret": "hush"} if check == "secret" else {"rollcall_check": "strict"}
+    settings = {"secret": SECRET} if check == "secret" else {"rollcall_check": "strict"}
     hosts = [net.call_the_roll(host, **settings) for host in reversed(net.hosts)]
     addresses = [net.address(host) for host in net.hosts]
     for mustered in wait_all(hosts, "mustered"):
@@ -142,7 +144,7 @@ def test_another_secret_is_in_the_table(network: Callable[..., Network]) -> None
     reason = "refused: somebody there calls itself algo-3 and has another secret (--secret, MUSTER_SECRET)"
     for failed in wait_all(hosts[:2], "failed"):
         assert f"algo-3  hello    10.78.0.3: {reason}" in failed["text"].splitlines()
-    assert "it sent a proof of another secret than ours" in hosts[2].wait("failed")["text"]
+    assert "it sent a 'refused' that does not bear the mark of our secret" in hosts[2].wait("failed")["text"]
 
 
 def test_a_stop_while_hosts_are_missing_stops_all(network: Callable[..., Network]) -> None:
@@ -173,6 +175,71 @@ def test_strangers_keep_nobody_out(network: Callable[..., Network]) -> None:
     net.run("algo-3", "-c", GARBAGE).wait("sent")
     hosts = [leader, net.call_the_roll("algo-2"), net.call_the_roll("algo-3")]
     wait_all(hosts, "mustered")
+
+
+EVIL = r"""
+import json, socket, sys
+
+def speak(*messages):
+    with socket.create_connection(("10.78.0.1", 7776), 30) as sock:
+        for message in messages:
+            data = json.dumps(message).encode() if isinstance(message, dict) else message
+            try:
+                sock.sendall(len(data).to_bytes(4, "big") + data)
+            except OSError:
+                break
+        heard = b""
+        try:
+            sock.shutdown(socket.SHUT_WR)
+            while more := sock.recv(65536):
+                heard += more
+        except OSError:
+            pass
+        return heard
+
+hello = {
+    "t": "hello", "protocol": 2, "host": "algo-2", "job": "job", "launcher": "torchrun", "slots": 2, "version": "\x1b[2J",
+    "room": 2, "ports": [], "incarnation": "abc", "sees": ["6.6.6.6"], "dialled": "6.6.6.6", "nonce": "",
+}
+heard = b""
+for nonce in ("", "00"):
+    for change in ({"stop": 15}, {"job": "x" * 1000, "stop": 0}, {"host": "algo-1", "stop": 2}, {"protocol": 1, "stop": 0}):
+        for last in ({"t": "proof", "proof": "\ud800"}, {"t": "proof", "proof": "0" * 32}, {"t": "abandon", "signal": 15}, b""):
+            heard += speak({**hello, "nonce": nonce, **change}, last, {"t": "leaving"}, {"t": "stopping", "signal": 0})
+heard += speak(*[b""] * 1000) + speak(b"[" * 9000) + speak(b'{"t":' + b"1" * 5000 + b"}")
+print("job" if b'"job"' in heard or b"torchrun" in heard else "nothing")
+print("over", flush=True)
+"""
+
+
+@pytest.mark.parametrize("mustered", [False, True])
+@pytest.mark.parametrize("secret", [{}, {"secret": SECRET}], ids=["no secret", "secret"])
+def test_who_has_no_seat_decides_and_learns_nothing(
+    network: Callable[..., Network], secret: dict[str, str], mustered: bool
+) -> None:
+    """A host of the network that is none of the job's, before the hosts are here and afterwards."""
+    net = network(3)
+    hosts = [net.call_the_roll(host, hosts=net.hosts[:2], **secret) for host in net.hosts[: 2 if mustered else 1]]
+    if mustered:
+        wait_all(hosts, "mustered")
+    else:
+        hosts[0].wait("said")
+    evil = net.run("algo-3", "-c", EVIL)
+    evil.wait("over")
+    assert [line["what"] for line in evil.lines] == ["nothing", "over"]
+    if not mustered:
+        hosts.append(net.call_the_roll("algo-2", hosts=net.hosts[:2], **secret))
+        for found in wait_all(hosts, "mustered"):
+            assert found["master"] == "10.78.0.1"
+    for host in hosts:
+        host.say("arrive there")
+    wait_all(hosts, "Arrived")
+    for host in hosts:
+        assert not any(host.heard(what) for what in ("StopAll", "JobFailed", "PeerLost", "failed"))
+        assert all(line["text"].isprintable() for line in host.heard("said")), host.lines
+    for host in hosts:
+        host.say("done 0")
+    wait_all(hosts, "AllDone")
 
 
 FAULTS = {

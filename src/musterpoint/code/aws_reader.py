@@ -67,6 +67,9 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                 answer = client.get_object(**place, **same, **part)
                 if size < 0:
                     size, same = answer["ContentLength"], {"IfMatch": answer["ETag"]}
+                    disk = os.statvfs(os.path.dirname(request["path"]))
+                    if size > (room := disk.f_bavail * disk.f_frsize):
+                        raise Failed(f"it has {size:,} bytes, and this host's disk has room for {room:,}")
                 elif at and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
                     at = file.seek(0)  # this S3 knows no ranges
                     file.truncate()

@@ -8,13 +8,14 @@ from musterpoint.errors import FetchError
 CHUNK = 1024 * 1024
 XZ_MEMORY = 80 * 1024**2
 """Bytes that unpacking an xz may take: its strongest preset, -9, needs 65 MiB."""
+_XZ = b"\xfd7zXZ\0"
 _BEHIND = 64 * 1024**2
 """Bytes behind the end of what is packed. A tar is padded to its blocks, 10 KiB as a rule."""
 
 
 def packing_of(head: bytes) -> str:
     """``gzip``, ``bzip2``, ``xz`` or ``zip``, by a file's first bytes; empty where it is none of them."""
-    for magic, packing in ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip"),
+    for magic, packing in ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"),
                            (b"PK\x05\x06", "zip")):  # fmt: skip
         if head.startswith(magic):
             return packing
@@ -120,26 +121,21 @@ class _Xz:
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name
         self._decompressor: Any = None
-        self._between = False
         self._rest = b""
+        self._over = not self._begins()
 
     def read(self, size: int) -> bytes:
         import lzma
 
         found = bytearray()
-        while len(found) < size:
-            data = b""
-            if self._decompressor is None or self._decompressor.needs_input:
-                data = self._rest or self._file.read(64 * 1024)
-                self._rest = b""
-                if self._between:
-                    data = data.lstrip(b"\0")  # the padding of streams
-                if not data:
-                    if self._between:
-                        break
-                    raise EOFError("the xz is cut short")
+        while len(found) < size and not self._over:
             if self._decompressor is None:
                 self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+            data = b""
+            if self._decompressor.needs_input:
+                data, self._rest = self._rest or self._file.read(64 * 1024), b""
+                if not data:
+                    raise EOFError("the xz is cut short")
             try:
                 found += self._decompressor.decompress(data, size - len(found))
             except lzma.LZMAError as error:
@@ -148,10 +144,15 @@ class _Xz:
                         f"{self._name} is refused: to unpack its xz takes more than {XZ_MEMORY // 1024**2} MiB of "
                         "memory; expected a dictionary of 64 MiB (`xz -9`) or less"
                     ) from None
-                if self._between:
-                    break  # something behind the end, as for gzip
                 raise
-            self._between = False
             if self._decompressor.eof:
-                self._rest, self._decompressor, self._between = self._decompressor.unused_data, None, True
+                self._rest, self._decompressor = self._decompressor.unused_data, None
+                self._over = not self._begins()
         return bytes(found)
+
+    def _begins(self) -> bool:
+        """Whether one more stream begins here, behind padding; other bytes are passed over, as gzip does it."""
+        self._rest = self._rest.lstrip(b"\0")
+        while len(self._rest) < len(_XZ) and (more := self._file.read(64 * 1024)):
+            self._rest = (self._rest + more).lstrip(b"\0")
+        return self._rest.startswith(_XZ)

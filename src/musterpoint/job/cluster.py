@@ -4,7 +4,7 @@ import re
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import host, host_list, mapping, shown, text, wrong
+from musterpoint.job.fields import LONGEST_NAME, host, host_list, mapping, shown, text, wrong
 from musterpoint.job.model import Distribution, InstanceGroup, Note
 from musterpoint.job.order import natural
 
@@ -74,7 +74,7 @@ def _groups(value: Any, where: str, hosts: tuple[str, ...]) -> tuple[InstanceGro
         here = f"{where}[{index}]"
         fields = mapping(entry, here)
         name = text(fields.get("instance_group_name"), f"{here}.instance_group_name")
-        if not name:
+        if not name or len(name) > LONGEST_NAME:
             raise wrong(f"{here}.instance_group_name", fields.get("instance_group_name"), "the group's name")
         types[name] = types.get(name) or text(fields.get("instance_type"), f"{here}.instance_type")
         for member in host_list(fields.get("hosts"), f"{here}.hosts"):

@@ -86,8 +86,8 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
 def _unknown(values: Mapping[str, Any]) -> list[Note]:
     known = {key for key, _ in STRATEGIES}.union(_NOT_STRATEGIES)
     return [
-        Note("warning", f"the hyperparameter {key} = {shown(value)} looks like a distribution that musterpoint doesn't "
-             "know: it is ignored; a newer musterpoint may know it")
+        Note("warning", f"the hyperparameter {key:.80} = {shown(value)} looks like a distribution that musterpoint "
+             "doesn't know: it is ignored; a newer musterpoint may know it")
         for key, value in values.items()
         if key.startswith("sagemaker_") and key.endswith("_enabled") and key not in known and value not in (False, None)
     ]  # fmt: skip

@@ -11,6 +11,8 @@ from musterpoint.regular import regular
 
 _SHOWN = 80
 LONGEST_PATH = 4096
+LONGEST_NAME = 255
+"""Characters of a group's name, or of a channel's, which is a directory's."""
 LONGEST_HOST = 253
 """Characters of a name that a resolver takes."""
 LARGEST_FILE = 64 << 20

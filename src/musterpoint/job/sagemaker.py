@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution, model_dir
-from musterpoint.job.fields import count, load, mapping, path, shown, text, wrong
+from musterpoint.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
 from musterpoint.job.hyperparameters import decode, text_of, to_arguments, values
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
@@ -200,7 +200,7 @@ def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[
     notes = []
     for name, value in config.inputs.items():
         here = config.where(INPUT_DATA, name)
-        if not name or "/" in name or "\0" in name or name in (".", ".."):
+        if not name or "/" in name or "\0" in name or name in (".", "..") or len(name) > LONGEST_NAME:
             raise wrong(config.where(INPUT_DATA, "a channel name"), name, "letters, digits, '.', '_' and '-'")
         mode = text(mapping(value, here).get("TrainingInputMode"), f"{here}.TrainingInputMode") or "File"
         if mode not in ("File", "Pipe", "FastFile"):

@@ -111,7 +111,7 @@ class LaunchPlan(NamedTuple):
         return plan
 
 
-_MOST_RANKS = 1 << 16
+_MOST_RANKS = 1 << 17
 _TEXT = (str,)
 _COUNT = (int,)
 _RANK = (int, type(None))

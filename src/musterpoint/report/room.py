@@ -32,7 +32,8 @@ class Room:
         self.fd = -1
         if self.folder:
             try:
-                os.makedirs(self.folder, exist_ok=True)
+                if not os.path.lexists(self.folder):
+                    os.makedirs(self.folder, exist_ok=True)
                 self.fd = os.open(self.folder, _DIRECTORY)  # may be a link: so far it is the platform's
             except OSError as error:
                 self.error = error

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from musterpoint.loop import Loop
 from musterpoint.printable import printable
 from musterpoint.rollcall import wire
 from musterpoint.rollcall.link import Link
 from musterpoint.rollcall.proof import prove
 
+_PATIENCE = 0.5
+
 
 class Handshake:
-    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` it lets all pass."""
+    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` it lets all pass.
 
-    def __init__(self, link: Link, secret: str, opening: bytes) -> None:
+    With one it waits for the leader's challenge, so that opening and proof go together; not long: there may be none.
+    """
+
+    def __init__(self, loop: Loop, link: Link, secret: str, opening: bytes) -> None:
         self._link = link
         self._secret = secret
-        self._opening = opening[wire.HEAD :]
+        self._opening = opening
+        self._opened = False
         self._key = b""
-        link.send(opening)
+        if secret:
+            loop.call_later(_PATIENCE, self._open)
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            self._link.send(self._opening)
 
     def take(self, payload: bytes) -> bytes | None:
         """A frame's payload if it is certainly the leader's; None if it was part of the handshake.
@@ -40,7 +55,8 @@ class Handshake:
                 return payload
         message = wire.unpack(payload)
         if message["t"] == "challenge" and not self._key:
-            proof, self._key = prove(self._secret, self._opening, wire.token(message, "nonce"))
+            proof, self._key = prove(self._secret, self._opening[wire.HEAD :], wire.token(message, "nonce"))
+            self._open()
             self._link.send(wire.pack("proof", proof=proof))
             return None
         said = f": {printable(wire.text(message, 'reason'), 200)}" if message["t"] == "refused" else ""

@@ -126,7 +126,7 @@ class WorkerCall:
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
         self._heard_at = self._loop.clock()
         self._hello_timer = self._loop.call_later(self._limits.hello, self._no_answer)
-        self._handshake = Handshake(self._link, self._settings.secret, hello.pack())
+        self._handshake = Handshake(self._loop, self._link, self._settings.secret, hello.pack())
 
     def _no_answer(self) -> None:
         if self._link is not None:

@@ -226,7 +226,7 @@ class WorkerPeers(Events):
         self._attempt_timer = self._loop.call_later(self._limits.hello, self._no_reply)
         nonce = draw() if self._secret else ""
         resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received, nonce)
-        self._handshake = Handshake(link, self._secret, resume.pack())
+        self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
         taken = self._handshake.take(payload)

@@ -14,6 +14,7 @@ BEFORE = 512
 """Bytes kept of what stands before: its tag, or the line that says whose traceback it is."""
 _HEADER = b"Traceback (most recent call last)"
 _SEAM = len(_HEADER) - 1
+_RECENT = BEFORE + _SEAM
 
 
 class Tail:
@@ -41,7 +42,7 @@ class Tail:
         new = bytes(data)
         self._keep_heads(new)
         self._total += len(new)
-        self._recent = new[-BEFORE:] if len(new) >= BEFORE else (self._recent + new)[-BEFORE:]
+        self._recent = new[-_RECENT:] if len(new) >= _RECENT else (self._recent + new)[-_RECENT:]
         if len(new) >= self._size:
             self._map[:] = new[-self._size :]
             self._end, self._filled = 0, True

@@ -248,6 +248,11 @@ PACKED = {
     "gzip": gzip.compress(GOOD), "plain": GOOD, "bzip2": bz2.compress(GOOD), "xz": lzma.compress(GOOD),
     "pax": tar([directory("."), entry("train.py", b"print(1)"), entry("lib/part.py", b"x" * 2000)], tarfile.PAX_FORMAT),
     "zip": zipped({"train.py": b"print(1)", "lib/": b"", "lib/part.py": b"x" * 2000}),
+    "xz's strongest": lzma.compress(GOOD, preset=9 | lzma.PRESET_EXTREME),
+    "xz in two streams, padded": lzma.compress(GOOD[:1000]) + bytes(200_000) + lzma.compress(GOOD[1000:]) + bytes(4),
+    "something behind an xz": lzma.compress(GOOD) + b"something",
+    "bzip2 in two streams": bz2.compress(GOOD[:1000]) + bz2.compress(GOOD[1000:]),
+    "gzip in two members": gzip.compress(GOOD[:1000]) + gzip.compress(GOOD[1000:]),
     "something behind the end": gzip.compress(GOOD) + b"\n",
     "without the blocks of the end": gzip.compress(GOOD.rstrip(b"\0") + bytes(-len(GOOD.rstrip(b"\0")) % 512)),
 }  # fmt: skip

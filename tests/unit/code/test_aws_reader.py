@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,3 +182,10 @@ def test_without_boto3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr(aws_reader.importlib, "import_module", missing)
     assert aws_reader.main(request(Path("x"))) == aws_reader.NO_BOTO3
     assert json.loads(capsys.readouterr().out) == {"error": "No module named 'boto3'"}
+
+
+def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_bavail=2, f_frsize=512))
+    with pytest.raises(aws_reader.Failed, match=r"it has 10,240 bytes, and this host's disk has room for 1,024"):
+        aws_reader.get(Client(), ERRORS, request(tmp_path / "object"))
+    assert (tmp_path / "object").stat().st_size == 0

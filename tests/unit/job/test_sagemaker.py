@@ -158,6 +158,7 @@ def test_instance_groups_choose_the_hosts(write_tree: WriteTree) -> None:
         ({"inputdataconfig": []}, "inputdataconfig.json is [], expected an object"),
         ({"inputdataconfig": {"train": 1}}, "inputdataconfig.json: train is 1, expected an object"),
         ({"inputdataconfig": {"../x": {}}}, 'inputdataconfig.json: a channel name is "../x", expected letters'),
+        ({"inputdataconfig": {"x" * 256: {}}}, "a channel name is"),
         ({"inputdataconfig": {"train": {"TrainingInputMode": 1}}}, "train.TrainingInputMode is 1, expected a string"),
     ],
 )  # fmt: skip

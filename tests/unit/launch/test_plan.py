@@ -14,6 +14,7 @@ from musterpoint.launch.plan import OUR_PROGRAMS, Argument, LaunchPlan, ProcessP
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
 COUNT = st.integers(0, 70000)
+RANKS = st.integers(0, 1 << 16)
 OURS = st.sampled_from(["", *OUR_PROGRAMS])
 SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT, OURS), max_size=3).map(tuple)
 PROCESSES = st.builds(
@@ -22,7 +23,7 @@ PROCESSES = st.builds(
     st.none() | COUNT, st.none() | COUNT, st.booleans(),
 )  # fmt: skip
 PLANS = st.builds(
-    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, COUNT, COUNT, COUNT, TEXT, TEXT,
+    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
     st.lists(TEXT, max_size=2).map(tuple), st.integers(-1, 9),
 )  # fmt: skip
@@ -55,7 +56,8 @@ def test_so_does_every_launchers(plan: Callable[..., LaunchPlan], launcher: str)
 
 PROCESS = sent(PLAN)["processes"][0]
 WRONG: list[dict[str, Any]] = [
-    {"launcher": 1}, {"host": None}, {"processes": None}, {"processes": [[]]}, {"processes": ["rank"]},
+    {"launcher": 1}, {"local_ranks": 10**12},
+    {"host": None}, {"processes": None}, {"processes": [[]]}, {"processes": ["rank"]},
     {"processes": [[*PROCESS[:2], [], *PROCESS[3:]]]}, {"processes": [[*PROCESS[:2], [[1, ""]], *PROCESS[3:]]]},
     {"processes": [["boss", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
     {"processes": [[*PROCESS[:4], None, 0, 0]]}, {"environment": [["A"]]}, {"environment": [["A", 1, ""]]},

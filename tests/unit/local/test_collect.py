@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tarfile
 from pathlib import Path
@@ -66,6 +67,7 @@ def test_timelines_become_one(layout: Layout) -> None:
     put(layout, "algo-1", "output/timeline.json", '[{"host": "algo-1", "at": 2.0, "event": "b"}, "junk"]')
     put(layout, "algo-2", "output/timeline.json", '{"not": "a list"}')
     own = [{"host": "", "at": 3.0, "event": "c"}, {"host": "", "at": 1.0, "event": "a"}]
-    assert collect.timeline(layout, HOSTS, own, Room(Paths(output=layout.output))) == []
+    with contextlib.closing(Room(Paths(output=layout.output), shared=True)) as room:
+        assert collect.timeline(layout, HOSTS, own, room) == []
     moments = json.loads(Path(layout.artifact("timeline.json")).read_text())
     assert [moment["event"] for moment in moments] == ["a", "b", "c"]

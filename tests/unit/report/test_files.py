@@ -269,7 +269,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     room = Room(paths)
     room.reserve()
     first, second, third = report(FAILED, paths, room)
-    assert first.startswith(f"{paths.failure} could not be written: ")
+    assert first == f"{paths.failure} could not be written: Not a directory"
     assert "outcome.json" in second
     assert "timeline.json" in third
 

@@ -124,7 +124,7 @@ def test_a_failure_is_reported_before_the_launcher_ends(
         said.append(line)
         visitor.tell("heard")
 
-    outer = Outer.find({OUTER: desk(answer).address})
+    outer = Outer.find(above(desk(answer)))
     assert outer is not None
     failure = Failure("algo-1", code, "muster", "user", "muster: no such file\non algo-1", at=1.5)
     outer.report(failure)

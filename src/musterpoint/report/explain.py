@@ -82,12 +82,6 @@ class Explain:
         )
         return self._failure(exit_codes.LAUNCHER, text, "infra")
 
-    def inner(self, failure: Failure) -> Failure:
-        """What a launcher of ours that runs as the job's program says of itself: of its words, those that may stand."""
-        kind = failure.kind if failure.kind in ("user", "infra") else "user"
-        said = f"muster: {failure.reason.removeprefix('muster: ')}"
-        return self._failure(failure.code, reason.fit([self._mask(said)]), kind)
-
     def left_without_finalize(self, rank: int, local_rank: int) -> Failure:
         """MPI ended the job because a rank had ended with 0 without telling it."""
         text = (
@@ -100,6 +94,12 @@ class Explain:
         """MPI told a rank to end; what for, another host may know."""
         text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {self._host} to end: a rank left the job"
         return self._failure(exit_codes.LAUNCHER, text, "peer")
+
+    def inner(self, failure: Failure) -> Failure:
+        """What a launcher of ours that runs as the job's program says of itself: of its words, those that may stand."""
+        kind = failure.kind if failure.kind in ("user", "infra") else "user"
+        said = f"muster: {failure.reason.removeprefix('muster: ')}"
+        return self._failure(failure.code, reason.fit([self._mask(said)]), kind)
 
     def daemon_refused(self, host: str, said: str) -> Failure:
         """An MPI daemon that mpirun asked for on ``host`` never ran."""

@@ -29,14 +29,14 @@ from musterpoint.supervise.scratch import Scratch
 from musterpoint.supervise.terminal import Terminal
 from musterpoint.supervise.texts import Texts
 
-_DIGITS = 10
-"""Of the longest number that a stub or an agent says."""
 LEFT_ALONE = 0.5
 """Seconds after which an MPI learns that a rank has ended with 0 while the job goes on."""
 UNEXPLAINED = 3.0
 """Seconds after which an MPI that tells ranks to end isn't explained by anything else."""
 BLAMED = 20.0
 """Seconds in which an MPI ends a job because of that."""
+_DIGITS = 10
+"""Of the longest number that a stub or an agent says."""
 
 
 class Session(NamedTuple):

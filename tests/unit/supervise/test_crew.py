@@ -294,7 +294,7 @@ def of_two(deck: Deck) -> tuple[socket.socket, socket.socket]:
     first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock in (first, second):
         deck.go(sock)
-        deck.say(sock, f"started {os.getpid()}")
+        deck.say(sock, f"started {os.getppid()}")
     return first, second
 
 

@@ -85,12 +85,17 @@ class Outlet:
         self._wake_read, self._wake_write = os.pipe()
         loop.watch(self._wake_read, READ, lambda _ready: self._drop())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the writer waits for the reader. May be asked from any thread."""
+        return len(self._left) > MOST_WAITING
+
     def write(self, data: bytes) -> None:
         if self._fd < 0:
             return
         self._left += data
         self._flush()
-        while len(self._left) > MOST_WAITING:
+        while self.is_full:
             if self._wake_read in select.select([self._wake_read], [self._fd], [])[0]:
                 self._drop()
             else:

@@ -59,6 +59,8 @@ _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFail
 _HEARD = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
 """What torchrun logs as soon as one of its ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
+_ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
+"""Of tools that say it behind what went wrong."""
 _SIGABRT = 6
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
@@ -109,7 +111,7 @@ def _last_words(lines: list[Line]) -> Error | None:
 
     A line before them that looks like an error follows, unless it is one of many: programs print losses, too.
     """
-    said = [line.text.rstrip() for line in lines if not is_noise(line.text)]
+    said = [line.text.rstrip() for line in lines if not is_noise(line.text) and not _ADVICE.match(line.text)]
     counts = Counter(map(_shape, said))
     if not said or counts[_shape(said[-1])] > 1 or is_logged(said[-1]) or _ERROR_LINE.search(said[-1]):
         return None
@@ -190,6 +192,9 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
+    if not wrapper and len(top) > 1 and _quotes(lines, top[-2], last):
+        whole = f"{top[-2].text}\n{last.text}"
+        return Error(whole, "exception", _user_frames(top[-2], top[-2]), echo=_is_echo(raised, top[-2]))
     if wrapper or several:
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or (_is_echo(raised, inner) and not table.may_be_of(inner))):
@@ -212,6 +217,15 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
         return error._replace(rank=table.rank, local_rank=table.local_rank)
     met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
     return error._replace(rank=int(last.label)) if met else error
+
+
+def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether ``inner`` is a traceback in the message of ``outer``: ``worker said:`` and what it said."""
+    between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
+    return (
+        outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and outer.label == inner.label
+        and not inner.chained and not inner.fatal and not any(text.strip() for text in between)
+    )  # fmt: skip
 
 
 def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:

@@ -64,6 +64,16 @@ def _explained(
     status, oom = end.status, end.oom
     tail = tails[0] or tails[1]
     error = culprit.find(tail, status, lambda file: _source(file, code_root)) or culprit.find(tails[1])
+    if (
+        status == 1
+        and code_root
+        and (error is None or error.kind in ("last", "line"))
+        and not (error and error.wrapper)
+    ):
+        from musterpoint.report import exit_text, traceback
+
+        if said := exit_text.find(traceback.lines_of(tail), code_root, lambda file: _source(file, code_root)):
+            error = culprit.Error(said, "line", echo=classify.is_peer_lost(said))
     inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
     signo = -status if status is not None and status < 0 else None

@@ -187,6 +187,12 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         f"{LOST}{WHILE}{HEAD}{USERS.format('log.close()')}OSError: log\n", True, False, None, "OSError: log"),
     "raised over what the user's code said itself": (
         f"{OWN}{WHILE}{HEAD}{USERS.format('raise StepError(7)')}StepError: 7\n", False, False, None, "StepError: 7"),
+    "a traceback in a message": (
+        f"{HEAD}{USERS.format('raise Gone(text)')}Gone: it said:\n\n{HEAD}{USERS.format('step()')}KeyError: 7\n",
+        False, False, None, "Gone: it said:\nKeyError: 7"),
+    "a child's traceback, then its parent's": (
+        f"{HEAD}{USERS.format('step()')}KeyError: 7\n{HEAD}{USERS.format('raise Gone(text)')}Gone: it ended with 1\n",
+        False, False, None, "Gone: it ended with 1"),
     "something else after a lost peer": (
         f"{LOST}{HEAD}{USERS.format('step()')}KeyError: 7\n", False, False, None, "KeyError: 7"),
     "a watchdog's abort": (WATCHDOG + ABORTED, True, False, None, "[E1121 10:00:00.0 ProcessGroupNCCL.cpp:616]"),

@@ -201,6 +201,9 @@ SAID = {
     "several lines": (
         "print('loading'); sys.exit('wrong usage, give\\n  --a\\n  or --b')", "wrong usage, give\n--a\nor --b\nrank 5"),
     "a list": ("print('loading'); sys.exit('set all of:\\nA\\nB')", "set all of:\nA\nB\nrank 5"),
+    "a tool's advice": (
+        "print('ERROR: no matching version'); print('[notice] To update, run: pip'); sys.exit(1)",
+        "ERROR: no matching version\nrank 5"),
     "a log's last line": (
         "print('error: no data'); print('2026-11-22 03:30:00,1 INFO bye'); sys.exit(1)", "error: no data\nrank 5"),
     "just a number": ("[print('step', n) for n in range(50)]; sys.exit(1)", "rank 5"),
@@ -212,6 +215,28 @@ SAID = {
 def test_what_sys_exit_was_given_leads(tmp_path: Path, name: str) -> None:
     body, lead = SAID[name]
     assert failure_of(ran(tmp_path, f"import sys\n{body}\n"), "algo-3", str).reason.startswith(lead)
+
+
+AT_EXIT = "import atexit, sys\natexit.register(lambda: [print('releasing buffer', n) for n in range({})])\n"
+ENDS = {
+    "plain": "sys.exit('no column in the table')",
+    "formatted": "name = 'label'\nsys.exit(f'no column {name!r} in the table')",
+    "raised": "raise SystemExit(\n    'no column %s in the table' % 'label')",
+    "lines": 'sys.exit("""no column:\n  label\n""")',
+}
+
+
+@pytest.mark.parametrize("noise", [1, 70, 2500])
+@pytest.mark.parametrize("name", ENDS)
+def test_it_leads_whatever_is_printed_at_exit(tmp_path: Path, name: str, noise: int) -> None:
+    end = ran(tmp_path, f"{AT_EXIT.format(noise)}print('step 1')\n{ENDS[name]}\n")
+    assert failure_of(end, "algo-3", str, str(tmp_path)).reason.startswith("no column")
+
+
+def test_an_error_that_was_printed_leads_where_nothing_was_given_to_sys_exit(tmp_path: Path) -> None:
+    program = "import sys\nif len(sys.argv) > 9: sys.exit('too many arguments')\nprint('error: no data')\nsys.exit(1)\n"
+    reason = failure_of(ran(tmp_path, program), "algo-3", str, str(tmp_path)).reason
+    assert reason.startswith("error: no data\nrank 5")
 
 
 def test_a_log_is_no_part_of_the_message_before_it(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) 
     if stopped:
         return Verdict("Stopped", code)
     texts = [left[host].failure for host in (str(outcome.get("host")), *failed) if host in left]
-    text = next((text.strip() for text in texts if text.strip()), "")
+    text = next((text.strip() for text in texts if text.strip()), "") or str(outcome.get("reason") or "")
     for host in failed:
         if ends[host].out_of_memory and not (host in left and left[host].outcome):
             text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()

@@ -35,6 +35,12 @@ def outcome(code: int, host: str) -> dict[str, Any]:
             False,
             Verdict("Failed", 76, "AlgorithmError: muster: host b was lost, exit code: 76"),
         ),
+        (
+            {"a": 143, "b": 143},  # a host was stopped, and not by us
+            {"a": Left(outcome(143, "b") | {"reason": "stopped by the platform on b"}), "b": Left()},
+            False,
+            Verdict("Failed", 143, "AlgorithmError: stopped by the platform on b, exit code: 143"),
+        ),
         ({"a": 0, "b": 3}, {}, False, Verdict("Failed", 3, "AlgorithmError: , exit code: 3")),
     ],
 )

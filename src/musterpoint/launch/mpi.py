@@ -35,14 +35,22 @@ _OTHER_HOSTS = (
 """Variables that name other hosts than the roster's, or another way to them."""
 
 RUNNER = """\
-import atexit, os, sys
+import atexit, os, stat, sys
 from mpi4py import run
 code = 0
+def keep_connections():
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try: os.set_inheritable(fd, stat.S_ISSOCK(os.fstat(fd).st_mode))
+        except OSError: pass
+    own = [(os.POSIX_SPAWN_CLOSE, fd) for fd in range(3)]
+    os.posix_spawnp("sleep", ["sleep", "150"], os.environ, file_actions=own)
 def leave():
     if code and "mpi4py.MPI" in sys.modules:
         for stream in (sys.stdout, sys.stderr):
             try: stream.flush()
             except Exception: pass
+        try: "OMPI_COMM_WORLD_SIZE" in os.environ and keep_connections()
+        except Exception: pass
         os._exit(code & 255 or 1)
 atexit.register(leave)
 try: run.main()
@@ -55,6 +63,9 @@ except BaseException as error:
 """
 """Runs the program as ``python -m mpi4py`` does. A rank that fails leaves after its last exit function, and before
 mpi4py calls ``MPI_Abort`` for it, with which MPI kills the other ranks within seconds.
+
+With Open MPI 5 a rank that looks for messages ends as soon as another's connection closes, so what the failed rank had
+stays open, in a process that does nothing and is killed with the job: the others get their grace.
 """
 _MPI4PY = (
     "a rank that fails ends at once, and the others get their grace: it would wait in MPI_Finalize for ever, or cut "

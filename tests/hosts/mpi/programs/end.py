@@ -24,10 +24,14 @@ print(f"rank {world.rank} is ready", flush=True)
 if world.rank == who:
     if how in ("raise", "raise-saves"):
         raise ValueError("the data is bad")
-    if how in ("exit", "exit-saves"):
+    if how in ("exit", "exit-saves", "exit-polled-saves"):
         sys.exit(7)
     if how == "leave":
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+if how == "exit-polled-saves":
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        world.iprobe(source=who)
 time.sleep(seconds)

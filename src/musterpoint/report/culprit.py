@@ -59,6 +59,14 @@ _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFail
 _HEARD = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
 """What torchrun logs as soon as one of its ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
+_CRASHES = {
+    4: "Illegal instruction",
+    6: "Aborted",
+    7: "Bus error",
+    8: "Floating-point exception",
+    11: "Segmentation fault",
+}
+"""What faulthandler calls the signals that it sees."""
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Of tools that say it behind what went wrong."""
 _SIGABRT = 6
@@ -179,7 +187,9 @@ class _Table(NamedTuple):
         return cls(int(rank), int(local_rank) if local_rank else None, int(status))
 
     def may_be_of(self, raised: Raised) -> bool:
-        """Whether that rank raised it: only ranks that have met tag what they say."""
+        """Whether that rank raised it: only ranks that have met tag what they say, and no crash does."""
+        if raised.fatal:
+            return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
         return raised.label == str(self.rank) or (not raised.label and self.status == 1)
 
 

@@ -219,6 +219,9 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
     "torchrun: no word but other ranks' echoes": (
         tagged(0, LOST) + TABLE.format(3, -9), False, True, 3,
         "the program's own torchrun says: its rank 3 was killed by signal 9"),
+    "torchrun: a crash": (
+        ABORTED.replace("Aborted", "Segmentation fault") + TABLE.format(1, -11), False, False, 1, "Fatal Python error"),
+    "torchrun: another rank's crash": (ABORTED + TABLE.format(1, -11), False, False, None, "Fatal Python error"),
     "torchrun: a watchdog's abort": (WATCHDOG + TABLE.format(1, -6), True, False, 1, "[E1121 10:00:00.0 "),
     "torchrun: an abort without a word": (TABLE.format(1, -6), False, True, 1, "the program's own torchrun says"),
     "a launcher's child without a word": (

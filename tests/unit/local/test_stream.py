@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,8 @@ def test_the_pump_loses_nothing(tmp_path: Path) -> None:
     for thread in writers:
         thread.join()
         ended.acquire()
+    while pump.out.waiting_since is not None:  # the reader is slower than the writers
+        time.sleep(0.01)
     pump.close()
     os.close(out)
     reader.join()

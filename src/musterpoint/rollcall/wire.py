@@ -224,10 +224,10 @@ def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255)
     that are no UTF-8 as Python escapes them); WireError else.
     """
     value = message.get(key)
-    fits = isinstance(value, list) and len(value) <= most
-    if not fits or not all(_is_text(each, longest, "surrogateescape") for each in value):
+    found = value if isinstance(value, list) and len(value) <= most else [None]
+    if not all(_is_text(each, longest, "surrogateescape") for each in found):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
-    return tuple(value)
+    return tuple(found)
 
 
 def failure(message: dict[str, Any], key: str) -> Failure:

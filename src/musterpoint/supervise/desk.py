@@ -138,7 +138,7 @@ class Desk:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if not taken:  # behind others, the error comes even where nobody waits
+                if not taken:  # after others were taken it may fail though no connection waits
                     self._no_room(error)
                 return
             sock = _socket.socket(fileno=fd)

@@ -183,7 +183,7 @@ class Desk:
             data = b""
         if not data:
             self._turn_away(fd)
-        elif len(stranger.said) == len(self._expected):
+        elif len(stranger.said) == len(self._expected) or b"\n" in data:
             # as numbers: how long that takes doesn't tell how much of it is right
             if int.from_bytes(stranger.said, "big") ^ int.from_bytes(self._expected, "big"):
                 self._say_once(

@@ -21,7 +21,7 @@ class Outlet:
     any more.
 
     ``waiting_since`` is the monotonic time since which the reader has taken nothing; None while nothing waits for it.
-    All but :meth:`give_up` is for the loop's thread.
+    What changes anything, but for :meth:`give_up`, is for the loop's thread.
     """
 
     def __init__(self, fd: int, loop: Loop, emptied: Callable[[], None] = lambda: None) -> None:
@@ -35,12 +35,17 @@ class Outlet:
         self._wake_read, self._wake_write = os.pipe()
         loop.watch(self._wake_read, READ, lambda _ready: self._drop())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the writer waits for the reader. May be asked from any thread."""
+        return len(self._left) > MOST_WAITING
+
     def write(self, data: bytes) -> None:
         if self._fd < 0:
             return
         self._left += data
         self._flush()
-        while len(self._left) > MOST_WAITING:
+        while self.is_full:
             if self._wake_read in select.select([self._wake_read], [self._fd], [])[0]:
                 self._drop()
             else:

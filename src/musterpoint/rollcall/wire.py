@@ -158,17 +158,15 @@ class Frames:
 def text(message: dict[str, Any], key: str, longest: int = 4096) -> str:
     """A text field of ``message``; WireError if it is missing, no text, no Unicode or too long."""
     value = message.get(key)
-    if not _is_text(value, longest):
+    if not isinstance(value, str) or len(value) > longest or not _is_unicode(value):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no text of at most {longest} characters")
-    return str(value)
+    return value
 
 
-def _is_text(value: Any, longest: int, errors: str = "strict") -> bool:
-    if type(value) is not str or len(value) > longest:
-        return False
+def _is_unicode(value: str) -> bool:
     try:
-        value.encode(errors=errors)
-    except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
+        value.encode()
+    except UnicodeEncodeError:  # JSON can spell half of a pair
         return False
     return True
 
@@ -220,14 +218,11 @@ def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0)
 
 
 def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
-    """A list of at most ``most`` texts of at most ``longest`` characters, or of words as the system gives them (bytes
-    that are no UTF-8 as Python escapes them); WireError else.
-    """
+    """A list of at most ``most`` texts of at most ``longest`` characters; WireError else."""
     value = message.get(key)
-    found = value if isinstance(value, list) and len(value) <= most else [None]
-    if not all(_is_text(each, longest, "surrogateescape") for each in found):
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
-    return tuple(found)
+    return tuple(value)
 
 
 def failure(message: dict[str, Any], key: str) -> Failure:

@@ -111,13 +111,13 @@ def test_numbers_below_zero_are_checked(value: object) -> None:
         wire.number({"t": "m", "n": value}, "n", 255, -64)
 
 
-@pytest.mark.parametrize("value", [None, 1, "x" * 5000, "\ud800"])
+@pytest.mark.parametrize("value", [None, 1, "x" * 5000])
 def test_texts_are_checked(value: object) -> None:
     with pytest.raises(wire.WireError):
         wire.text({"t": "m", "n": value}, "n")
 
 
-@pytest.mark.parametrize("value", [None, "ab", [1], ["x"] * 65, ["x", "\ud800"]])
+@pytest.mark.parametrize("value", [None, "ab", [1], ["x"] * 65])
 def test_lists_are_checked(value: object) -> None:
     with pytest.raises(wire.WireError):
         wire.texts({"t": "m", "n": value}, "n")

@@ -245,7 +245,7 @@ class _Reader:
         return frames, base, at
 
     def _behind_gap(self, at: int) -> int:
-        """Where frames go on behind a gap at ``at``, or behind a line that it cuts. 0: there is no gap, or no frame."""
+        """Where frames go on behind a gap at ``at``, or behind a cut line and the gap. 0: no gap, or no more frames."""
         gap = next((number for number in range(at, len(self.texts))[:2] if _LEFT_OUT.match(self.texts[number])), None)
         if gap is None:
             return 0

@@ -3,7 +3,6 @@
 import time
 from typing import Any, NamedTuple
 
-
 MOST_OF_A_NAME = 20_000
 """Moments of one name that are kept: what others can make happen without end fills no disk."""
 

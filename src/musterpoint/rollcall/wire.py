@@ -222,7 +222,7 @@ def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0)
 
 
 def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
-    """A list of at most ``most`` texts of at most ``longest`` characters, as a command line's may be; WireError else."""
+    """A list of at most ``most`` texts of at most ``longest`` characters, as an argument may be; WireError else."""
     value = message.get(key)
     if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")

@@ -227,7 +227,7 @@ class _Reader:
                 if not frames:
                     base = max(0, len(frame["indent"]) - 2)
                 frames.append(Frame(frame["file"], int(frame["line"]), (frame["function"] or "").strip()))
-            elif frames and _LEFT_OUT.match(text) and (ahead := self._next_frame(at)):
+            elif frames and (ahead := self._behind_gap(at)):
                 at = ahead
                 continue
             elif not frames or not text.startswith(" " * (base + 2)) or not text.strip():
@@ -237,9 +237,12 @@ class _Reader:
             at += 1
         return frames, base, at
 
-    def _next_frame(self, at: int) -> int:
-        """Where frames go on behind a gap at ``at``: a piece of one may come before. 0: nowhere."""
-        ahead = range(at + 1, min(at + 5, len(self.texts)))
+    def _behind_gap(self, at: int) -> int:
+        """Where frames go on behind a gap at ``at``, or behind a cut line and the gap. 0: no gap, or no more frames."""
+        gap = next((number for number in range(at, len(self.texts))[:2] if _LEFT_OUT.match(self.texts[number])), None)
+        if gap is None:
+            return 0
+        ahead = range(gap + 1, len(self.texts))[:4]  # a piece of a frame may come first
         return next((number for number in ahead if _FRAME.match(self.texts[number])), 0)
 
     def _ends(self, text: str) -> bool:

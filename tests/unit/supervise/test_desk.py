@@ -189,7 +189,7 @@ def test_strangers_cost_little_and_keep_nobody_out(room: Room) -> None:
         assert descriptors() - before - mine <= MOST_STRANGERS + 2
     for stranger in strangers:
         stranger.close()
-    room.until(lambda: descriptors() == before)
+    room.until(lambda: descriptors() <= before)
 
 
 def test_a_stranger_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

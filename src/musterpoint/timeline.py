@@ -3,6 +3,9 @@
 import time
 from typing import Any, NamedTuple
 
+MOST_OF_A_NAME = 20_000
+"""Moments of one name that are kept: what others can make happen without end fills no disk."""
+
 
 class Moment(NamedTuple):
     """``at`` is seconds since the epoch; ``name`` is an event such as ``rank-ended``; ``facts`` are JSON values."""
@@ -13,14 +16,24 @@ class Moment(NamedTuple):
 
 
 class Timeline:
-    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name (another host) becomes ``of``."""
+    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name (another host) becomes ``of``.
+
+    Of :data:`MOST_OF_A_NAME` moments of one name and more, the last says how many were ``left_out`` after it.
+    """
 
     def __init__(self, host: str = "") -> None:
         self.host = host
         self.moments: list[Moment] = []
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, Moment] = {}
 
     def add(self, event: str, /, **facts: Any) -> None:
-        self.moments.append(Moment(time.time(), event, facts))
+        count = self._counts[event] = self._counts.get(event, 0) + 1
+        if count <= MOST_OF_A_NAME:
+            moment = self._last[event] = Moment(time.time(), event, facts)
+            self.moments.append(moment)
+        else:
+            self._last[event].facts["left_out"] = count - MOST_OF_A_NAME
 
     def to_json(self) -> list[dict[str, Any]]:
         """A list of ``{"host", "at", "event", …facts}``, oldest first."""

@@ -118,6 +118,22 @@ def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Pa
     assert job.returncode == 143
 
 
+def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> None:
+    """By a process that has the token: one line each would be a log without end."""
+    job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")
+    token = (tmp_path / "token").read_text()
+    for number in range(40):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(60)
+            sock.connect("\0" + address(job))
+            sock.sendall(f'{token}\nfailed {{"code":{number}}}\n'.encode())
+            assert sock.recv(100) == b""
+    job.send_signal(signal.SIGTERM)
+    said, _ = job.communicate(timeout=100)
+    assert job.returncode == 143
+    assert said.count("warning") == 1 and "a failure lacks a key" in said, said
+
+
 def test_the_token_is_in_nothing_that_we_print_or_write(local: Local) -> None:
     """The program may quote its whole environment."""
     program = local.program(

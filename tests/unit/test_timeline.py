@@ -6,7 +6,7 @@ import json
 import threading
 import time
 
-from musterpoint.timeline import Timeline
+from musterpoint.timeline import MOST_OF_A_NAME, Timeline
 
 
 def test_events_in_order_with_their_facts() -> None:
@@ -44,3 +44,14 @@ def test_any_thread_may_add() -> None:
     for thread in threads:
         thread.join()
     assert len(timeline.to_json()) == 2000
+
+
+def test_what_happens_without_end_is_kept_up_to_a_number_and_then_counted() -> None:
+    timeline = Timeline("algo-1")
+    for number in range(MOST_OF_A_NAME + 7):
+        timeline.add("registered", rank=number)
+    timeline.add("over", code=0)
+    *many, last = timeline.to_json()
+    assert (len(many), many[-1]["rank"], many[-1]["left_out"]) == (MOST_OF_A_NAME, MOST_OF_A_NAME - 1, 7)
+    assert "left_out" not in many[-2]
+    assert (last["event"], last["code"]) == ("over", 0)

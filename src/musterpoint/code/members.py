@@ -28,6 +28,8 @@ ZIP_MEMBERS = 100_000
 """``zipfile`` keeps about a KiB for each."""
 _DIRECTORY = 16 * 1024**2
 """Bytes that a zip's directory may have: it is read in one piece."""
+_NAMES = 20 * 1024**2
+"""Bytes of memory that its names may take: one character beyond the usual makes all of a name four times as large."""
 _LONGEST_TARGET = 4096
 
 
@@ -93,12 +95,27 @@ class _Zip(io.FileIO):
                 f"{self._called} is refused: its directory has {found:,} members, more than {ZIP_MEMBERS:,}; expected "
                 "fewer, or a .tar.gz"
             )
+        if (size := _size_of_names(data)) > _NAMES:
+            raise FetchError(
+                f"{self._called} is refused: the names in its directory take {size:,} bytes of memory, more than "
+                f"{_NAMES:,}; expected fewer members, or a .tar.gz"
+            )
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
         if position < 0 and not whence:
             raise EOFError("a member of it is before its beginning")
         return super().seek(position, whence)
+
+
+def _size_of_names(directory: bytes) -> int:
+    """Bytes that the names in a zip's directory may take, decoded."""
+    size = at = 0
+    while directory.startswith(b"PK\1\2", at):
+        name, extra, comment = (int.from_bytes(directory[at + i : at + i + 2], "little") for i in (28, 30, 32))
+        size += name if directory[at + 46 : at + 46 + name].isascii() else 4 * name
+        at += 46 + name + extra + comment
+    return size
 
 
 def _zip_kind(name: str, mode: int) -> str:

@@ -174,7 +174,7 @@ class LeaderCall:
             self._record("hello-refused", host=host, address=address, reason=reason)
 
     def _resume(self, link: Link, _resume: Resume) -> None:
-        self._door.refuse(link, f"{self._me} has started anew since this session began", over=True)
+        self._door.refuse(link, "it has started anew since this session began", over=True)
 
     def _resolved(self, name: str, answer: Answer) -> None:
         if self.result or self.error:

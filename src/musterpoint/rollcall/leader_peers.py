@@ -30,7 +30,7 @@ from musterpoint.rollcall.limits import Limits
 from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.member import Member
-from musterpoint.rollcall.points import MOST_OPEN, Points
+from musterpoint.rollcall.points import LONGEST, MOST_EVER, MOST_OPEN, Points
 from musterpoint.rollcall.requests import Requests
 from musterpoint.rollcall.returns import Returns
 from musterpoint.rollcall.roster import MOST_SLOTS, Roster
@@ -150,7 +150,9 @@ class LeaderPeers(Events):
         elif kind == "arrive":
             if self._points.waits(member.name) >= MOST_OPEN:
                 raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
-            self._reached(self._points.arrive(member.name, wire.text(message, "point", 256)))
+            if self._points.opened >= MOST_EVER:
+                raise wire.WireError(f"one of more than {MOST_EVER} points")
+            self._reached(self._points.arrive(member.name, wire.text(message, "point", LONGEST)))
         elif kind == "done":
             if member.code is not None:
                 raise wire.WireError("twice that it is done")

@@ -15,6 +15,10 @@ class Mailbox:
         self._acknowledged = 0
         self._kept: list[bytes] | None = None
 
+    def __len__(self) -> int:
+        """Messages that the peer has not acknowledged."""
+        return len(self._kept or ())
+
     def put(self, data: bytes) -> None:
         """Keeps the frame of one message until it is acknowledged."""
         if self._kept is None:

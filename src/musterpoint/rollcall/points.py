@@ -6,6 +6,10 @@ from typing import Iterable
 
 MOST_OPEN = 16
 """Points at which one host may wait at a time."""
+MOST_EVER = 16384
+"""Points that there may be in all: each launcher that is handed over has one."""
+LONGEST = 64
+"""Characters of a point."""
 
 
 class _Point:
@@ -19,7 +23,9 @@ class _Point:
 
 
 class Points:
-    """Who has arrived where. ``group`` are the hosts that must; those that are :meth:`through` are not waited for.
+    """Who has arrived where, at how many points ``opened`` so far.
+
+    ``group`` are the hosts that must; those that are :meth:`through` are not waited for.
 
     What is said here costs the same however many hosts there are.
     """
@@ -29,11 +35,13 @@ class Points:
         self._through: set[str] = set()
         self._open: dict[str, _Point] = {}
         self._waits: dict[str, int] = {}
+        self.opened = 0
 
     def arrive(self, host: str, point: str) -> list[str]:
         """``host`` is at ``point``; that point if nobody is missing there any more."""
         found = self._open.get(point)
         if found is None:
+            self.opened += 1
             found = self._open[point] = _Point(len(self._group) - len(self._through))
         if host not in found.here:
             found.here.add(host)

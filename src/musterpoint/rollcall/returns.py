@@ -52,7 +52,7 @@ class Returns:
         elif hello.incarnation == member.hello.incarnation:
             self._go_on(link, member, 0, [member.welcome(self._roster.me), self._packed])
         elif proved or link.peer == member.call.address:
-            self._refuse(link, f"{self._roster.job} has already started with an earlier start of {hello.host}")
+            self._refuse(link, f"this job has already started with an earlier start of {hello.host}")
             if proved:
                 self._on_restart(member)
             else:
@@ -75,7 +75,7 @@ class Returns:
     def _resume(self, link: Link, resume: Resume) -> None:
         member = self._members.get(resume.host)
         if member is None or resume.session != self._roster.session or not same(resume.token, member.token):
-            self._refuse(link, f"{self._roster.me} knows no such session", over=True)
+            self._refuse(link, "it knows no such session", over=True)
             return
         reply = wire.pack("resumed", answer=member.answer, got=member.mailbox.received)
         self._go_on(link, member, resume.got, [reply])

@@ -22,7 +22,9 @@ MEMBER_LIMIT = 1024 * 1024
 """Bytes of a frame from a seated host."""
 LEADER_LIMIT = 16 * 1024 * 1024
 """Bytes of a frame from the leader (the roster of 10,000 hosts is some 100 KB)."""
-UNPACKED_LIMIT = 64 * 1024 * 1024
+UNPACKED_LIMIT = LEADER_LIMIT
+MOST_VALUES = 1024 * 1024
+"""Of one message: decoded, each may take thirty times its bytes (a roster has 71 for a host with all its ports)."""
 
 HEAD = 4
 """Bytes of a frame before its payload."""
@@ -88,6 +90,8 @@ def unpack(payload: bytes, compressed: bool = False) -> dict[str, Any]:
         payload = _inflate(payload)
     elif first != _JSON:
         raise WireError("a frame that is no message")
+    if len(payload) > MOST_VALUES and sum(map(payload.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise WireError(f"a message with more than {MOST_VALUES:,} values")
     try:
         message = _DECODER.decode(payload.decode())
     except (ValueError, RecursionError):
@@ -163,9 +167,9 @@ def text(message: dict[str, Any], key: str, longest: int = 4096) -> str:
     return value
 
 
-def _is_unicode(value: str) -> bool:
+def _is_unicode(value: str, otherwise: str = "strict") -> bool:
     try:
-        value.encode()
+        value.encode("utf-8", otherwise)
     except UnicodeEncodeError:  # JSON can spell half of a pair
         return False
     return True
@@ -218,10 +222,12 @@ def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0)
 
 
 def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
-    """A list of at most ``most`` texts of at most ``longest`` characters; WireError else."""
+    """A list of at most ``most`` texts of at most ``longest`` characters, as an argument may be; WireError else."""
     value = message.get(key)
     if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
+    if not all(_is_unicode(one, "surrogateescape") for one in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a text that is neither Unicode nor bytes")
     return tuple(value)
 
 

@@ -35,12 +35,16 @@ from musterpoint.rollcall.link import Link, farewell
 from musterpoint.rollcall.loss import of_silence
 from musterpoint.rollcall.mailbox import Mailbox
 from musterpoint.rollcall.names import Names
+from musterpoint.rollcall.points import LONGEST, MOST_EVER
 from musterpoint.rollcall.proof import same
 from musterpoint.rollcall.roster import Roster
 from musterpoint.rollcall.verdict import left_alone
 from musterpoint.settings import Settings
 
 _LONGEST_WHY = 600
+_MOST_STARTS = 1024
+_MOST_WAITING = 32 * 1024 * 1024
+"""Requests for starts, and bytes of them, that have not ended; answers that the leader has not, too."""
 
 
 class Ticket(NamedTuple):
@@ -82,6 +86,9 @@ class WorkerPeers(Events):
         self._attempt_timer: Timer | None = None
         self._pending: list[Failure] = []
         self._points: list[str] = []
+        self._told: set[tuple[str, str]] = set()
+        self._reached = 0
+        self._starts: dict[int, int] = {}
         self._done = False
         self._judged = self._stopped = self._all_done = False
         self._alone = False
@@ -123,6 +130,7 @@ class WorkerPeers(Events):
         self._post(requests.pack_started(number))
 
     def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self._starts.pop(number, None)
         self._post(requests.pack_ended(number, status, said))
 
     def close(self) -> None:
@@ -149,28 +157,53 @@ class WorkerPeers(Events):
         self._mailbox.received += 1
         kind = message["t"]
         if kind == "verdict":
+            self._once(kind)
             self._verdict(message)
         elif kind == "stop":
+            self._once(kind)
             self._stopped = True
             self._emit(StopAll(self._host(message), wire.stop_signal(message)))
             self._act(self._session.pressed(self._now()))
         elif kind == "lost":
-            why = printable(wire.text(message, "why"), _LONGEST_WHY)
-            self._emit(PeerLost(self._host(message), why))
+            why, host = printable(wire.text(message, "why"), _LONGEST_WHY), self._host(message)
+            self._once(kind, host)
+            self._emit(PeerLost(host, why))
         elif kind == "arrived":
-            point = wire.text(message, "point", 256)
-            if point in self._points:
-                self._points.remove(point)
-            self._emit(Arrived(point))
+            self._arrived(wire.text(message, "point", LONGEST))
         elif kind == "start":
-            self._emit(StartAsked(*requests.read_start(message)))
+            number, words = requests.read_start(message)
+            self._start_asked(number, words, len(payload))
         elif kind == "alldone":
+            self._once(kind)
             self._all_done = True
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _once(self, kind: str, of: str = "") -> None:
+        """A leader says it once: who repeats it fills logs, reports and memory."""
+        if (kind, of) in self._told:
+            raise wire.WireError(f"a {kind!r} twice")
+        self._told.add((kind, of))
+
+    def _arrived(self, point: str) -> None:
+        if point in self._points:
+            self._points.remove(point)
+        self._reached += 1
+        if self._reached > 2 * MOST_EVER:  # the leader's own are not counted there
+            raise wire.WireError(f"more than {2 * MOST_EVER} points")
+        self._emit(Arrived(point))
+
+    def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
+        if number in self._starts:
+            raise wire.WireError(f"start request {number} before its last one ended")
+        self._starts[number] = size
+        if len(self._starts) + len(self._mailbox) > _MOST_STARTS or sum(self._starts.values()) > _MOST_WAITING:
+            del self._starts[number]
+            raise wire.WireError("more start requests than can wait")
+        self._emit(StartAsked(number, words))
 
     def _host(self, message: dict[str, Any]) -> str:
         host = wire.host(message)

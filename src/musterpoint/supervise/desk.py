@@ -27,6 +27,8 @@ MOST_STRANGERS = 256
 """Connections that haven't shown the token; one more, and the oldest is closed."""
 PATIENCE = 60.0
 """Seconds until one that hasn't is closed."""
+HEARING = 5.0
+"""Seconds until a visitor that doesn't read what it is told is dropped: all else waits meanwhile."""
 PAUSE = 0.2
 """Seconds until connections are taken again where there was no descriptor for one."""
 
@@ -51,8 +53,13 @@ class Visitor:
         self.on_gone: Callable[[], None] = lambda: None
 
     def tell(self, line: str, descriptors: tuple[int, ...] = ()) -> None:
-        """Sends a line, with descriptors beside it. A visitor that left meanwhile is noticed by the loop."""
+        """Sends a line, with descriptors beside it. A visitor that left meanwhile, or doesn't read, is noticed by the
+        loop.
+        """
         data = line.encode() + b"\n"
+        if self._socket.fileno() < 0:
+            return
+        self._socket.settimeout(HEARING)
         try:
             if descriptors:
                 numbers = b"".join(fd.to_bytes(_INT, sys.byteorder) for fd in descriptors)
@@ -60,7 +67,14 @@ class Visitor:
             else:
                 self._socket.sendall(data)
         except OSError:
-            pass
+            self._hang_up()
+        self._socket.setblocking(False)
+
+    def _hang_up(self) -> None:
+        try:
+            self._socket.shutdown(_socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has left
 
     def read(self, _ready: int) -> None:
         """Takes what is there. Descriptors that are sent beside it are closed by the system, unasked for."""
@@ -196,7 +210,6 @@ class Desk:
                 self._admit(stranger.socket)
 
     def _admit(self, sock: _socket.socket) -> None:
-        sock.setblocking(True)  # what we send is short; reading happens when the loop says so
         visitor = Visitor(self._loop, sock, self._visitors.discard, self._failed)
         self._visitors.add(visitor)
         self._loop.watch(sock.fileno(), READ, visitor.read)

@@ -207,12 +207,7 @@ class Supervisor:
         return True
 
     def _reported(self, visitor: Visitor, line: str) -> bool:
-        try:
-            failure = handover.failure_from(line)
-        except ValueError as error:
-            self._say(f"warning: a launcher reported what is no failure: {error}")
-            return False
-        self._crew.reported(self._explain().inner(failure))
+        self._crew.reported(self._explain().inner(handover.failure_from(line)))
         visitor.on_line = lambda words, text: None
         visitor.tell("heard")
         return True

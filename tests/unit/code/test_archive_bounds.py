@@ -83,13 +83,13 @@ def xz_with_dictionary(data: bytes, exponent: int) -> bytes:
 
 
 def directory(
-    count: int, name: int = 8, comment: int = 0, claimed: int | None = None, wide: bool = False
+    count: int, name: int = 8, comment: int = 0, claimed: int | None = None, wide: bool = False, mark: bytes = b""
 ) -> list[bytes]:
     """A zip with a directory of ``count`` empty files, all of which lie at its beginning."""
     local = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, name, 0) + b"0" * name
     entries = [
-        struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, name, 0, comment, 0, 0, 0, 0)
-        + b"%0*d" % (name, number) + bytes(comment)
+        struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0x800, 0, 0, 33, 0, 0, 0, name, 0, comment, 0, 0, 0, 0)
+        + (mark + b"%0*d" % (name - len(mark), number)) + bytes(comment)
         for number in range(count)
     ]  # fmt: skip
     size, told = len(entries) * len(entries[0]), count if claimed is None else claimed
@@ -190,6 +190,9 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
     ),
     "a zip that claims to have one member": (
         lambda: directory(300_000, 8, claimed=1), "its directory has 300,000 members",
+    ),
+    "a zip with names of four bytes for each letter": (
+        lambda: directory(97_000, 115, mark="😀".encode()), "the names in its directory take 44,620,000 bytes",
     ),
     "a zip with as many members as may be": (lambda: directory(ZIP_MEMBERS, 80, 40), ""),
     "a zipped link that is longer than it says": (

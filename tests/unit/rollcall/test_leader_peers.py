@@ -295,6 +295,20 @@ def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
     assert {event.host: event.number for event in leader.heard(StartEnded)} == {"algo-2": 2, "algo-3": 3}
 
 
+def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is missing there, so all are told at once, however many there are."""
+    monkeypatch.setattr("musterpoint.rollcall.leader_peers.MOST_EVER", 5)
+    leader, bad, other = trio(start, cable)
+    leader.say("done", 0)
+    other.say("done", 0)
+    bad.ask(lambda peers: [peers._post(wire.pack("arrive", point=f"p{number}")) for number in range(40)])
+    leader.wait(lambda: any("more than 5 points" in text for text in leader.said))
+    other.wait(lambda: len(other.heard(Arrived)) == 5)
+    leader.wait(lambda: len(leader.heard(Arrived)) == 5)
+
+
 @pytest.mark.parametrize("kind", ["stop", "failure"])
 def test_a_silent_host_does_not_keep_a_job_that_ends(start: Start, cable: Any, kind: str) -> None:
     leader, _mute, other = trio(start, cable, limits=SHORT_SILENCE, silence_timeout=EVER)

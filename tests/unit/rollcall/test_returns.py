@@ -43,7 +43,7 @@ def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
         with connect(port) as ghost:
             ghost.sendall(resume.pack())
             (reply,) = replies(ghost)
-        assert reply == {"t": "refused", "over": True, "reason": "algo-1 knows no such session"}
+        assert reply == {"t": "refused", "over": True, "reason": "it knows no such session"}
     assert leader.events == []
 
 

@@ -86,6 +86,21 @@ def test_a_bomb_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
         wire.unpack(zlib.compress(b'{"t":"' + b"x" * 2000 + b'"}'), compressed=True)
 
 
+@pytest.mark.parametrize("piece", [b"[],", b"{},", b'"ab",', b"[[]],", b"1000,"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_message_of_many_small_values_is_not_decoded(piece: bytes, compressed: bool) -> None:
+    """Decoded, each takes many times its bytes."""
+    payload = b'{"t":"roster","roster":[' + piece * (wire.LEADER_LIMIT // len(piece) - 16) + b"0]}"
+    with pytest.raises(wire.WireError, match="more than 1,048,576 values"):
+        wire.unpack(zlib.compress(payload, 1) if compressed else payload, compressed=compressed)
+
+
+def test_the_roster_of_ten_thousand_hosts_with_all_their_ports_is_read() -> None:
+    seats = [[f"{number:0253}", "::ffff:127.0.0.1", 8, True, "1" * 64, 8, [65535] * 64] for number in range(10_000)]
+    payload = wire.pack_large("roster", seats=seats)[4:]
+    assert len(wire.unpack(payload, compressed=True)["seats"]) == 10_000
+
+
 @pytest.mark.parametrize("payload", [b"1x", b"1" * 30, b"-1"])
 def test_what_is_no_beat(payload: bytes) -> None:
     with pytest.raises(wire.WireError):

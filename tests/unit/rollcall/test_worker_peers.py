@@ -252,6 +252,7 @@ BAD = {
     "a number below 0": wire.pack("start", number=-1, words=["orted"]),
     "too many words": wire.pack("start", number=1, words=["x"] * 4097),
     "words that are numbers": wire.pack("start", number=1, words=["orted", 7]),
+    "a word that is no Unicode": wire.pack("start", number=1, words=["orted", "\ud800"]),
 }
 
 
@@ -264,6 +265,49 @@ def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
     worker.event(PeerBack)
     leader.say("start", "algo-2", 5, ("orted",))
     assert worker.event(StartAsked) == StartAsked(5, ("orted",))
+
+
+ONCE = {
+    "stop": wire.pack("stop", host="algo-1", signal=15),
+    "lost": wire.pack("lost", host="algo-1", why="gone"),
+    "alldone": wire.pack("alldone", failures=[0, 0, 0]),
+    "verdict": wire.pack("verdict", failure=BOOM._asdict(), secondary=[0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", ONCE)
+def test_what_a_leader_repeats_is_heard_once(start: Start, cable: Any, kind: str) -> None:
+    """Each would be a line of the log, and a moment of the timeline."""
+    leader, worker = pair(start, cable)
+    for _ in range(20):
+        leader.ask(lambda peers: peers._members["algo-2"].post(ONCE[kind]))
+    worker.event(PeerBack)
+    worker.wait(lambda: any(f"a '{kind}' twice" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(StopAll, PeerLost, AllDone, JobFailed)) == 1)
+
+
+def test_points_that_a_leader_makes_up_end_with_its_connection(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterpoint.rollcall.worker_peers.MOST_EVER", 5)
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("arrived", point=f"p{n}")) for n in range(40)])
+    worker.wait(lambda: any("more than 10 points" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(Arrived)) == 10)
+
+
+@pytest.mark.parametrize("limit", ["_MOST_STARTS", "_MOST_WAITING"])
+def test_start_requests_without_end_end_with_the_connection(
+    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Each is kept until its daemon has ended, and its answer until the leader has that."""
+    data = [wire.pack("start", number=number, words=["orted", f"{number:03}"]) for number in range(40)]
+    most = {"_MOST_STARTS": 5, "_MOST_WAITING": 5 * (len(data[11]) - wire.HEAD)}
+    monkeypatch.setattr(f"musterpoint.rollcall.worker_peers.{limit}", most[limit])
+    leader, worker = pair(start, cable)
+    leader.ask(lambda peers: [peers._members["algo-2"].post(one) for one in data])
+    worker.wait(lambda: any("more start requests than can wait" in text for text in worker.said))
+    worker.wait(lambda: len(worker.heard(StartAsked)) == 5)
 
 
 @pytest.mark.parametrize("kind", ["stop", "failure", "its own failure"])

@@ -94,6 +94,22 @@ def test_a_visitor_that_left_is_told_in_vain(room: Room) -> None:
     assert room.gone == 1
 
 
+def test_a_visitor_that_does_not_read_holds_nothing_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEARING", 0.1)
+    with room.enter():
+        room.visitors[0].tell("x" * (8 << 20))
+        room.until(lambda: room.gone == 1)
+
+
+def test_a_visitor_that_is_ready_by_mistake_is_not_waited_for(room: Room) -> None:
+    with room.enter() as sock:
+        room.visitors[0].read(1)
+        room.visitors[0].tell("hello")
+        room.visitors[0].read(1)
+        assert sock.recv(16) == b"hello\n"
+    room.until(lambda: room.gone == 1)
+
+
 def test_a_line_without_an_end_is_not_collected_for_ever(room: Room) -> None:
     with room.enter() as sock:
         sent = 0

@@ -1,6 +1,7 @@
 """Short questions to programs of this machine, such as their version: asked inside a loop, so that a stop is heard."""
 
 import os
+import signal
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.loop import READ, Loop
@@ -45,7 +46,7 @@ def ask(
     )  # fmt: skip
     assert child.stdout is not None
     reader = _Reader(turning, child.stdout.fileno())
-    end = _End(turning, child.pid)
+    end = End(turning, child.pid)
     until = turning.clock() + TIMEOUT
     try:
         while child.poll() is None and (left := until - turning.clock()) > 0:
@@ -56,7 +57,7 @@ def ask(
         reader.close()
         end.close()
         if child.poll() is None:
-            _kill(child.pid)
+            signal_group(child.pid, signal.SIGKILL)
             child.wait()
         child.stdout.close()
         if loop is None:
@@ -96,8 +97,10 @@ class _Reader:
         self._loop.forget(self._fd)
 
 
-class _End:
-    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; ``tick`` is what else does."""
+class End:
+    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; on others somebody has to look
+    every ``tick`` seconds, or to hear SIGCHLD.
+    """
 
     def __init__(self, loop: Loop, pid: int) -> None:
         self._loop = loop
@@ -116,11 +119,9 @@ class _End:
             self._fd = -1
 
 
-def _kill(pid: int) -> None:
-    """Ends the program and what it started: it has asked for nothing that has to be undone."""
-    import signal
-
+def signal_group(pid: int, signo: int) -> None:
+    """Sends a signal to a program that leads a group, and to what it started."""
     try:
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, signo)
     except OSError:
         pass  # gone already

@@ -12,12 +12,16 @@ def printable(text: str, most: int, lines: bool = False) -> str:
     Control characters, marks that change the direction of writing, and what is no Unicode are escaped as Python
     escapes them. ``lines``: line ends and tabs stay.
     """
-    cut = len(text) > most
-    text = text[:most]
+    text = text[: most + 1]
     if not text.isprintable():
         text = "".join(mark if _harmless(mark, lines) else ascii(mark)[1:-1] for mark in text)
-    data = text.encode()
-    if not cut and len(data) <= most:
+    return clip(text, most)
+
+
+def clip(text: str, most: int) -> str:
+    """``text`` within ``most`` bytes of UTF-8, cut at a character, with an ellipsis where something is missing."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
         return text
     return data[: most - 3].decode("utf-8", "ignore").rstrip() + "…"
 

@@ -90,10 +90,9 @@ def get_ready(
     modules = frozenset([module]) if module and has(module) else frozenset()
     mpi = None
     if choice.launcher == "mpi":
-        from musterpoint import asking
         from musterpoint.fabric.mpi import find_mpi
 
-        mpi = find_mpi(environ, choice.reason, ask or asking.ask)
+        mpi = find_mpi(environ, choice.reason, ask)
     return Ready(workspace, devices, choice, modules, mpi)
 
 

@@ -86,6 +86,7 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "PYTHONPATH": lambda pair: pair.ours is not None and pair.theirs is not None
         and pair.ours.split(":")[0] == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/standins"),
     "PYTHONUNBUFFERED, PYTHONFAULTHANDLER": lambda pair: added(pair) and pair.ours == "1",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": lambda pair: added(pair) and (pair.ours or "").isdigit(),
     "MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE": added,
     "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME": added,
     "MUSTER_*": lambda pair: pair.ours is None or (pair.theirs is None and pair.name not in OPTIONS),

@@ -92,6 +92,7 @@ TREES: dict[str, Tree] = {
     "nothing but the program": Tree(
         shows=frozenset({
             "SAGEMAKER_JOB_NAME", "SM_TRAINING_ENV", "PYTHONPATH", "PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "MUSTER_*",
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
             "SM_CHECKPOINT_DIR, SM_CURRENT_HOST_RANK, SM_ENTRY_SCRIPT, SM_HOST_COUNT, SM_INPUT_DATA_DIR, "
             "SM_MASTER_ADDR, SM_MASTER_PORT, SM_OUTPUT_FAILURE, SM_SOURCE_DIR",
         }),

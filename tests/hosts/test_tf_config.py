@@ -108,7 +108,7 @@ def test_a_worker_that_fails_ends_both_with_its_code(hosts: Hosts) -> None:
     hosts.run("--launcher", "tensorflow", "train.py", MUSTER_TF_PORT="0")
     assert hosts.codes == dict.fromkeys(HOSTS, 1), hosts.logs
     for host in HOSTS:
-        reason = "rank 1 (local rank 0) on algo-2, exit code 1\nits last line: no data here"
+        reason = "no data here\nrank 1 (local rank 0) on algo-2, exit code 1"
         assert hosts.left(host, "failure") == reason
 
 

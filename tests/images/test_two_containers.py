@@ -17,7 +17,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits_ddp" / "train.py"
 
 DDP = """
+import atexit
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from train import accuracy, digits, network
 
+atexit.register(time.sleep, 1)  # gloo's threads end before Python does: the model holds them
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(rank)  # the weights are rank 0's
@@ -102,10 +105,14 @@ def test_mpirun_without_ssh(job: Any) -> None:
 
 
 LIBRARIES = """
+import atexit
+import time
+
 import deepspeed
 import horovod.torch as hvd
 import torch
 
+atexit.register(time.sleep, 1)  # gloo's threads end before Python does: the engine holds them
 hvd.init()
 total = hvd.allreduce(torch.full((3,), float(hvd.rank())), op=hvd.Sum)
 print("horovod", hvd.rank(), "of", hvd.size(), "sums", total.tolist(), flush=True)

@@ -249,7 +249,7 @@ TEXT_MODELS = ("tokenizer", "token_type_ids", "max-tokens", "pad-token", "model"
 
 
 @given(
-    st.sampled_from(SECRET_NAMES), NAMES | st.sampled_from((*TEXT_MODELS, *SECRET_NAMES)),
+    st.sampled_from(SECRET_NAMES), WORDS | st.sampled_from((*TEXT_MODELS, *SECRET_NAMES)),
     st.lists(st.tuples(st.sampled_from(TEXT_MODELS), NAMES), max_size=4), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_what_is_not_the_secret_stays_readable(

@@ -15,13 +15,6 @@ except (ImportError, ValueError, AttributeError):
     found = None
 sys.exit(0 if found else 3)
 """
-_VERSION = """
-import importlib.metadata, sys
-try:
-    print(importlib.metadata.version(sys.argv[1]))
-except importlib.metadata.PackageNotFoundError:
-    pass
-"""
 
 
 def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str, how: Ask = asking.ask) -> bool:
@@ -30,11 +23,6 @@ def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str
     A dotted name imports its parents. False where the interpreter can't be started.
     """
     return ask(interpreter, _HAS, name, environ, cwd, how)[0] == 0
-
-
-def version(interpreter: str, distribution: str, environ: Mapping[str, str], cwd: str) -> str:
-    """The installed version of ``distribution`` (``torch`` → ``2.13.0``); empty where it isn't installed."""
-    return ask(interpreter, _VERSION, distribution, environ, cwd)[1].strip()
 
 
 def ask(

@@ -9,14 +9,13 @@ import os
 import signal
 from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
+from musterpoint import asking
 from musterpoint.errors import FetchError
 from musterpoint.lines import Line, Lines
-from musterpoint.loop import READ, Loop, Timer
+from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
     import subprocess
-
-    from musterpoint.asking import Answer
 
 PATIENCE = 3.0
 """Seconds between the wish that a program ends (SIGINT, which pip answers by undoing its work) and SIGKILL."""
@@ -117,7 +116,7 @@ class Tools:
         readers = [Lines(self._loop, fd, self._heard(call)) for fd, call in _outputs(child, line, self.show)]
         timers = [Ticking(self._loop, QUIET, self._still)]
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
-        ended = _Ended(self._loop, child)
+        ended = asking.End(self._loop, child.pid)
         try:
             if give:
                 _give(child, give)
@@ -150,10 +149,8 @@ class Tools:
         shutil.copystat(source, target)
         return target
 
-    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> asking.Answer:
         """Asks a program (:mod:`musterpoint.asking`). Raises as :meth:`run` does."""
-        from musterpoint import asking
-
         return asking.ask(words, environ, cwd, errors, self._loop, self._check)
 
     def _heard(self, call: Line) -> Line:
@@ -180,7 +177,7 @@ class Tools:
         child = self._child
         if child is None or child.poll() is not None:
             return
-        _signal(child, signal.SIGINT)
+        asking.signal_group(child.pid, signal.SIGINT)
         self._loop.call_later(PATIENCE, lambda: _kill(child) if self._child is child else None)
 
 
@@ -197,24 +194,6 @@ class Ticking:
 
     def cancel(self) -> None:
         self._timer.cancel()
-
-
-class _Ended:
-    """Wakes the loop when a program has ended. Where Linux is older than 5.3, SIGCHLD does that."""
-
-    def __init__(self, loop: Loop, child: subprocess.Popen[bytes]) -> None:
-        self._loop = loop
-        try:
-            self._fd = os.pidfd_open(child.pid)
-        except (AttributeError, OSError):
-            self._fd = -1
-            return
-        loop.watch(self._fd, READ, lambda _ready: None)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._loop.forget(self._fd)
-            os.close(self._fd)
 
 
 def _outputs(child: subprocess.Popen[bytes], line: Line, show: Line) -> list[tuple[int, Line]]:
@@ -236,14 +215,7 @@ def _give(child: subprocess.Popen[bytes], data: bytes) -> None:
         pass  # it ended without reading; its status says why
 
 
-def _signal(child: subprocess.Popen[bytes], signo: int) -> None:
-    try:
-        os.killpg(child.pid, signo)
-    except OSError:
-        pass  # gone already
-
-
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """Ends the program and everything in its session's first group, now."""
-    _signal(child, signal.SIGKILL)
+    asking.signal_group(child.pid, signal.SIGKILL)
     child.wait()

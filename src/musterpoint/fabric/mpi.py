@@ -1,11 +1,13 @@
 """Which MPI this host has: found on PATH, told apart by what ``mpirun --version`` says."""
 
 import os
-from typing import Iterator, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
 
-from musterpoint import asking, search_path
-from musterpoint.asking import Ask
+from musterpoint import search_path
 from musterpoint.errors import LauncherError
+
+if TYPE_CHECKING:
+    from musterpoint.asking import Ask
 
 OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
 
@@ -36,7 +38,7 @@ class Mpi(NamedTuple):
         return self.version[0] if self.version else 0
 
 
-def find_mpi(environ: Mapping[str, str], why: str = "", ask: Ask = asking.ask) -> Mpi:
+def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None) -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
 
     ``why`` there must be one is said when there is none.
@@ -87,9 +89,11 @@ def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
     return None
 
 
-def _version(path: str, environ: Mapping[str, str], ask: Ask) -> str:
+def _version(path: str, environ: Mapping[str, str], ask: "Ask | None") -> str:
+    from musterpoint import asking
+
     try:
-        answer = ask([path, "--version"], environ, "/", True)
+        answer = (ask or asking.ask)([path, "--version"], environ, "/", True)
     except OSError as error:
         raise LauncherError(f"launcher mpi: {path} can't be run: {error.strerror}; {_INSTEAD}") from None
     if answer.status is None:

@@ -46,6 +46,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "the code directory before the user's own, and behind it what stands in for sagemaker_training"),
     ("PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "not set",
      "1: the last lines before a crash reach the log, and a program that a signal ends says where it was"),
+    ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "not set",
+     "the seconds that a stop leaves the ranks: a torchrun that the program starts gives its own as many"),
     ("OMP_NUM_THREADS", "not set",
      "processors over slots, under launchers that start several ranks per host; else not set"),
     ("MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE", "not set",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Iterable, Mapping
 
 from musterpoint.fabric.devices import Devices
@@ -27,7 +26,7 @@ def common_environment(
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
             *((EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, ranks)),) if ranks else ()),
-            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(grace)), "for ranks of a torchrun below"),
+            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(-(-grace // 1))), "for ranks of a torchrun below"),
             *network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
         ),

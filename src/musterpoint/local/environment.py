@@ -14,7 +14,7 @@ from musterpoint.settings import LOCAL, PROGRAM_ARGS
 SURROUNDING = (
     "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",
     "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "OMPI_*", "PMI_*",
-    "PMIX_*", "TF_CONFIG",
+    "PMIX_*", "TF_CONFIG", "MUSTER_OUTER", "MUSTER_PLANNED", "MUSTER_SOCKET*",
 )  # fmt: skip
 """Variables of a job around this one, which no host of this one may inherit."""
 

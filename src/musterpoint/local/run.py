@@ -42,6 +42,8 @@ _LATE_OUTPUT = 5.0
 """Seconds after the last host's end in which its output should have come."""
 _READER = 5.0
 """Seconds after a stop, or after the last host's end, in which a reader of our output has to take something."""
+_ABSENT = 60.0
+"""Seconds after which a reader who takes nothing, and so holds up the whole job, is taken to be none."""
 _LONGEST_READING = 60.0
 """Seconds that a slow one gets when all hosts have ended."""
 _DESCRIPTION, _PER_HOST = 8192, 512
@@ -176,6 +178,7 @@ class Hosts:
             finally:
                 os.close(write)
         self._pump.start()
+        self._watch_for_nobody()
         if self.job.stop_after is not None:
             self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
 
@@ -220,13 +223,27 @@ class Hosts:
 
     def _watch_reader(self) -> None:
         """When the job is stopped, or over, whoever doesn't take our output holds it up no longer."""
-        since = self._pump.out.waiting_since
-        waited = 0.0 if since is None else self._loop.clock() - since
-        if waited >= _READER:
-            self._pump.out.give_up()
-            self.ground.console.say(f"nobody reads our output: what is missing stands in {self.ground.layout.hosts}")
+        if self._waited >= _READER:
+            self._give_up()
         else:
-            self._timers.append(self._loop.call_later(_READER - waited, self._watch_reader))
+            self._timers.append(self._loop.call_later(_READER - self._waited, self._watch_reader))
+
+    def _watch_for_nobody(self) -> None:
+        """A slow reader slows the job down; without any it would never end."""
+        if self._pump.out.is_full and self._waited >= _ABSENT:
+            self._give_up()
+        else:
+            self._timers.append(self._loop.call_later(_ABSENT / 4, self._watch_for_nobody))
+
+    @property
+    def _waited(self) -> float:
+        """Seconds since the reader of our output took something, if something waits for him."""
+        since = self._pump.out.waiting_since
+        return 0.0 if since is None else self._loop.clock() - since
+
+    def _give_up(self) -> None:
+        self._pump.out.give_up()
+        self.ground.console.say(f"nobody reads our output: what is missing stands in {self.ground.layout.hosts}")
 
     def _no_log(self, error: OSError, log: str) -> None:
         self.ground.console.say(f"warning: {log}: {error.strerror}; output is missing there")

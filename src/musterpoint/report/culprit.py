@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from typing import Callable, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.report.classify import is_own_mistake, is_peer_lost
-from musterpoint.report.traceback import Frame, Line, Raised, is_noise, lines_of, parse
+from musterpoint.report.traceback import MESSAGE_LINES, Frame, Line, Raised, is_logged, is_noise, lines_of, parse
 
 
 class Error(NamedTuple):
@@ -55,7 +56,9 @@ _ROOT_CAUSE = re.compile(
 )
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that tell of a child's end, of which the child may have said nothing."""
-_RAISES = re.compile(r"(?:raise|assert)\b")
+_HEARD = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
+"""What torchrun logs as soon as one of its ranks has failed."""
+_RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _SIGABRT = 6
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
@@ -82,9 +85,8 @@ def find(
         top.pop()
     if top:
         return _lead(lines, raised, top, tail)
-    error = _error_line(lines)
-    if error is not None and error.kind == "last" and status == 1 and _first_said(lines, error.text):
-        error = error._replace(kind="line")
+    error = _last_words(lines) if status == 1 else None
+    error = error or _error_line(lines)
     return error and error._replace(echo=is_peer_lost(error.text))
 
 
@@ -102,10 +104,28 @@ def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | 
     )
 
 
-def _first_said(lines: list[Line], text: str) -> bool:
-    """Whether a last line is unlike what came before: ``sys.exit(text)`` prints one, and ends with 1."""
-    shapes = [re.sub(r"\d+", "0", line.text.strip()) for line in lines if line.text.strip()]
-    return shapes.count(re.sub(r"\d+", "0", text)) == 1
+def _last_words(lines: list[Line]) -> Error | None:
+    """What ``sys.exit(text)`` printed, which ends with 1: last lines unlike all before them, and no log's.
+
+    A line before them that looks like an error follows, unless it is one of many: programs print losses, too.
+    """
+    said = [line.text.rstrip() for line in lines if not is_noise(line.text)]
+    counts = Counter(map(_shape, said))
+    if not said or counts[_shape(said[-1])] > 1 or is_logged(said[-1]) or _ERROR_LINE.search(said[-1]):
+        return None
+    start = len(said) - 1
+    for at in range(len(said) - 2, max(-1, len(said) - 1 - MESSAGE_LINES), -1):
+        if counts[_shape(said[at])] > 1 or is_logged(said[at]):
+            break
+        if said[at].endswith(":") or said[at + 1][:1].isspace():
+            start = at
+    before = [text.strip() for text in said[:start][-NEAR:] if counts[_shape(text)] == 1 and _ERROR_LINE.search(text)]
+    return Error("\n".join([text.strip() for text in said[start:]] + before[-1:]), "line")
+
+
+def _shape(text: str) -> str:
+    """A line but for its numbers."""
+    return re.sub(r"\d+", "0", text.strip())
 
 
 def inner_code(tail: bytes) -> int | None:
@@ -231,6 +251,10 @@ def _silent(lines: list[Line], table: _Table) -> Error:
         return Error(said, "line", (), True, False, table.rank, table.local_rank, echo=True)
     how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
     text = f"the program's own torchrun says: its rank {table.rank} {how}"
+    if table.status == 1:
+        until = next((line.number for line in lines if _HEARD.match(line.text)), 0)
+        words = _last_words([line for line in lines if line.number < until and not line.label])
+        text = f"{words.text}\n{text}" if words is not None else text
     return Error(text, "line", (), True, True, table.rank, table.local_rank)
 
 
@@ -252,7 +276,7 @@ def _is_echo(raised: list[Raised], one: Raised) -> bool:
 def _is_users_own(raised: Raised) -> bool:
     """Whether a statement of the user's code raised it, not a library that this code called."""
     inner = raised.frames[-1] if raised.frames else None
-    return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.match(inner.code) is not None
+    return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.search(inner.code) is not None
 
 
 def _echo_before(lines: list[Line], number: int) -> str:

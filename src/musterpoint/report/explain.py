@@ -30,7 +30,9 @@ class Explain:
 
         error = culprit.find(end.tail) or culprit.find(end.stdout_tail)
         raised = error is not None and error.kind in ("exception", "fatal") and not error.echo
-        return self.rank(end) if raised else None
+        # sys.exit() in a handler that came in the midst of a clean-up is printed, too
+        ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
+        return self.rank(end) if raised and not ended else None
 
     def attendant(self, end: AttendantEnd) -> Failure:
         """A launcher or service that ended before its ranks did. One of the user's own fails as a rank does."""

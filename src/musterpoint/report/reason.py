@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from typing import Callable
 
 from musterpoint import exit_codes
 from musterpoint.errors import FetchError, MusterError, RollCallError
-from musterpoint.peers import Failure, Secondary
+from musterpoint.peers import MOST_REASON, Failure, Secondary
+from musterpoint.printable import clip
+from musterpoint.regular import regular
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
-LIMIT = 900
+LIMIT = MOST_REASON
 """Bytes of UTF-8 in a reason. SageMaker shows 1,024 characters and adds words of its own."""
 ERROR_SHARE = 480
 """Bytes of them for the error itself where there is more to say."""
@@ -90,12 +91,9 @@ def _explained(
 
 def _source(file: str, code_root: str) -> str | None:
     """The text of a Python file that a traceback names; None where there is none, or none of a sensible size."""
-    path = os.path.join(code_root, file)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(fd, "rb") as opened:
-            regular = stat.S_ISREG(os.fstat(fd).st_mode)
-            text = opened.read(LARGEST_SOURCE + 1) if regular else b""
+        with open(os.path.join(code_root, file), "rb", opener=regular) as opened:
+            text = opened.read(LARGEST_SOURCE + 1)
     except (OSError, ValueError):
         return None
     return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST_SOURCE else None
@@ -148,14 +146,6 @@ def fit(parts: list[str], limit: int = LIMIT, last_first: bool = False) -> str:
     rest = len("\n".join(parts[1:]).encode("utf-8", "replace")) + 1
     first = clip(parts[0], limit if len(parts) == 1 else max(ERROR_SHARE, limit - rest))
     return clip("\n".join([first, *parts[1:]]), limit)
-
-
-def clip(text: str, limit: int) -> str:
-    """``text`` within ``limit`` bytes of UTF-8, cut at a character, with an ellipsis where something is missing."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= limit:
-        return text
-    return data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
 
 
 def _how(status: int | None, oom: bool, code: int, signo: int | None) -> str:

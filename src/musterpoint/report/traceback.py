@@ -85,6 +85,8 @@ _NOISE = re.compile(
     r"|WARNING: All log messages before absl::|To enable the following instructions: "
     r"|\[cli[_-]\d+\]: |system msg for write_line failure|:$"
 )
+_LOGGED = re.compile(r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|\[?\d\d:\d\d:\d\d\b")
+"""How ``logging`` and its like begin a line."""
 _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
 """TensorFlow: the message itself comes behind the stack of the graph's node, or of the code that was traced."""
 _NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
@@ -104,6 +106,11 @@ def is_greeting(text: str) -> bool:
 def is_noise(text: str) -> bool:
     """Whether a line says nothing of why a program ended: empty, a warning, a launcher's log line, a C++ frame."""
     return _NOISE.match(text) is not None
+
+
+def is_logged(text: str) -> bool:
+    """Whether a line is a logger's: it belongs to no message before it, and isn't what ``sys.exit`` printed."""
+    return _LOGGED.match(text) is not None
 
 
 def lines_of(tail: bytes) -> list[Line]:
@@ -227,7 +234,7 @@ class _Reader:
                 if not frames:
                     base = max(0, len(frame["indent"]) - 2)
                 frames.append(Frame(frame["file"], int(frame["line"]), (frame["function"] or "").strip()))
-            elif frames and _LEFT_OUT.match(text) and (ahead := self._next_frame(at)):
+            elif frames and (ahead := self._behind_gap(at)):
                 at = ahead
                 continue
             elif not frames or not text.startswith(" " * (base + 2)) or not text.strip():
@@ -237,16 +244,19 @@ class _Reader:
             at += 1
         return frames, base, at
 
-    def _next_frame(self, at: int) -> int:
-        """Where frames go on behind a gap at ``at``: a piece of one may come before. 0: nowhere."""
-        ahead = range(at + 1, min(at + 5, len(self.texts)))
+    def _behind_gap(self, at: int) -> int:
+        """Where frames go on behind a gap at ``at``, or behind a cut line and the gap. 0: no gap, or no more frames."""
+        gap = next((number for number in range(at, len(self.texts))[:2] if _LEFT_OUT.match(self.texts[number])), None)
+        if gap is None:
+            return 0
+        ahead = range(gap + 1, len(self.texts))[:4]  # a piece of a frame may come first
         return next((number for number in ahead if _FRAME.match(self.texts[number])), 0)
 
     def _ends(self, text: str) -> bool:
         """Whether ``text`` is no longer part of the message before it."""
         return bool(
-            is_noise(text) or _HEADER.search(text) or _FRAME.match(text) or _CHAIN.match(text) or _ASIDE.match(text)
-            or _FATAL.match(text) or text.startswith("-- Process ") or _ABORT.match(text)
+            is_noise(text) or is_logged(text) or _HEADER.search(text) or _FRAME.match(text) or _CHAIN.match(text)
+            or _ASIDE.match(text) or _FATAL.match(text) or text.startswith("-- Process ") or _ABORT.match(text)
         )  # fmt: skip
 
     def _dump(self) -> Raised:

@@ -62,6 +62,7 @@ class LeaderPeers(Events):
         self._points = Points(seat.name for seat in roster.group)
         self._requests = Requests(members, self._emit)
         self._lost: set[str] = set()
+        self._losses: dict[str, Failure] = {}
         self._code: int | None = None
         self._failures = Secondary()
         self._stopped = False
@@ -140,8 +141,10 @@ class LeaderPeers(Events):
             member.failed += 1
             if member.failed > _MOST_FAILURES:
                 raise wire.WireError(f"more than {_MOST_FAILURES} failures")
-            # a host speaks for itself only
-            self.failed(wire.failure(message, "failure")._replace(host=member.name))
+            failure = wire.failure(message, "failure")
+            loss = self._losses.get(failure.host) if failure.cause == "host" else None
+            # a host speaks for itself only; of a lost one it repeats what it was told
+            self.failed(loss or failure._replace(host=member.name))
         elif kind in ("stopping", "abandon"):
             self._stop(member.name, wire.stop_signal(message))
         elif kind == "arrive":
@@ -270,7 +273,7 @@ class LeaderPeers(Events):
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
-            failure = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
+            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
             self._judge(self._verdict.lost(member.name, failure))
             if self._verdict.fallen is None:
                 self._emit(loss)

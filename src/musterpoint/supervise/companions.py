@@ -94,7 +94,7 @@ class Companions:
         return companion
 
     def ended(self, pid: int, code: int) -> bool:
-        """Whether the child that ended is one of them; to be called by who waits for every child of this process."""
+        """Whether the child that ended is one of them; to be called for every child of this process."""
         companion = self._all.get(pid)
         if companion is None or companion.code is not None:  # a number is given again
             return False

@@ -20,6 +20,7 @@ from musterpoint.supervise.events import (
     RankEnded,
     SessionOpened,
 )
+from musterpoint.supervise.left_early import LeftEarly
 from musterpoint.supervise.member import Member
 from musterpoint.supervise.members import Members
 from musterpoint.supervise.outcome import AttendantEnd, Explainer, RankEnd
@@ -29,12 +30,6 @@ from musterpoint.supervise.scratch import Scratch
 from musterpoint.supervise.terminal import Terminal
 from musterpoint.supervise.texts import Texts
 
-LEFT_ALONE = 0.5
-"""Seconds after which an MPI learns that a rank has ended with 0 while the job goes on."""
-UNEXPLAINED = 3.0
-"""Seconds after which an MPI that tells ranks to end isn't explained by anything else."""
-BLAMED = 20.0
-"""Seconds in which an MPI ends a job because of that."""
 _DIGITS = 10
 """Of the longest number that a stub or an agent says."""
 
@@ -67,13 +62,13 @@ class Crew:
         companions: Companions, warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._pump, self._emit, self._explain, self._record, self._greet = pump, emit, explain, record, greet
-        self._attendants, self._companions, self._loop = Attendants(), companions, loop
+        self._attendants, self._companions = Attendants(), companions
         self._members = Members(
             loop, pump, self._attendants, emit, explain, record, oom_kills, lambda: companions.pids
         )  # fmt: skip
         self.sessions: dict[int, Session] = {}
-        self._left: dict[int, tuple[Member, float]] = {}
         self.refusing = False
+        self._left_early = LeftEarly(loop, self._members, emit, explain, record, lambda: self.refusing)
         self._terminal = Terminal()
         self._texts = Texts()
         self._scratch = Scratch()
@@ -217,41 +212,15 @@ class Crew:
             self._record("started", role="rank", rank=member.rank, pid=member.pid)
         elif word == "signal":
             self._record("launcher-signal", rank=member.rank, signal=number)
-            self._ask_why(member)
+            self._left_early.ask_why(member)
         elif word == "ended":
             status = os.waitstatus_to_exitcode(number)
             self._members.ended(member, status)
-            if member.mpi and status == 0:
-                self._loop.call_later(LEFT_ALONE, lambda: self._tell_mpi(member))
-
-    def _tell_mpi(self, member: Member) -> None:
-        """Lets an MPI know that a rank has ended with 0: without MPI_Finalize, others may wait for it for ever, and MPI
-        ends them.
-        """
-        if not self.refusing and member.visitor is not None:
-            self._record("left", rank=member.rank)
-            self._left[member.key[0]] = (member, self._loop.clock())
-            member.visitor.tell("release")
+            self._left_early.ended(member, status)
 
     def _lost_stub(self, member: Member) -> None:
         self._members.lost_stub(member)
-        self._ask_why(member)
-
-    def _ask_why(self, member: Member) -> None:
-        """An MPI tells a rank to end, or kills its stub. The program goes on: why, will be known in a moment."""
-        if member.mpi and not self.refusing and self._members.is_expected(member):
-            self._loop.call_later(UNEXPLAINED, lambda: self._ended_by_mpi(member))
-
-    def _ended_by_mpi(self, member: Member) -> None:
-        """Nobody has failed, and mpirun waits for ever."""
-        if self.refusing or not self._members.is_expected(member):
-            return
-        left, _ = self._left.get(member.key[0], (None, 0.0))
-        explain = self._explain()
-        if left is not None:
-            self._emit(Broken(explain.left_without_finalize(left.rank, left.local_rank)))
-        else:
-            self._emit(Broken(explain.ended_by_mpi(member.rank, member.local_rank)))
+        self._left_early.ask_why(member)
 
     def release(self, number: int, code: int) -> None:
         """Lets the stubs of a session exit; tells its owner how it ended."""
@@ -298,12 +267,8 @@ class Crew:
         self._record("attendant-ended", name=process.name, role=process.role, status=status)
         fine = process.users and status == 0
         failure = None if fine else self._explain().attendant(end)
-        if mpi and number in self._left:
-            member, at = self._left[number]
-            if status == 0 and "pmi_proxy" in process.name and not self._members.running(number):
-                failure = None  # Hydra's daemon ends with its last rank
-            elif self._loop.clock() - at < BLAMED:
-                failure = self._explain().left_without_finalize(member.rank, member.local_rank)
+        if mpi:
+            failure = self._left_early.instead_of(failure, number, process.name, status)
         self._emit(AttendantEnded(number, process.name, process.role, failure, mpi or process.role == "service"))
         attendant.on_end(status, tail)
 

@@ -11,15 +11,14 @@ from musterpoint.supervise.handover import OUTER, PLANNED
 
 
 def planned_environment(
-    plan: LaunchPlan,
-    process: ProcessPlan,
-    environ: Mapping[str, str],
-    desk: str,
-    token: str,
+    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], desk: str, token: str,
     path: Callable[[str], str],
-) -> dict[str, str]:
-    """What ``plan`` says on top of ``environ``; ``desk`` is the control socket's address, ``token`` what opens
-    it; ``path`` says where a program of ours lies."""
+) -> dict[str, str]:  # fmt: skip
+    """What ``plan`` says on top of ``environ``.
+
+    ``desk`` is the control socket's address, ``token`` what it wants to be shown; ``path`` says where a program of ours
+    lies.
+    """
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value

@@ -84,10 +84,13 @@ class Outer:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(address_of(address))
-            sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
             sock.close()
             return None  # a variable left over from a job that is gone
+        try:
+            sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
+        except OSError:
+            pass  # a job is above us, and hears nothing more: it will offer nothing
         return cls(sock)
 
     def offer(self) -> Roster | None:

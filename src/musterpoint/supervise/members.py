@@ -137,11 +137,12 @@ class Members:
         aborted = None if told else self._aborted(member)
         if aborted is not None:
             status = aborted
+        told_late = told and self._patient
         end = RankEnd(
             rank=member.rank, local_rank=member.local_rank, pid=member.pid, status=status, at=time.time(),
             ended_by_us=told, oom=not told and self.oom_struck(status),
-            tail=self._pump.tail(member.rank, member.name) if status or (told and self._patient) else b"",
-            stdout_tail=self._pump.stdout_tail(member.rank, member.name) if status or (told and self._patient) else b"",
+            tail=self._pump.tail(member.rank, member.name) if status or told_late else b"",
+            stdout_tail=self._pump.stdout_tail(member.rank, member.name) if status or told_late else b"",
             mpi=member.mpi, given_up=member.mpi and member.visitor is None and aborted is None,
         )  # fmt: skip
         self.ends.append(end)

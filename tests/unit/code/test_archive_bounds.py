@@ -35,13 +35,13 @@ print(json.dumps([said, peak]))
 """
 
 
-def unpacked(data: Iterable[bytes], tmp_path: Path) -> tuple[object, int]:
+def unpacked(data: Iterable[bytes], tmp_path: Path, environ: dict[str, str]) -> tuple[object, int]:
     """What unpacking comes to in a process of its own, and its most memory in bytes."""
     with (tmp_path / "packed").open("wb") as file:
         file.writelines(data)
     (tmp_path / "code").mkdir()
     words = [sys.executable, "-c", CHILD, str(tmp_path / "packed"), str(tmp_path / "code")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said, peak = json.loads(done.stdout)
     return said, peak
@@ -206,9 +206,11 @@ GREEDY: dict[str, tuple[Callable[[], Iterable[bytes]], str]] = {
 
 
 @pytest.mark.parametrize("name", GREEDY)
-def test_memory_is_bounded_and_nothing_is_written_for_a_refusal(name: str, tmp_path: Path) -> None:
+def test_memory_is_bounded_and_nothing_is_written_for_a_refusal(
+    name: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
     make, says = GREEDY[name]
-    said, peak = unpacked(make(), tmp_path)
+    said, peak = unpacked(make(), tmp_path, environ)
     print(f"{peak / MEGA:.0f} MiB: {said}")
     assert peak < MEMORY, said
     if says:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.interpreter import has_module, version
+from musterpoint.code.interpreter import has_module
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,5 @@ def test_pythonpath_counts(python: str, environ: dict[str, str], tmp_path: Path)
     assert not has_module(python, "elsewhere", environ, "/")
 
 
-def test_versions(python: str, environ: dict[str, str]) -> None:
-    assert version(python, "pytest", environ, "/") == pytest.__version__
-    assert version(python, "nowhere", environ, "/") == ""
-
-
 def test_an_interpreter_that_cannot_be_started(environ: dict[str, str], tmp_path: Path) -> None:
     assert not has_module(str(tmp_path / "python"), "json", environ, "/")
-    assert version(str(tmp_path / "python"), "pytest", environ, "/") == ""

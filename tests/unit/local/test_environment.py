@@ -13,14 +13,17 @@ from musterpoint.local import container
 from musterpoint.local.container import Container
 from musterpoint.local.environment import PATCHES, host_environment, threads
 from musterpoint.local.job import LocalJob
+from musterpoint.settings import SOCKET_TOKEN
+from musterpoint.supervise.handover import OUTER, PLANNED
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
 
 
 def test_a_surrounding_job_is_left_behind() -> None:
     outer = {"SM_HOSTS": "[]", "RANK": "3", "TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "RANKING": "1", "HOME": "/root"}
-    environment = host_environment(JOB, "algo-1", outer, {})
-    assert not {"SM_HOSTS", "RANK", "TORCHELASTIC_RUN_ID"} & set(environment)
+    ours = dict.fromkeys((OUTER, PLANNED, SOCKET_TOKEN, "MUSTER_SOCKET"), "@of-the-outer-job")
+    environment = host_environment(JOB, "algo-1", {**outer, **ours}, {})
+    assert not {"SM_HOSTS", "RANK", "TORCHELASTIC_RUN_ID", *ours} & set(environment)
     assert (environment["PATH"], environment["RANKING"], environment["HOME"]) == ("/bin", "1", "/root")
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
+from musterpoint.local import run as run_module
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.local.process import Process
 from musterpoint.local.run import Ground, run
@@ -184,3 +185,17 @@ def test_every_rank_waits_for_gloos_threads(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.run("import sys; say(str('muster_gloo_exit' in sys.modules))")
     assert [scene.log(host) for host in scene.job.hosts] == [b"True\n"] * 2
+
+
+def test_a_job_that_says_much_ends_though_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_ABSENT", 0.4)
+    scene = Scene(tmp_path, hosts=1)
+    read, write = os.pipe()
+    try:
+        described = scene.run("for n in range(20_000): os.write(1, b'x' * 999 + b'\\n')\nsys.exit(7)", write)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert described["ExitCode"] == 7
+    assert Path(scene.layout.log("algo-1")).read_bytes().count(b"\n") == 20_000
+    assert any(b"nobody reads our output" in said for said in scene.said)

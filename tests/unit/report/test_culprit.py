@@ -159,6 +159,7 @@ TABLE = (
     HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     "===\nRoot Cause (first observed failure):\n[0]:\n  rank      : {} (local_rank: 1)\n  exitcode  : {} (pid: 7)\n"
 )
+TOLD = "W1122 03:32:44.906000 23 torch/distributed/elastic/api.py:1028] Sending process 26 closing signal SIGTERM\n"
 
 
 def tagged(rank: int, text: str) -> str:
@@ -170,6 +171,12 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
     "a library lost a peer": (LOST, True, False, None, RESET),
     "the user's code says so itself": (OWN, False, False, None, RESET),
     "an assertion of the user's": (OWN.replace("raise Gone(text)", "assert ok, text"), False, False, None, RESET),
+    "the same in a function's only line": (
+        OWN.replace("raise Gone(text)", "def check(): raise Gone(text)"), False, False, None, RESET),
+    "the same behind a condition": (
+        OWN.replace("raise Gone(text)", "if gone: raise Gone(text)"), False, False, None, RESET),
+    "a call that only mentions it": (
+        OWN.replace("raise Gone(text)", "store.get(x)  # may raise"), True, False, None, RESET),
     "a call into a library without Python": (
         OWN.replace("raise Gone(text)", 'store.get("x")'), True, False, None, RESET),
     "a function of the user's that only begins so": (
@@ -197,6 +204,12 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
     "torchrun: what a rank raises when it is told to end isn't why": (
         tagged(1, LOST) + tagged(0, OWN) + TABLE.format(1, 1), True, False, 1, RESET),
     "torchrun: no word": (TABLE.format(3, 7), False, True, 3, "the program's own torchrun says: its rank 3 ended with"),
+    "torchrun: its rank's sys.exit(text)": (
+        f"step 1\nstep 2\nno data\n{tagged(0, LOST)}{TOLD}rank 0 saved\n{TABLE.format(3, 1)}",
+        False, True, 3, "no data\nthe program's own torchrun says: its rank 3 ended with exit code 1"),
+    "torchrun: only progress": (
+        f"step 1\nstep 2\n{TOLD}rank 0 saved\n{TABLE.format(3, 1)}",
+        False, True, 3, "the program's own torchrun says: its rank 3 ended with exit code 1"),
     "torchrun: no word but other ranks' echoes": (
         tagged(0, LOST) + TABLE.format(3, -9), False, True, 3,
         "the program's own torchrun says: its rank 3 was killed by signal 9"),
@@ -223,6 +236,8 @@ def test_whose_failure_a_tail_tells_of(name: str) -> None:
     error = find(tail.encode())
     assert error is not None
     assert words in error.text
+    assert "saved" not in error.text
+    assert "step 2" not in error.text
     assert (error.echo, error.second_hand, error.rank) == (echo, second_hand, rank)
 
 

@@ -156,6 +156,10 @@ def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else()
 OSERROR = (
     b'Traceback (most recent call last):\n  File "t.py", line 3, in save\n    save()\nOSError: no space for hush\n'
 )
+SILENCED = (
+    b"Exception ignored in atexit callback: <bound method finalize._exitfunc>\nTraceback (most recent call last):\n"
+    b'  File "train.py", line 9, in save\n    sys.exit(143)\n'
+)
 WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
 
 
@@ -166,6 +170,9 @@ WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 
         (b"validation error: 0.05\n", None),
         (b'Traceback (most recent call last):\n  File "run.py", line 3, in f\n    f()\n' + WENT, None),
         (OSERROR, "OSError: no space for ***"),
+        (SILENCED + b"SystemExit: 143\nrank 1 saved\n", None),
+        (SILENCED + b"KeyboardInterrupt: \n", None),
+        (OSERROR + SILENCED + b"SystemExit: 143\n", "OSError: no space for ***"),
     ],
 )
 def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:

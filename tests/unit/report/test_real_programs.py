@@ -193,6 +193,16 @@ def test_a_traceback_is_old_news_where_the_program_went_on(tmp_path: Path, name:
 SAID = {
     "the user's words": ("sys.exit('no data in /opt/ml/input')", "no data in /opt/ml/input\nrank 5"),
     "after steps": ("[print('step', n) for n in range(50)]; sys.exit('stopped at 50')", "stopped at 50\nrank 5"),
+    "after losses": (
+        "[print('loss', n, 'error: 0.5') for n in range(50)]; sys.exit('set --data-dir')", "set --data-dir\nrank 5"),
+    "after a warning of its own": (
+        "print('ERROR: no cache, going on'); print('hello'); sys.exit('no GPU here')",
+        "no GPU here\nERROR: no cache, going on\nrank 5"),
+    "several lines": (
+        "print('loading'); sys.exit('wrong usage, give\\n  --a\\n  or --b')", "wrong usage, give\n--a\nor --b\nrank 5"),
+    "a list": ("print('loading'); sys.exit('set all of:\\nA\\nB')", "set all of:\nA\nB\nrank 5"),
+    "a log's last line": (
+        "print('error: no data'); print('2026-11-22 03:30:00,1 INFO bye'); sys.exit(1)", "error: no data\nrank 5"),
     "just a number": ("[print('step', n) for n in range(50)]; sys.exit(1)", "rank 5"),
     "another code": ("print('no data', file=sys.stderr); sys.exit(4)", "rank 5"),
 }  # fmt: skip
@@ -202,3 +212,12 @@ SAID = {
 def test_what_sys_exit_was_given_leads(tmp_path: Path, name: str) -> None:
     body, lead = SAID[name]
     assert failure_of(ran(tmp_path, f"import sys\n{body}\n"), "algo-3", str).reason.startswith(lead)
+
+
+def test_a_log_is_no_part_of_the_message_before_it(tmp_path: Path) -> None:
+    program = (
+        "import logging, sys\nlogging.basicConfig(level=logging.INFO)\ntry:\n    raise ConnectionError('mirror down')\n"
+        "except ConnectionError:\n    logging.exception('next mirror')\n    logging.info('step 1')\nsys.exit(7)\n"
+    )
+    reason = failure_of(ran(tmp_path, program), "algo-3", str, str(tmp_path)).reason
+    assert reason.split("\n")[:2] == ["ConnectionError: mirror down", "rank 5 (local rank 1) on algo-3, exit code 7"]

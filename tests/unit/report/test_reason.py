@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.masking import Masker
 from musterpoint.peers import Failure, Secondary
-from musterpoint.report.reason import LIMIT, clip, failure_of, fit, of_error, of_service, with_secondary
+from musterpoint.printable import clip
+from musterpoint.report.reason import LIMIT, failure_of, fit, of_error, of_service, with_secondary
 from musterpoint.supervise.outcome import AttendantEnd, RankEnd
 
 TAILS = Path(__file__).parent / "tails"
@@ -185,13 +186,6 @@ def test_a_bug_of_ours_brings_its_traceback() -> None:
 def test_nothing_is_ever_too_long_or_cut_inside_a_character(parts: list[str], last_first: bool) -> None:
     fitted = fit([*parts[:-1], clip(parts[-1], 200)], last_first=last_first)
     assert len(fitted.encode("utf-8", "replace")) <= LIMIT
-
-
-@given(st.text(), st.integers(3, 50))
-def test_clipping(text: str, limit: int) -> None:
-    clipped = clip(text, limit)
-    assert len(clipped.encode("utf-8", "replace")) <= limit
-    assert clipped == text or text.startswith(clipped[:-1])
 
 
 def of_mpi(name: str, status: int | None, given_up: bool = False) -> Failure:

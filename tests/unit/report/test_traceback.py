@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.report.traceback import Frame, is_noise, lines_of, parse
+from musterpoint.supervise.tail import left_out
 
 TAILS = {path.stem: path.read_bytes() for path in (Path(__file__).parent / "tails").glob("*.txt")}
 
@@ -21,6 +22,17 @@ def test_a_chain_is_two_exceptions() -> None:
     assert (first.text, first.chained) == ("KeyError: 'lr'", False)
     assert (second.text, second.chained) == ("ValueError: the configuration lacks lr", True)
     assert second.frames[0] == Frame("/opt/ml/code/cause.py", 5, "<module>", "load()")
+
+
+def test_frames_go_on_behind_a_gap_wherever_it_cuts() -> None:
+    frame = '  File "/opt/ml/code/train.py", line 7, in one\n    other(depth + 1)\n    ~~~~~^^^^^^^^^^^\n'
+    text = "Traceback (most recent call last):\n" + frame * 20 + "RecursionError: too deep\n"
+    for first in range(len(frame)):
+        for second in range(0, len(frame), 7):
+            begin, end = 200 + first, 1000 + second
+            cut = text[:begin].encode() + left_out(end - begin) + text[end:].encode()
+            (raised,) = parse(lines_of(cut))
+            assert (raised.text, raised.start, raised.frames[0].line) == ("RecursionError: too deep", 0, 7), cut
 
 
 def test_a_group_gives_itself_and_its_members() -> None:

@@ -13,7 +13,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
 from musterpoint.report.explain import Explain
-from musterpoint.supervise import crew
+from musterpoint.supervise import left_early
 from musterpoint.supervise.companions import Companions
 from musterpoint.supervise.crew import Crew
 from musterpoint.supervise.desk import address_of
@@ -299,7 +299,7 @@ def of_two(deck: Deck) -> tuple[socket.socket, socket.socket]:
 
 
 def test_an_mpi_learns_that_a_rank_has_ended_long_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LEFT_ALONE", 0.0)
+    monkeypatch.setattr(left_early, "LEFT_ALONE", 0.0)
     deck = Deck(MPI)
     first, _ = of_two(deck)
     deck.say(first, "ended 0")
@@ -314,7 +314,7 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
     monkeypatch: pytest.MonkeyPatch, said: str, left: bool
 ) -> None:
     for name in ("LEFT_ALONE", "UNEXPLAINED"):
-        monkeypatch.setattr(crew, name, 0.0)
+        monkeypatch.setattr(left_early, name, 0.0)
     deck = Deck(MPI)
     first, second = of_two(deck)
     if left:
@@ -331,7 +331,7 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
 @pytest.mark.parametrize("plan", [PLAN, MPI])
 def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
     """And an MPI when the ranks were told to end."""
-    monkeypatch.setattr(crew, "UNEXPLAINED", 0.0)
+    monkeypatch.setattr(left_early, "UNEXPLAINED", 0.0)
     deck = Deck(plan)
     _, second = of_two(deck)
     if plan is MPI:

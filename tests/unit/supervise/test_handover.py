@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -102,8 +103,24 @@ def test_an_outer_one_hears_nobody_without_its_token(
     del environ[SOCKET_TOKEN]
     outer = Outer.find(environ if token is None else {**environ, SOCKET_TOKEN: token})
     assert outer is not None
-    outer._socket.shutdown(socket.SHUT_WR) if token in (None, "") else None
     assert (outer.offer(), said) == (None, [])
+    outer.close()
+
+
+def test_an_outer_one_that_hangs_up_at_once_is_still_above_us() -> None:
+    """Taken for one that is gone, the inner launcher would gather hosts of its own in the middle of a job."""
+    with socket.socket(socket.AF_UNIX) as desk:
+        desk.bind(f"\0musterpoint-test-{os.getpid()}-hangs-up")
+        desk.listen()
+
+        class Environ(dict[str, str]):
+            def get(self, name: str, default: Any = None) -> Any:
+                if name == SOCKET_TOKEN:  # asked for between the connection and the first word on it
+                    desk.accept()[0].close()
+                return super().get(name, default)
+
+        outer = Outer.find(Environ({OUTER: "@" + desk.getsockname()[1:].decode()}))
+    assert outer is not None and outer.offer() is None
     outer.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -251,24 +252,27 @@ def test_a_log_directory_that_cannot_be_made_is_named(tmp_path: Any) -> None:
         Pump(log_dir=str(tmp_path / "file" / "ranks"))
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full() -> Iterator[None]:
-    """No file grows, as on a full disk; pipes work."""
+    """No file grows, as on a full disk; pipes work. No fixture: pytest's own report may be a file."""
     import resource
 
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
-def test_a_full_disk_costs_the_file_and_one_warning_only(out: Reader, tmp_path: Any, full: None) -> None:
-    pump = shared(out, log_dir=str(tmp_path))
-    end, _ = pump.open(0, 0)
-    for text in (b"one\n", b"two\n"):
-        os.write(end, text)
-        out.wait_for(text)
-    text = finish(pump, out, end)
+def test_a_full_disk_costs_the_file_and_one_warning_only(out: Reader, tmp_path: Any) -> None:
+    with full():
+        pump = shared(out, log_dir=str(tmp_path))
+        end, _ = pump.open(0, 0)
+        for text in (b"one\n", b"two\n"):
+            os.write(end, text)
+            out.wait_for(text)
+        text = finish(pump, out, end)
     assert text.count(b"File too large") == 1
     assert [line for line in text.splitlines() if b"musterpoint" not in line and line] == [b"one", b"two"]
 

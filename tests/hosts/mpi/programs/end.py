@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 
 from mpi4py import MPI
@@ -19,9 +20,13 @@ def checkpoint(signo, frame):
 
 if how == "stop" or how.endswith("-saves"):
     signal.signal(signal.SIGTERM, checkpoint)
-world.Barrier()
+# who is still within MPI when another ends may be ended by MPI itself
+met = world.bcast(tempfile.mkdtemp(prefix="met-") if world.rank == 0 else None)
 print(f"rank {world.rank} is ready", flush=True)
+open(f"{met}/{world.rank}", "w").close()
 if world.rank == who:
+    while len(os.listdir(met)) < world.size:
+        time.sleep(0.01)
     if how in ("raise", "raise-saves"):
         raise ValueError("the data is bad")
     if how in ("exit", "exit-saves"):

@@ -178,6 +178,7 @@ def test_a_stop_ends_the_download_at_once(s3: S3, faulty: Faulty, fetching: Trai
     assert process.returncode == 143
     assert time.monotonic() - told < 60
     assert b"algo-1 was told to stop (signal 15) while its code was being made ready" in stderr
+    assert b"Traceback" not in stderr
     assert not (fetching.base / "output" / "failure").exists()
     nothing_is_left(fetching)
 

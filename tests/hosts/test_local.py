@@ -46,7 +46,8 @@ if what == "failing" and rank == 1:
 if what == "killed" and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if what != "done":
-    time.sleep(3600)
+    while True:  # in one long sleep, a signal that comes just before it begins is heard when it ends
+        time.sleep(0.05)
 """
 
 
@@ -125,6 +126,19 @@ def test_a_job_that_goes_well(muster: Muster, name: str) -> None:
     assert len(list((ended.left / "hosts/algo-2/ranks").iterdir())) == 2
     moments = json.loads((ended.left / "timeline.json").read_text())
     assert {moment["host"] for moment in moments} == {"control plane", "algo-1", "algo-2"}
+
+
+@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_hosts_without_a_channel_go_by_one_port(muster: Muster, name: str, how: str) -> None:
+    (muster.directory / "code" / "train.py").write_text(
+        "import os; print('meeting at', os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], flush=True)"
+    )
+    ended = muster.run(*BACKENDS[name], "--rollcall", how, what="done")
+    assert ended.code == 0, ended.err
+    said = [line.partition("meeting at ")[2] for line in ended.out.splitlines() if "meeting at" in line]
+    assert len(said) == 2
+    assert len(set(said)) == 1
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -82,7 +82,9 @@ def test_it_is_a_mapping_too() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("from sagemaker_training import entry_point", "ImportError: sagemaker_training.entry_point: this image has"),
+        ("from sagemaker_training import entry_point", "Error: sagemaker_training.entry_point: this image has"),
+        ("import sagemaker_training.entry_point", "Error: sagemaker_training.entry_point: this image has"),
+        ("from sagemaker_training.encoders import decode", "Error: sagemaker_training.encoders: this image has"),
         ("from sagemaker_training import entry_point", "pip install sagemaker-training"),
         ("from sagemaker_training import environment; environment.Environment()", "RuntimeError: sagemaker_training"),
         ("from sagemaker_training import environment; environment.Environment()", "SM_TRAINING_ENV isn't set"),

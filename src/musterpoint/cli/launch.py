@@ -37,7 +37,10 @@ def _tell(failure: Failure, environ: Mapping[str, str]) -> None:
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command, asked = read(_parser, argv)
     if not command.program:
-        raise UsageError("muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`")
+        raise UsageError(
+            "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
+            "point the hyperparameter train-script (--train-script PROGRAM)"
+        )
     from musterpoint import inside, road
     from musterpoint.scene import Request
 

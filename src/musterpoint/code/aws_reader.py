@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -148,4 +149,5 @@ def sentence(error: Any, errors: Any, request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a stop: a traceback from boto3's depths says nothing of it
     sys.exit(main(json.loads(os.environ["MUSTER_AWS_REQUEST"])))

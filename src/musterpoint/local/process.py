@@ -38,7 +38,7 @@ class Process:
         self.addresses: dict[str, str] = {}
         self.on_end: Callable[[], None] = nobody
         self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
-        self._port = 0
+        self._ports = (0, 0)
 
     def open(self) -> None:
         self.addresses = {
@@ -46,7 +46,10 @@ class Process:
             for index, host in enumerate(self.hosts)
         }
         write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
-        self._port = any_free()
+        rollcall, master = any_free(), any_free()
+        while master == rollcall:
+            master = any_free()
+        self._ports = (rollcall, master)
 
     @property
     def _hosts_file(self) -> str:
@@ -57,8 +60,9 @@ class Process:
 
     def environment(self, host: str) -> dict[str, str]:
         own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
-        own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=str(self._port))
-        own["MUSTER_MASTER_PORT"] = "0"  # other jobs share these ports: any free one
+        # other jobs share these ports: free ones, and told to every host, since a job may have no channel to do it
+        rollcall, master = map(str, self._ports)
+        own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
 
     def start(

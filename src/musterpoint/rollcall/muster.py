@@ -68,7 +68,9 @@ class Muster:
             raise self._stopped
         leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
-            return self._assumed({host: host for host in self._hosts}), LonePeers(self._loop)
+            told = self._told()
+            addresses = {host: told.get(host.lower(), (host,))[0] for host in self._hosts}
+            return self._assumed(addresses), LonePeers(self._loop)
         if len(self._hosts) == 1:
             return self._assumed({self._me: "127.0.0.1"}), LonePeers(self._loop)
         if not self._settings.rollcall_port and self._settings.rollcall == "full":
@@ -159,14 +161,20 @@ class Muster:
                 fixed = read_hosts("/etc/hosts")
             except OSError:
                 pass
+        return {**fixed, **self._told()}
+
+    def _told(self) -> dict[str, tuple[str, ...]]:
+        """The addresses that this job's own settings give, by names in lower case."""
+        told: dict[str, tuple[str, ...]] = {}
         if self._settings.hosts_file:
+            from musterpoint.rollcall.names import read_hosts
+
             try:
-                fixed.update(read_hosts(self._settings.hosts_file))
+                told = read_hosts(self._settings.hosts_file)
             except OSError as error:
                 why = (error.strerror or str(error)).lower()
                 raise UsageError(f"--hosts-file {self._settings.hosts_file} can't be read: {why}") from None
-        fixed.update((name.lower(), found) for name, found in self._addresses.items())
-        return fixed
+        return {**told, **{name.lower(): found for name, found in self._addresses.items()}}
 
     def _master_port(self) -> int:
         wanted = self._settings.master_port

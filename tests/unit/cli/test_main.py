@@ -26,6 +26,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["lunch"], "muster lunch: no such command; expected one of launch, local, plan, env, bundle"),
         (["launch"], "muster launch: no PROGRAM given"),
+        (["launch"], "--train-script PROGRAM"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),
         (["plan", "--slots", "0"], "--slots='0': expected a whole number, 1 or more"),
         (["bundle", "--output"], "muster bundle: argument -o/--output: expected one argument"),

@@ -360,13 +360,14 @@ def test_no_roll_call_at_all() -> None:
     assert (roster.master_address, roster.master_port) == ("algo-1", 5000)
 
 
-def test_the_hosts_file_comes_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["names", "off"])
+def test_the_hosts_file_comes_first(tmp_path: Path, how: str) -> None:
     file = tmp_path / "hosts"
-    file.write_text("10.1.1.1 algo-1\n10.1.1.2 algo-2\n")
-    settings = Settings(rollcall="names", hosts_file=str(file))
-    assert run_alone(("algo-1", "algo-2"), settings).seats[1].address == "10.1.1.2"
+    file.write_text("10.1.1.1 algo-1\n10.1.1.2 ALGO-2\n")
+    settings = Settings(rollcall=how, hosts_file=str(file))
+    assert [seat.address for seat in run_alone(("Algo-1", "algo-2"), settings).seats] == ["10.1.1.1", "10.1.1.2"]
     with pytest.raises(UsageError, match="--hosts-file /nowhere can't be read: no such file"):
-        run_alone(("algo-1", "algo-2"), Settings(rollcall="names", hosts_file="/nowhere"))
+        run_alone(("algo-1", "algo-2"), Settings(rollcall=how, hosts_file="/nowhere"))
 
 
 @pytest.mark.parametrize("how", ["names", "off"])

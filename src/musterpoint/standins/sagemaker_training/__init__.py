@@ -29,11 +29,25 @@ def find_real() -> ModuleSpec | None:
 def __getattr__(name: str) -> None:
     if name.startswith("_") or name in OFFERED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise ImportError(
-        f"sagemaker_training.{name}: this image has musterpoint in the place of sagemaker-training, and for scripts "
+    raise _missing(f"{__name__}.{name}")
+
+
+def _missing(name: str) -> ImportError:
+    return ModuleNotFoundError(
+        f"{name}: this image has musterpoint in the place of sagemaker-training, and for scripts "
         "only sagemaker_training.environment; what else they use of it needs the package: pip install "
-        "sagemaker-training"
+        "sagemaker-training",
+        name=name,
     )
+
+
+class Missing:
+    """The last of the finders: whoever imports another module of the package is told as well."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name.startswith(__name__ + ".") and getattr(sys.modules.get(__name__), "find_real", None) is find_real:
+            raise _missing(name)
 
 
 real = find_real()
@@ -41,3 +55,5 @@ if real is not None and real.loader is not None:
     module = module_from_spec(real)
     sys.modules[__name__] = module
     real.loader.exec_module(module)
+else:
+    sys.meta_path.append(Missing)

@@ -76,7 +76,8 @@ def save(*_):
 
 signal.signal(signal.SIGTERM, save)
 print("works", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.05)
 """
 
 

@@ -32,7 +32,8 @@ if "--wait" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), print("saved", flush=True), os._exit(0)))
     print("waits", flush=True)
-    time.sleep(600)
+    while True:
+        time.sleep(0.05)
 """
 
 

@@ -233,7 +233,8 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 (model / 'written').touch()
-time.sleep(600)
+while True:
+    time.sleep(0.05)
 """
 
 

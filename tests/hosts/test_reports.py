@@ -248,7 +248,8 @@ STOPPED = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda signo, frame: sys.exit(0))
 (pathlib.Path(os.environ["SM_MODEL_DIR"]) / "ready").touch()
-time.sleep(600)
+while True:
+    time.sleep(0.05)
 """
 
 

@@ -60,7 +60,8 @@ if how != "ends":
 
     signal.signal(signal.SIGTERM, save)
     print("trains", flush=True)
-    time.sleep(100)
+    while True:
+        time.sleep(0.05)
 """
 
 

@@ -109,7 +109,8 @@ def save(signo, frame):
 
 signal.signal(signal.SIGTERM, save)
 print("trains", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.05)
 """
 
 

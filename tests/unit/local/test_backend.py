@@ -136,7 +136,8 @@ def stop(signo, frame):
 signal.signal(signal.SIGTERM, stop)
 if child:
     os.write(1, b"ready\\n")
-time.sleep(3600)
+while True:
+    time.sleep(0.05)
 """
 
 

@@ -35,8 +35,9 @@ if world.rank == who:
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-if how == "exit-polled-saves":
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+until = time.monotonic() + seconds
+while time.monotonic() < until:
+    if how == "exit-polled-saves":
         world.iprobe(source=who)
-time.sleep(seconds)
+    else:
+        time.sleep(0.05)

@@ -97,7 +97,12 @@ def test_a_failure_leaves_the_other_ranks_their_grace(
 
 @pytest.mark.parametrize(
     ("flavour", "slots", "first"),
-    [*((flavour, 2, first) for flavour in FLAVOURS for first in (1, 3)), ("impi", 2, 1), ("openmpi5", 1, 1)],
+    [
+        *((flavour, 2, 3) for flavour in FLAVOURS),
+        # MPICH's mpirun doesn't always notice where a host has no rank left
+        *((flavour, 2, 1) for flavour in ("openmpi4", "openmpi5", "impi")),
+        ("openmpi5", 1, 1),
+    ],
 )
 def test_a_rank_that_leaves_without_finalize_ends_the_job(
     under: Callable[[str], Any], flavour: str, slots: int, first: int

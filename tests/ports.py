@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from musterpoint.rollcall.ports import any_free
@@ -12,6 +15,18 @@ from musterpoint.rollcall.ports import any_free
 # One byte of this file stands for each port; the lock on it is gone when this process ends.
 _TAKEN = os.open(Path(tempfile.gettempdir(), f"muster-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 _mine: set[int] = set()
+
+
+@contextlib.contextmanager
+def default_port_taken() -> Iterator[None]:
+    """Somebody listens on 7777 meanwhile."""
+    with socket.socket() as sock:
+        try:
+            sock.bind(("0.0.0.0", 7777))
+            sock.listen()
+        except OSError:
+            pass  # somebody else has it, which is as good
+        yield
 
 
 def free_port() -> int:

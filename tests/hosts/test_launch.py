@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from ..ports import free_port
+from ..ports import default_port_taken, free_port
 from .conftest import survivors
 
 HOSTS = ("algo-1", "algo-2")
@@ -211,12 +211,7 @@ def test_without_a_channel_a_taken_port_is_an_error_and_not_another_port(hosts: 
 
 def test_without_a_channel_the_default_port_is_the_same_everywhere(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    with socket.socket() as sock:
-        try:
-            sock.bind(("0.0.0.0", 7777))
-            sock.listen()
-        except OSError:
-            pass  # somebody else has it, which is as good
+    with default_port_taken():
         hosts.run("--launcher", "ranks", "--rollcall", "off", "train.py", MUSTER_MASTER_PORT="")
     assert hosts.codes == {"algo-1": 72, "algo-2": 0}, hosts.logs
     assert "port 7777 is taken" in hosts.left("algo-1", "failure")

@@ -10,6 +10,7 @@ from typing import Any, Iterator
 
 import pytest
 
+from ..ports import default_port_taken
 from .conftest import survivors
 from .test_launch import HOSTS, Hosts
 
@@ -66,12 +67,7 @@ def test_all_hosts_have_the_same_cluster_and_a_task_each(hosts: Hosts) -> None:
 
 def test_a_default_port_that_is_taken_is_replaced_and_told(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    with socket.socket() as sock:
-        try:
-            sock.bind(("0.0.0.0", 7777))
-            sock.listen()
-        except OSError:
-            pass  # somebody else has it, which is as good
+    with default_port_taken():
         hosts.run("--launcher", "tensorflow", "--tf-hosts", "names", "train.py")
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     places = shown(hosts, "algo-2")["cluster"]["worker"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import docker
 import pytest
 
 from ..conftest import set_up
-from .containers import Job, MakeJob
+from .containers import LABEL, Job, MakeJob
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +46,25 @@ def job(engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
             last.callback(each.remove)
         for each in made:
             each.show()
+
+
+@pytest.fixture
+def build(engine: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Builds an image of a Dockerfile's text and files by their names in its context, if any; its tag."""
+    made: list[str] = []
+
+    def make(text: str, files: Mapping[str, Path] = {}) -> str:
+        folder = tmp_path / f"context-{len(made)}"
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(text)
+        for name, file in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, folder / name)
+        tag = f"{LABEL}:{uuid.uuid4().hex[:12]}"
+        engine.images.build(path=str(folder), tag=tag, rm=True, forcerm=True, labels={LABEL: "1"})
+        made.append(tag)
+        return tag
+
+    yield make
+    for tag in reversed(made):
+        engine.images.remove(tag, force=True)

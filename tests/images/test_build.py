@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import files as files_of
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from typing import Any
 import docker
 import pytest
 
+from .containers import LABEL
+
 pytestmark = pytest.mark.timeout(300)
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
-LABEL = "musterpoint.test"
 MEGA = 1_000_000
 # What stands in an image beside what a target installs, in MB, a third more than measured.
 PYTHON_AND_PACKAGES, MUSTERPOINT = 115, 4
@@ -43,28 +44,6 @@ except OSError as error:
 def recipes(root: Path) -> list[str]:
     """The Dockerfiles of docs/images.md, in their order."""
     return re.findall(r"^```dockerfile\n(.*?)^```", (root / "docs" / "images.md").read_text(), re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def build(engine: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str, dict[str, Path]], str]]:
-    """Builds an image of a Dockerfile's text and files by their names in its context; its tag."""
-    made: list[str] = []
-
-    def make(text: str, files: dict[str, Path]) -> str:
-        folder = tmp_path / f"context-{len(made)}"
-        folder.mkdir()
-        (folder / "Dockerfile").write_text(text)
-        for name, file in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, folder / name)
-        tag = f"{LABEL}:{uuid.uuid4().hex[:12]}"
-        engine.images.build(path=str(folder), tag=tag, rm=True, forcerm=True, labels={LABEL: "1"})
-        made.append(tag)
-        return tag
-
-    yield make
-    for tag in reversed(made):
-        engine.images.remove(tag, force=True)
 
 
 def test_what_the_images_are(engine: docker.DockerClient, image: Callable[[str], str], root: Path) -> None:

@@ -18,9 +18,10 @@ from typing import Any
 import docker
 import pytest
 
+from .containers import LABEL
+
 pytestmark = pytest.mark.timeout(600)
 
-LABEL = "musterpoint.test"
 SYSTEM = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAM = """
 import importlib.util, json, os, sys
@@ -35,25 +36,6 @@ if os.environ.get("SM_HP_TORCH"):
 def bases(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(root / "scripts"))
     return importlib.import_module("bases")
-
-
-@pytest.fixture
-def base(engine: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Makes an image of a Dockerfile's text; its tag."""
-    made: list[str] = []
-
-    def make(text: str) -> str:
-        folder = tmp_path / f"base-{len(made)}"
-        folder.mkdir()
-        (folder / "Dockerfile").write_text(text)
-        tag = f"{LABEL}:{uuid.uuid4().hex[:12]}"
-        engine.images.build(path=str(folder), tag=tag, rm=True, forcerm=True, labels={LABEL: "1"})
-        made.append(tag)
-        return tag
-
-    yield make
-    for tag in reversed(made):
-        engine.images.remove(tag, force=True)
 
 
 @pytest.fixture
@@ -99,9 +81,9 @@ def trained(engine: docker.DockerClient, tag: str, folder: Path, torch: bool = F
 
 
 def test_a_base_with_pytorch_and_a_user_and_no_apt(
-    base: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
+    build: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
 ) -> None:
-    mine = base(
+    mine = build(
         f"FROM {image('torch')}\n"
         "RUN pip uninstall --quiet --yes musterpoint watchdog && rm /usr/bin/apt-get\n"
         'USER 1000:1000\nENTRYPOINT ["/bin/false"]\n'
@@ -122,10 +104,11 @@ def test_a_base_with_pytorch_and_a_user_and_no_apt(
 
 
 def test_a_python_that_is_not_on_the_path(
-    base: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
+    build: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
 ) -> None:
     """As conda's in many images: the one with torch is meant, unless another one is named."""
-    mine = base(f"FROM {image('torch')}\nENV {SYSTEM}\n")
+    # a step that Docker's cache has doesn't say its warning again
+    mine = build(f"FROM {image('torch')}\nENV {SYSTEM} FRESH={uuid.uuid4().hex}\n")
     tag, said = built("--base", mine, "--target", "base")
     assert tag and "/opt/venv/bin/python is kept" in said
     assert trained(engine, tag, tmp_path / "ml", torch=True) == ['["/opt/venv/bin/python", 0, true]', "3.0"]
@@ -137,25 +120,25 @@ def test_a_python_that_is_not_on_the_path(
 
 
 def test_a_debian_of_another_user_without_a_python(
-    base: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
+    build: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str], tmp_path: Path
 ) -> None:
     bare = engine.images.get(image("base")).labels["org.opencontainers.image.base.name"]
-    tag, said = built("--base", base(f"FROM {bare}\nUSER 1000\n"), "--target", "base")
+    tag, said = built("--base", build(f"FROM {bare}\nUSER 1000\n"), "--target", "base")
     assert tag, said
     assert engine.images.get(tag).attrs["Config"]["User"] == "1000"
     assert trained(engine, tag, tmp_path / "ml") == ['["/opt/venv/bin/python3", 1000, true]']
 
 
 def test_what_a_base_lacks_is_said(
-    base: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str]
+    build: Any, built: Any, engine: docker.DockerClient, image: Callable[[str], str]
 ) -> None:
     bare = engine.images.get(image("base")).labels["org.opencontainers.image.base.name"]
-    without = base(f"FROM {bare}\nRUN rm /usr/bin/apt-get\n")
+    without = build(f"FROM {bare}\nRUN rm /usr/bin/apt-get\n")
     tag, said = built("--base", without)
     assert not tag and f"{without} has no Python 3.10 or newer. Add one to it (it has no apt-get" in said, said
     tag, said = built("--base", without, "--python", "/opt/conda/bin/python")
     assert not tag and "has no Python /opt/conda/bin/python that starts" in said
-    tag, said = built("--base", base(f"FROM {bare}\nRUN rm /bin/sh\n"))
+    tag, said = built("--base", build(f"FROM {bare}\nRUN rm /bin/sh\n"))
     assert not tag and "can't be looked into, which takes its /bin/sh" in said and "docs/images.md" in said, said
     tag, said = built("--base", image("torch"), "--target", "mpi")
     assert not tag and "the target mpi can't be built on" in said and "--target base" in said
@@ -227,7 +210,7 @@ def test_what_is_added_to_a_python(bases: Any) -> None:
 
 
 def test_the_recipe_for_an_image_that_has_everything(
-    base: Any, engine: docker.DockerClient, image: Callable[[str], str], root: Path, tmp_path: Path
+    build: Any, engine: docker.DockerClient, image: Callable[[str], str], root: Path, tmp_path: Path
 ) -> None:
     """Three lines of docs/images.md, nothing of which takes root, apt, pip or a network."""
     text = (root / "docs" / "images.md").read_text()
@@ -235,7 +218,7 @@ def test_the_recipe_for_an_image_that_has_everything(
         found for found in re.findall(r"^```dockerfile\n(.*?)^```", text, re.M | re.S) if "my-pytorch" in found
     )
     assert len(recipe.splitlines()) == 3
-    mine = base(
+    mine = build(
         f"FROM {image('torch')}\nRUN pip uninstall --quiet --yes musterpoint && rm /usr/bin/apt-get\n"
         f"RUN mkdir -p /opt/conda/envs && ln -s /opt/venv /opt/conda/envs/train\nENV {SYSTEM}\nUSER 1000:1000\n"
     )

@@ -93,7 +93,7 @@ class Pump:
     def say(self, data: bytes) -> None:
         """Queues whole lines of our own for stderr, between whole lines of the ranks'. Returns at once."""
         if self._over:
-            self._err.write_within(data, 1.0)
+            self._err.write_within(b"\n" + data if self._err.mid_line else data, 1.0)
             return
         self._messages.append(data)
         del self._messages[:-WAITING_MESSAGES]

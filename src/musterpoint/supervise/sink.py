@@ -58,7 +58,9 @@ class Sink:
                 if not select.select([], [self.fd], [], seconds)[1]:
                     return
                 # a pipe that is ready has room for this much without blocking
-                data = data[os.write(self.fd, data[: select.PIPE_BUF]) :]
+                written = os.write(self.fd, data[: select.PIPE_BUF])
+                self.mid_line = data[written - 1] != 10
+                data = data[written:]
             except OSError:
                 return
 

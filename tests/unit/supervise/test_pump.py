@@ -201,6 +201,17 @@ PREFIXED = {
 }
 
 
+def test_what_we_say_when_all_is_over_begins_a_line_of_its_own(out: Reader) -> None:
+    pump = shared(out)
+    end, _ = pump.open(None, name="mpirun")
+    os.write(end, b"its complaint\n\0")  # Open MPI's boxes may end so
+    os.close(end)
+    assert pump.drain(60)
+    pump.say(b"musterpoint: first\n")
+    pump.say(b"musterpoint: second\n")
+    assert out.close() == b"its complaint\n\0\nmusterpoint: first\nmusterpoint: second\n"
+
+
 @pytest.mark.parametrize("mode", PREFIXED)
 def test_prefixes(out: Reader, mode: str) -> None:
     pump = shared(out, prefix=mode, host="algo-1", streams=2)

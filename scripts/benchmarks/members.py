@@ -18,11 +18,11 @@ import sys
 import time
 from typing import Any
 
+from musterpoint.channel import wire
+from musterpoint.channel.secret import prove
 from musterpoint.loop import Loop
-from musterpoint.rollcall import wire
 from musterpoint.rollcall.hello import Hello, draw
-from musterpoint.rollcall.muster import Muster
-from musterpoint.rollcall.proof import prove
+from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
@@ -47,7 +47,7 @@ def lead(members: int, port: int, secret: str) -> None:
     names = addresses(members)
     loop = Loop()
     settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER, secret=secret)
-    muster = Muster(loop, tuple(names), tuple(names), "algo-1", OFFER, settings, print, lambda *_a, **_f: None, names)
+    muster = RollCall(loop, tuple(names), tuple(names), "algo-1", OFFER, settings, print, lambda *_a, **_f: None, names)
     _roster, peers = muster.run()
     print("ready", flush=True)
     loop.watch(0, 1, lambda _ready: loop.stop())
@@ -55,7 +55,7 @@ def lead(members: int, port: int, secret: str) -> None:
     peers.close()
 
 
-class Member:
+class HostState:
     """One simulated host. ``size`` is what is left of the roster; ``challenged``: the proof of the secret is out."""
 
     def __init__(self, name: str, address: str, port: int, secret: str) -> None:
@@ -96,18 +96,18 @@ class Member:
         return True
 
 
-def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Member]]:
+def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[HostState]]:
     """Connects everybody; seconds until the last one holds the roster, and the open connections."""
     poller = select.epoll()
-    waiting: dict[int, Member] = {}
-    done: list[Member] = []
+    waiting: dict[int, HostState] = {}
+    done: list[HostState] = []
     people = iter(list(addresses(members).items())[1:])
     started = time.perf_counter()
     pending = members
     while len(done) < members:
         for _ in range(min(pending, 256)):
             name, (address,) = next(people)
-            member = Member(name, address, port, secret)
+            member = HostState(name, address, port, secret)
             waiting[member.sock.fileno()] = member
             poller.register(member.sock.fileno(), select.EPOLLIN if secret else select.EPOLLOUT)
             pending -= 1
@@ -125,7 +125,7 @@ def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Mem
     return time.perf_counter() - started, done
 
 
-def answer_beats(members: list[Member], seconds: float) -> int:
+def answer_beats(members: list[HostState], seconds: float) -> int:
     """Everybody answers the leader's beats; how many there were."""
     poller = select.epoll()
     by_fd = {member.sock.fileno(): member for member in members}
@@ -134,7 +134,7 @@ def answer_beats(members: list[Member], seconds: float) -> int:
     data = wire.pack_beat(0)
     seals: dict[int, Any] = {}
     if members[0].key:
-        from musterpoint.rollcall.seal import Seal  # the leader without a secret goes without it, too
+        from musterpoint.channel.secret import Seal  # the leader without a secret goes without it, too
 
         seals = {fd: Seal(member.key, leads=False) for fd, member in by_fd.items()}
     until = time.perf_counter() + seconds

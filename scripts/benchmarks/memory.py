@@ -26,13 +26,13 @@ def highest(pid: int) -> float:
     raise SystemExit(f"bench: process {pid} has no VmHWM")
 
 
-def watch(site: trial.Site, launcher: str, ranks: int) -> tuple[float, float]:
+def watch(inputs: trial.LaunchInputs, launcher: str, ranks: int) -> tuple[float, float]:
     """VmHWM of `train` and of its first rank's parent, while ``ranks`` ranks are running."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         base = trial.make(Path(folder) / "job", SCRIPT)
         marks = Path(folder)
         process = trial.start(
-            site.train, base, None, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS=str(ranks), BENCH_FOLDER=folder
+            inputs.train, base, None, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS=str(ranks), BENCH_FOLDER=folder
         )
         trial.until(lambda: len([*marks.glob("ready-*")]) == ranks, process, base)
         parent = int((marks / "ready-0").read_text())
@@ -42,10 +42,10 @@ def watch(site: trial.Site, launcher: str, ranks: int) -> tuple[float, float]:
     return found
 
 
-def measure(site: trial.Site) -> list[Figure]:
-    one, _ = watch(site, "ranks", 1)
-    eight, _ = watch(site, "ranks", 8)
-    agent, stub = watch(site, "torchrun", 1)
+def measure(inputs: trial.LaunchInputs) -> list[Figure]:
+    one, _ = watch(inputs, "ranks", 1)
+    eight, _ = watch(inputs, "ranks", 8)
+    agent, stub = watch(inputs, "torchrun", 1)
     return [
         Figure(
             "supervisor's own VmHWM, 1 and 8 ranks",

@@ -18,16 +18,16 @@ MOST_RATIO = 1.2
 GOALS = {1000: (0.5, 20.0), 10_000: (4.0, 60.0)}
 
 
-def call(site: trial.Site, members: int, *more: str) -> dict[str, Any]:
-    command = [str(site.python), str(PROGRAM), "--members", str(members), *more]
+def call(inputs: trial.LaunchInputs, members: int, *more: str) -> dict[str, Any]:
+    command = [str(inputs.python), str(PROGRAM), "--members", str(members), *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, env=trial.environment(), check=True, timeout=300)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def with_secret(site: trial.Site) -> Figure:
+def with_secret(inputs: trial.LaunchInputs) -> Figure:
     """Pairs of runs one behind the other, since what else the machine does changes; the middle one of their ratios."""
-    pairs = [(call(site, PAIRED), call(site, PAIRED, "--secret")) for _ in range(PAIRS)]
+    pairs = [(call(inputs, PAIRED), call(inputs, PAIRED, "--secret")) for _ in range(PAIRS)]
     ratio = sorted(secret["seconds"] / plain["seconds"] for plain, secret in pairs)[PAIRS // 2]
     return Figure(
         f"the same with a secret, {PAIRED:,} members", f"≤ {MOST_RATIO:g} × without", f"{ratio:.2f} ×",
@@ -35,10 +35,10 @@ def with_secret(site: trial.Site) -> Figure:
     )  # fmt: skip
 
 
-def measure(site: trial.Site) -> list[Figure]:
-    thousand = call(site, 1000, "--beats", BEATS_FOR)
+def measure(inputs: trial.LaunchInputs) -> list[Figure]:
+    thousand = call(inputs, 1000, "--beats", BEATS_FOR)
     figures = []
-    for members, found in ((1000, thousand), (10_000, call(site, 10_000))):
+    for members, found in ((1000, thousand), (10_000, call(inputs, 10_000))):
         seconds, memory = GOALS[members]
         most = found["leader_rss_most_mib"]
         figures.append(
@@ -50,7 +50,7 @@ def measure(site: trial.Site) -> list[Figure]:
                 found,
             )
         )
-    figures.append(with_secret(site))
+    figures.append(with_secret(inputs))
     beats = thousand["beats_cpu_percent"]
     figures.append(Figure("beats at 1,000 members, every 5 s", "≤ 1 % of a core", f"{beats:.2f} %", beats <= 1, {}))
     return figures

@@ -20,7 +20,7 @@ HOST = "localhost"  # sagemaker-training waits up to 15 minutes for its own name
 LIMIT = 120.0
 
 
-class Site(NamedTuple):
+class LaunchInputs(NamedTuple):
     """Where the programs are: the bin directory of this checkout's environment and of sagemaker-training's."""
 
     ours: Path

@@ -21,8 +21,8 @@ from typing import Any, Callable
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.processes.control_socket import LONGEST_LINE, address_of
 from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.desk import LONGEST_LINE, address_of
 from musterpoint.supervise.handover import HELLO, OUTER, Outer, plan_from
 
 OF_ONE_JOB = 700

@@ -20,12 +20,12 @@ from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint import exit_codes, settings
+from musterpoint.cli.planning import imagine_roster
 from musterpoint.errors import MusterError
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.launch.imagine import imagine_roster
-from musterpoint.ready import get_ready, plan_here
+from musterpoint.prepare import get_ready, plan_here
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""

@@ -15,16 +15,15 @@ import time
 from typing import Any, Callable, Iterator
 
 from fuzzers.findings import MOST_WRONG, Findings
+from musterpoint.channel import wire
+from musterpoint.channel.peers import JobFailed, PeerEvent, Peers, StopAll
+from musterpoint.channel.secret import Seal, prove
+from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import MusterError
 from musterpoint.loop import Loop
-from musterpoint.peers import JobFailed, PeerEvent, Peers, StopAll
-from musterpoint.rollcall import wire
 from musterpoint.rollcall.hello import Hello, Resume, draw
-from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.muster import Muster
-from musterpoint.rollcall.proof import prove
+from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer
-from musterpoint.rollcall.seal import Seal
 from musterpoint.settings import Settings
 
 PATIENCE = 60.0
@@ -34,7 +33,7 @@ OFFER = Offer(JOB, "torchrun", 2, "0.1", 2, (21000,))
 ADDRESSES = {f"algo-{number}": (f"127.0.0.{number}",) for number in (1, 2, 3)}
 STRANGER = "127.0.0.66"
 EVER = 3600.0
-LIMITS = Limits(
+LIMITS = Timeouts(
     beat=0.5,
     silence=EVER,
     cut=EVER,
@@ -81,9 +80,9 @@ class Host:
         self._loop = Loop()
         self._loop.prepare_posts()
         settings = Settings(rollcall_port=port, rollcall_timeout=EVER, secret=secret)
-        self._muster = Muster(
+        self._muster = RollCall(
             self._loop, tuple(ADDRESSES), tuple(ADDRESSES), me, OFFER, settings, self.said.append,
-            lambda event, **facts: self.rows.append((event, facts)), ADDRESSES, limits=LIMITS,
+            lambda event, **facts: self.rows.append((event, facts)), ADDRESSES, timeouts=LIMITS,
         )  # fmt: skip
         self.peers: Peers | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

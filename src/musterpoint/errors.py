@@ -4,6 +4,8 @@ Every message is one clear sentence: which file, key, option, host or rank, what
 to do about it.
 """
 
+from __future__ import annotations
+
 from musterpoint import exit_codes
 
 
@@ -35,3 +37,14 @@ class LauncherError(MusterError):
     """The launcher can't start, or started another world than the one planned."""
 
     code = exit_codes.LAUNCHER
+
+
+class StoppedEarly(MusterError):
+    """``host`` was told to stop by ``signal``, ``when`` no rank had started; every host that was reached stops."""
+
+    code = exit_codes.STOPPED
+
+    def __init__(self, host: str, signal: int, when: str = "during the roll call") -> None:
+        super().__init__(f"{host} was told to stop (signal {signal}) {when}")
+        self.host = host
+        self.signal = signal

@@ -9,8 +9,8 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Mapping, NamedTuple
 
+from musterpoint.job.cluster import natural
 from musterpoint.job.differences import DIFFERENCES
-from musterpoint.job.order import natural
 
 
 class Pair(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.code.prepare import prepare
+from musterpoint.code.workspace import prepare
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings

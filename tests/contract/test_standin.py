@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.job.order import natural
-from musterpoint.launch.site import STANDINS
+from musterpoint.job.cluster import natural
+from musterpoint.launch.inputs import STANDINS
 
 from .differences import PROPERTIES, in_order, pairs
 from .test_sagemaker_training import FILE_CHANNEL, HOMOGENEOUS, MIXED, ONE_HOST, SDK_V2, Tree, run, run_theirs, write

@@ -14,10 +14,11 @@ import sys
 import time
 from typing import Any
 
+from musterpoint.channel.peers import PeerEvent
 from musterpoint.errors import MusterError
+from musterpoint.failure import Failure
 from musterpoint.loop import READ, Loop
-from musterpoint.peers import Failure, PeerEvent
-from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer
 from musterpoint.settings import Settings
 
@@ -31,7 +32,7 @@ def main(me: str, given: dict[str, Any]) -> None:
     hosts = tuple(given.pop("hosts"))
     offer = Offer(given.pop("job", "job"), "torchrun", 2, "0.1", 2)
     settings = Settings(**given)
-    muster = Muster(
+    muster = RollCall(
         loop, hosts, hosts, me, offer, settings, lambda text: tell("said", text=text), lambda name, **facts: None
     )
     signal.signal(signal.SIGTERM, lambda *_: muster.abandon(15))

@@ -124,11 +124,11 @@ def test_the_token_of_codeartifact_is_nowhere(
     installing.program(f"import {name.replace('-', '_')}")
     (installing.base / "code" / "requirements.txt").write_text(f"{name}\n")
     # what the user's Python finds on PYTHONPATH, it has
-    site = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    inputs = next(python.parent.parent.glob("lib/python3*/site-packages"))
     done = installing.run(
         CA_REPOSITORY_ARN=ARN, AWS_ENDPOINT_URL_CODEARTIFACT=f"http://{packages.host}", AWS_ACCESS_KEY_ID="test",
         AWS_SECRET_ACCESS_KEY="a-secret-of-the-test", SEEN=str(tmp_path / "seen"), MUSTER_INSTALLER=installer,
-        PYTHONPATH=os.pathsep.join((installing.environ["PYTHONPATH"], str(site))),
+        PYTHONPATH=os.pathsep.join((installing.environ["PYTHONPATH"], str(inputs))),
         PATH=f"{python.parent}:{installing.environ['PATH']}", UV_INSECURE_HOST=packages.host,
     )  # fmt: skip
     assert done.returncode == (0 if ends == "well" else 71), done.stderr

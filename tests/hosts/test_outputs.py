@@ -218,7 +218,7 @@ def test_what_never_gets_there_is_named_and_changes_nothing(syncing: Train, buck
 
 
 def test_a_program_that_leaves_nothing_hears_nothing(syncing: Train, bucket: str) -> None:
-    """It may be over before the companion has come up."""
+    """It may be over before the sidecar has come up."""
     program(syncing, "", f"s3://{bucket}")
     code, stderr = finish(syncing.start())
     assert code == 0, stderr
@@ -266,7 +266,7 @@ def test_a_stop_ends_uploads_that_get_nowhere(faulty: Faulty, syncing: Train, bu
 
 
 def uploader_of(process: subprocess.Popen[bytes]) -> int:
-    """The companion among the children of ``train``."""
+    """The sidecar among the children of ``train``."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     found = [int(pid) for pid in children if b"module.main(request)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1, children

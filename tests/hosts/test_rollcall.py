@@ -168,7 +168,7 @@ def test_a_stop_while_hosts_are_missing_stops_all(network: Callable[..., Network
     worker.signal(signal.SIGTERM)
     for failed in wait_all([leader, worker], "failed"):
         assert (failed["kind"], failed["text"]) == (
-            "Abandoned", "algo-2 was told to stop (signal 15) during the roll call"
+            "StoppedEarly", "algo-2 was told to stop (signal 15) during the roll call"
         )  # fmt: skip
 
 

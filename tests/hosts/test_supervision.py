@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.supervise import tree
+from musterpoint.processes import tree
 
 from .conftest import eventually, survivors
 

@@ -12,7 +12,7 @@ PROGRAM = """
 import json, os, sys
 print("SAW", json.dumps([sys.argv[1:], os.environ["MINE"], os.environ["SM_HP_X"]]), flush=True)
 """
-TEXTS = ("{muster:nothing}", "a{muster:agent}b", "{muster:rank_stub}", "{muster:", "{0} {} %s $HOME `id`")
+TEXTS = ("{muster:nothing}", "a{muster:launch_agent}b", "{muster:rank_stub}", "{muster:", "{0} {} %s $HOME `id`")
 
 
 @pytest.mark.parametrize("launcher", ["script", "ranks", pytest.param("torchrun", marks=pytest.mark.torch)])

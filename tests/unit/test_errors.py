@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import errors
-from musterpoint.errors import FetchError, LauncherError, MusterError, RollCallError, UsageError
-from musterpoint.rollcall.abandoned import Abandoned
+from musterpoint.errors import FetchError, LauncherError, MusterError, RollCallError, StoppedEarly, UsageError
 
 KINDS = [(MusterError, 70), (UsageError, 64), (RollCallError, 69), (FetchError, 71), (LauncherError, 72)]
 
@@ -20,8 +19,8 @@ def test_the_code_of_an_error(kind: type[MusterError], code: int) -> None:
 
 def test_every_error_is_in_the_table() -> None:
     found = {value for value in vars(errors).values() if isinstance(value, type)}
-    assert found == {kind for kind, _ in KINDS}
+    assert found == {StoppedEarly, *(kind for kind, _ in KINDS)}
 
 
 def test_a_stop_during_the_roll_call_is_no_failure() -> None:
-    assert Abandoned("algo-2", 15).code == 143
+    assert StoppedEarly("algo-2", 15).code == 143

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from musterpoint.exec_limits import LONGEST_WORD, size_of, too_much
-from musterpoint.supervise.process import CannotStart, Streams, spawn
+from musterpoint.executables import LONGEST_WORD, size_of, too_much
+from musterpoint.processes.process import CannotStart, Streams, spawn
 
 
 def starts(argv: list[str], environment: dict[str, str]) -> bool:

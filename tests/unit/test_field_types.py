@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.field_types import check_types
+from musterpoint.untrusted import check_types
 
 
 class Row(NamedTuple):

@@ -50,7 +50,7 @@ sys.meta_path.insert(0, Refuse())
 IMPORT_ALL = """
 import pkgutil
 import musterpoint
-PROGRAMS = ("rank_stub", "agent", "rendezvous", "tensorflow_server", "__main__")  # never imported
+PROGRAMS = ("rank_stub", "launch_agent", "horovod_rendezvous", "tensorflow_server", "__main__")  # never imported
 NEEDS_AN_EXTRA = ("musterpoint.sagemaker",)
 for found in pkgutil.walk_packages(musterpoint.__path__, "musterpoint."):
     if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in NEEDS_AN_EXTRA:

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint.channel.names import read_hosts
 from musterpoint.code.project import _pyproject
 from musterpoint.errors import UsageError
 from musterpoint.job import fields
@@ -17,9 +18,8 @@ from musterpoint.job.model import Paths
 from musterpoint.job.secrets import masker_of_files
 from musterpoint.local import collect
 from musterpoint.local.tree import Layout
-from musterpoint.regular import regular, regular_itself
-from musterpoint.report.room import Room
-from musterpoint.rollcall.names import read_hosts
+from musterpoint.report.output_directory import OutputDirectory
+from musterpoint.untrusted import regular, regular_itself
 
 
 def fifo(path: Path) -> None:
@@ -75,7 +75,7 @@ def test_what_may_be_missing_is_then_missing(what: str, tmp_path: Path, monkeypa
         STRANGE[what][0](Path(name))
         Path("pipe").unlink(missing_ok=True)
     assert collect.read(layout, "algo-1") == collect.Left(None, "")
-    with contextlib.closing(Room(Paths(output=layout.output), shared=True)) as room:
+    with contextlib.closing(OutputDirectory(Paths(output=layout.output), shared=True)) as room:
         assert collect.timeline(layout, ("algo-1",), [], room) == []
     os.chdir(tmp_path)
     STRANGE[what][0](Path("pyproject.toml"))

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.settings import (
-    BY_FIELD,
-    LAUNCHERS,
-    LOCAL,
-    OPTIONS,
-    PROGRAM_ARGS,
-    Settings,
-    from_environ,
-    without_own,
-)
+from musterpoint.settings import BY_FIELD, LAUNCHERS, LOCAL, OPTIONS, PROGRAM_ARGS, Settings, from_environ, without_own
 
 
 def test_options_and_settings_have_the_same_fields() -> None:

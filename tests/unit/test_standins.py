@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.site import STANDINS
+from musterpoint.launch.inputs import STANDINS
 
 REAL = "WHO = 'the real one'\n"
 

@@ -17,8 +17,8 @@ COSTLY = {
 """Some of these cost more than everything else together; most of all asyncio (42 ms) and logging."""
 
 AFTER_THE_START = {
-    "musterpoint.code.interpreter", "musterpoint.job.plain", "musterpoint.rollcall.leader",
-    "musterpoint.rollcall.limits", "musterpoint.rollcall.names", "musterpoint.rollcall.worker", "random", "selectors",
+    "musterpoint.code.interpreter", "musterpoint.rollcall.leader",
+    "musterpoint.channel.timeouts", "musterpoint.channel.names", "musterpoint.rollcall.worker", "random", "selectors",
     "socket", "struct", "threading",
 }  # fmt: skip
 """What a one-host script job needs only while its program is running, or not at all."""
@@ -92,13 +92,13 @@ def test_it_stays_in_the_core(imported: set[str]) -> None:
     rooms = {name.split(".")[1] for name in imported if name.startswith("musterpoint.")}
     assert "local" not in rooms
     assert {name for name in imported if name.startswith("musterpoint.cli.")} == {"musterpoint.cli.train"}
-    assert "musterpoint.supervise.rank_stub" not in imported
+    assert "musterpoint.programs.rank_stub" not in imported
 
 
 def test_the_program_waits_for_nothing_that_can_come_later(said: dict[str, Any]) -> None:
     assert sorted(AFTER_THE_START & set(said["at_fork"])) == []
-    reports = {name for name in said["at_fork"] if name.startswith("musterpoint.report.")}
-    assert reports == {"musterpoint.report.oom", "musterpoint.report.room"}
+    reports = {name for name in said["at_fork"] if name.startswith(("musterpoint.report.", "musterpoint.diagnosis"))}
+    assert reports == {"musterpoint.report.output_directory"}
     assert said["collects"]
 
 

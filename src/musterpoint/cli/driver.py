@@ -40,12 +40,12 @@ def _run(environ: Mapping[str, str]) -> int:
             f"{ENTRY_SCRIPT} is not set: this file is the driver of a SageMaker SDK v3 job, which its sm_train.sh "
             f"runs; elsewhere, rename it launcher.py and run `python launcher.py PROGRAM [ARGS...]`"
         )
-    from musterpoint import road
-    from musterpoint.scene import Request
+    from musterpoint import entrypoint
+    from musterpoint.runtime import Request
 
     # as variables, a wrong one is reported like everything else that is wrong with a job
     options = variables(environ.get(CONFIG, ""))
-    return road.travel(Request({**environ, **options}, program=program, arguments=None, typed=True))
+    return entrypoint.run(Request({**environ, **options}, program=program, arguments=None, typed=True))
 
 
 def variables(config: str) -> dict[str, str]:

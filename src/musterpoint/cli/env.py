@@ -12,7 +12,7 @@ from typing import Callable, Mapping, NamedTuple, Sequence
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, given, one_of, read
 from musterpoint.cli.plan import planned
-from musterpoint.fabric.survey import survey
+from musterpoint.fabric.devices import survey
 from musterpoint.job.read import found
 from musterpoint.job.sagemaker import base_of
 from musterpoint.launch.plan import LaunchPlan

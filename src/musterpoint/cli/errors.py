@@ -11,8 +11,8 @@ from musterpoint.console import Console
 from musterpoint.errors import MusterError
 
 if TYPE_CHECKING:
+    from musterpoint.failure import Failure
     from musterpoint.masking import Masker
-    from musterpoint.peers import Failure
 
 
 def guarded(command: Callable[[], int], tell: Callable[[Failure], None] = lambda failure: None) -> int:
@@ -37,7 +37,7 @@ def guarded(command: Callable[[], int], tell: Callable[[Failure], None] = lambda
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.report.reason import of_error
+    from musterpoint.diagnosis.reason import of_error
 
     return of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 

@@ -10,7 +10,7 @@ from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options
 from musterpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from musterpoint.peers import Failure
+    from musterpoint.failure import Failure
 
 EXAMPLES = f"""
 The second form is for entry points that get hyperparameters as flags: only {SCRIPT_FLAG} and
@@ -29,9 +29,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _tell(failure: Failure, environ: Mapping[str, str]) -> None:
-    from musterpoint import inside
+    from musterpoint import nested
 
-    inside.report(failure, environ)
+    nested.report(failure, environ)
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -41,12 +41,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
             "point the hyperparameter train-script (--train-script PROGRAM)"
         )
-    from musterpoint import inside, road
-    from musterpoint.scene import Request
+    from musterpoint import entrypoint, nested
+    from musterpoint.runtime import Request
 
     request = Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
-    code = inside.launch_inside(request)
-    return road.travel(request) if code is None else code
+    code = nested.launch_inside(request)
+    return entrypoint.run(request) if code is None else code
 
 
 def _parser(prefix: str) -> Parser:

@@ -15,7 +15,7 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import backend, container, job
-from musterpoint.local.outlet import Voice
+from musterpoint.local.output import Voice
 from musterpoint.local.run import Ground, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
+from musterpoint.channel.names import read_hosts
 from musterpoint.job.model import InstanceGroup, Job
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
-from musterpoint.launch.imagine import imagine_roster
+from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
-from musterpoint.ready import activated, get_ready, plan_here
-from musterpoint.rollcall.names import read_hosts
-from musterpoint.rollcall.roster import Roster
+from musterpoint.prepare import activated, get_ready, plan_here
+from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
-from musterpoint.supervise.pid1 import deaf_pid1, pid1_note
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
@@ -131,3 +131,34 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
         )
     deaf = deaf_pid1()
     return (*notes, *([pid1_note(deaf, options.pid1_watch)] if deaf else ()))
+
+
+MASTER_PORT = 7777
+"""The rendezvous port the leader takes if it is free."""
+
+
+def imagine_roster(
+    job: Job, settings: Settings, slots_of: Callable[[str], int], addresses: Mapping[str, str], version: str = ""
+) -> Roster:
+    """The roster of ``job`` with its own hosts, the leader on its preferred port.
+
+    ``slots_of`` says how many ranks a host of the group will have. A host that ``addresses`` doesn't know stands there
+    by its name; the roll call will put its numeric address in that place.
+    """
+    grouped = set(job.group_hosts)
+    seats = tuple(
+        Seat(name, _address(job, name, addresses), slots_of(name) if name in grouped else 0, name in grouped, version)
+        for name in job.hosts
+    )
+    return Roster(
+        job=job.name,
+        session="",
+        seats=seats,
+        master_address=_address(job, job.leader, addresses),
+        master_port=settings.master_port or MASTER_PORT,
+        me=job.current_host,
+    )
+
+
+def _address(job: Job, name: str, addresses: Mapping[str, str]) -> str:
+    return LOOPBACK if len(job.hosts) == 1 else addresses.get(name, name)

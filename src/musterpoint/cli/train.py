@@ -37,12 +37,12 @@ def main() -> int:
         sys.stdout.write(HELP)
         return 0
     gc.disable()  # what an import makes is kept: to look through it for garbage takes 3 ms
-    from musterpoint import road
-    from musterpoint.scene import Request
+    from musterpoint import entrypoint
+    from musterpoint.runtime import Request
 
     gc.freeze()
     gc.enable()
-    return road.travel(Request(os.environ.copy()))
+    return entrypoint.run(Request(os.environ.copy()))
 
 
 if __name__ == "__main__":

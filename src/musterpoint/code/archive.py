@@ -10,7 +10,7 @@ import sys
 import zlib
 from typing import Callable, NamedTuple, NoReturn
 
-from musterpoint.code.members import Member, zip_members
+from musterpoint.code.archive_members import ArchiveMember, zip_members
 from musterpoint.code.packed import packing_of
 from musterpoint.code.tar import has_check_sum, tar_members
 from musterpoint.errors import FetchError
@@ -111,7 +111,7 @@ class _Tree:
         self._targets: dict[str, str] = {}
         self._kept = self._steps = 0
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ArchiveMember) -> None:
         self._breathe()
         self.members += 1
         if self.members > self._most_members:
@@ -158,7 +158,7 @@ class _Tree:
                     f"room for {room:,}"
                 )
 
-    def _keep(self, member: Member, path: str, kind: str) -> None:
+    def _keep(self, member: ArchiveMember, path: str, kind: str) -> None:
         if path not in self._kinds:
             self._kept += sys.getsizeof(path) + _EACH
             if len(self._kinds) >= self._most_members:
@@ -170,7 +170,7 @@ class _Tree:
         if self._kept > _KEPT:
             self._refuse(member, f"with it the archive's paths take more than {_KEPT // 1024**2} MiB of memory")
 
-    def _check(self, member: Member, path: str) -> None:
+    def _check(self, member: ArchiveMember, path: str) -> None:
         """What can be said of a member before anything is written."""
         if member.kind == "file":
             self._count(member)
@@ -182,7 +182,7 @@ class _Tree:
         elif member.kind != "directory":
             self._refuse(member, f"it is {member.kind}")
 
-    def _put(self, member: Member, path: str) -> None:
+    def _put(self, member: ArchiveMember, path: str) -> None:
         place = os.path.join(self._folder, path)
         if member.kind == "directory":
             if path not in self._kinds:
@@ -199,10 +199,10 @@ class _Tree:
                 self._remove(path, place)
                 os.link(os.path.join(self._folder, source), place)
 
-    def _source(self, member: Member) -> str:
+    def _source(self, member: ArchiveMember) -> str:
         return self._normal(member, member.target, "a link to")
 
-    def _write(self, member: Member, place: str, path: str) -> None:
+    def _write(self, member: ArchiveMember, place: str, path: str) -> None:
         self._remove(path, place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         with open(os.open(place, flags, 0o600), "wb") as out:
@@ -217,7 +217,7 @@ class _Tree:
         if 0 < member.modified < 2**33:
             os.utime(place, (member.modified, member.modified))
 
-    def _count(self, member: Member) -> None:
+    def _count(self, member: ArchiveMember) -> None:
         if member.size < 0:
             self._refuse(member, f"its size is {member.size}")
         self.size += member.size
@@ -226,11 +226,11 @@ class _Tree:
                 member, f"with it the archive unpacks to {self.size:,} bytes, more than the {self._most:,} it may have"
             )
 
-    def _path(self, member: Member) -> str:
+    def _path(self, member: ArchiveMember) -> str:
         """Where the member lies in the tree; empty for the tree itself."""
         return self._normal(member, member.name, "the path")
 
-    def _normal(self, member: Member, name: str, what: str) -> str:
+    def _normal(self, member: ArchiveMember, name: str, what: str) -> str:
         """``name`` without what means nothing, such as ``./``. Windows' separators count, too."""
         parts = name.replace("\\", "/").split("/")
         if "\0" in name:
@@ -253,7 +253,7 @@ class _Tree:
                 self._refuse(member, f"{what} {shown(name)} has more than the {self._longest:,} bytes that fit here")
         return path
 
-    def _make_parents(self, member: Member, path: str) -> None:
+    def _make_parents(self, member: ArchiveMember, path: str) -> None:
         parent = os.path.dirname(path)
         if not parent or self._kinds.get(parent) == "directory":
             return
@@ -273,7 +273,7 @@ class _Tree:
             elif kind != "directory":
                 self._refuse(member, f"it lies behind {shown(made)}, which is a {kind}")
 
-    def _check_target(self, member: Member, path: str) -> None:
+    def _check_target(self, member: ArchiveMember, path: str) -> None:
         """A first look at a link's target, without the links on the way to it."""
         if os.path.isabs(member.target) or "\0" in member.target:
             self._refuse(member, f"it is a link to {shown(member.target)}, which leads out of the code")
@@ -313,7 +313,7 @@ class _Tree:
         if path in self._kinds:
             os.unlink(place)
 
-    def _refuse(self, member: Member, why: str) -> NoReturn:
+    def _refuse(self, member: ArchiveMember, why: str) -> NoReturn:
         raise self._refusal(member.name, why)
 
     def _refusal(self, name: str, why: str) -> FetchError:

@@ -8,12 +8,11 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint import settings
-from musterpoint.code.aws_reader import NO_BOTO3
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
-from musterpoint.module_text import module_text
+from musterpoint.programs.aws_reader import NO_BOTO3
+from musterpoint.programs.registry import text_of
 
-READER = "musterpoint.code.aws_reader"
 REQUEST = "MUSTER_AWS_REQUEST"
 LARGE = 32 * 1024**2
 """Bytes from which on progress is told, every :data:`EVERY` seconds."""
@@ -118,7 +117,7 @@ def _ask(
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, environ, "/", line, give=module_text(READER).encode(), apart=True)
+            status = tools.run(command, environ, "/", line, give=text_of("aws_reader").encode(), apart=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue

@@ -3,7 +3,7 @@
 import os
 from typing import Mapping, NamedTuple
 
-from musterpoint import search_path
+from musterpoint import executables
 from musterpoint.errors import UsageError
 
 
@@ -41,7 +41,7 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
         return Start("executable", _executable(program, path, environ))
     if "." in program and not program.endswith(".py") and name and _is_module(name, folder):
         return Start("module", (interpreter, "-m", name))
-    command = search_path.find(program, environ)
+    command = executables.find(program, environ)
     if command:
         return Start("executable", (command,))
     if os.path.isdir(path):
@@ -135,7 +135,7 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
         return ("/bin/sh", name) if _is_bare_text(path) else (name,)
     starter = _first_line(path, ())
     if not starter and is_r:
-        starter = (search_path.find("Rscript", environ),)
+        starter = (executables.find("Rscript", environ),)
         if not starter[0]:
             raise UsageError(f"the program {path} is R, and there is no Rscript on PATH: install R in the image")
     if not starter and not _is_bare_text(path):

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Mapping
 
-from musterpoint.code.directory import PART
+from musterpoint.code.project import PART
 from musterpoint.code.source import Source
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections import deque
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint import settings
-from musterpoint.code import commands, resolver
+from musterpoint.code import installer_output, installers
 from musterpoint.code.credentials import Credentials
-from musterpoint.code.downgrades import sentences
-from musterpoint.code.lock import InstallLock
+from musterpoint.code.installer_output import sentences
 from musterpoint.code.project import Project
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
@@ -61,8 +61,10 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
     ):
         credentials = Credentials(folder)
         environ = _environment(place, tools, credentials)
-        build = commands.build_directory(place.code, folder, tools.copy) if project.package and not place.ours else "."
-        make = commands.uv if installer == "uv" else commands.pip
+        build = (
+            installers.build_directory(place.code, folder, tools.copy) if project.package and not place.ours else "."
+        )
+        make = installers.uv if installer == "uv" else installers.pip
         words, more = make(project, place.interpreter, environ, place.code, build, tools.ask)
         where = f" from {project.wheelhouse} alone" if project.wheelhouse else ""
         tools.say(f"{tools.doing} for {place.interpreter}{where}")
@@ -97,24 +99,24 @@ class _Run:
         if status == 0:
             return
         lines = list(self.lines)
-        network = resolver.network_words(lines)
-        if (network or resolver.found_nothing(lines)) and not self._place.isolated:
+        network = installer_output.network_words(lines)
+        if (network or installer_output.found_nothing(lines)) and not self._place.isolated:
             self._tools.say(f"{self._installer} couldn't reach what it needs; trying again in {PAUSE:.0f} s")
             self._tools.pause(PAUSE)
             # pip tells of an index that answers with an error only when it is asked to tell more
             if self._once((*words, "--verbose") if self._installer == "pip" else words) == 0:
                 return
-            network = resolver.network_words(self.lines) or network
+            network = installer_output.network_words(self.lines) or network
         reason = self._reason(status, lines, network)
-        offline = commands.without_isolation(
+        offline = installers.without_isolation(
             words, self._project, self._place.interpreter, self._environ, self._tools.ask
         )
-        if not offline or not (network or resolver.lacks_build_tools(lines)):
+        if not offline or not (network or installer_output.lacks_build_tools(lines)):
             raise FetchError(reason)
         backend = self._project.backend
         self._tools.say(f"the package's build tools can't be had: building with {backend} of the user's Python")
         if self._once(offline) != 0:
-            said = resolver.clipped(resolver.sentence(list(self.lines)), 160)
+            said = installer_output.clipped(installer_output.sentence(list(self.lines)), 160)
             raise FetchError(f"{reason}; with {backend} of the user's Python: {said}")
 
     def _once(self, words: tuple[str, ...]) -> int:
@@ -131,12 +133,12 @@ class _Run:
 
     def _reason(self, status: int, lines: list[str], network: str) -> str:
         how = f"exit code {status}" if status >= 0 else f"signal {-status}"
-        said = resolver.sentence(lines)
+        said = installer_output.sentence(lines)
         if network and network not in said:
             said += f" (the network: {network})"
         advice = self._advice(lines, bool(network))
         text = f"{self._installer} can't install {self._project.names} ({how}): {said}"
-        return resolver.clipped(text, REASON - len(advice)) + advice
+        return installer_output.clipped(text, REASON - len(advice)) + advice
 
     def _advice(self, lines: Sequence[str], network: bool) -> str:
         if any("No module named pip" in line for line in lines):
@@ -170,3 +172,52 @@ def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[s
         environ.update(credentials.give(index.url, "aws", index.token, environ))
         tools.say(f"packages come from {index.url}")
     return environ
+
+
+_WAIT = "import fcntl, sys; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)"
+
+
+class InstallLock:
+    """Held inside the ``with``. The lock is the kernel's, on an open file: it ends with the process that has it.
+
+    Where no file can be made for it, there is none.
+    """
+
+    def __init__(self, interpreter: str, environ: Mapping[str, str], tools: Tools) -> None:
+        self._interpreter, self._environ, self._tools = interpreter, environ, tools
+        self._fd = -1
+
+    @property
+    def path(self) -> str:
+        """The lock's file: the same for all who install into this Python as this user."""
+        folder = self._environ.get("TMPDIR") or "/tmp"
+        name = zlib.crc32(os.path.dirname(os.path.abspath(self._interpreter)).encode(errors="surrogateescape"))
+        return os.path.join(folder, f"musterpoint-install-{os.geteuid()}-{name:08x}.lock")
+
+    def __enter__(self) -> InstallLock:
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return self
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _take(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._tools.say(f"another process is installing into {self._interpreter}: waiting for it")
+            # a child waits on the same open file, so that the lock it gets is ours, and a stop ends the wait
+            words = (self._interpreter, "-I", "-S", "-c", _WAIT, str(self._fd))
+            self._tools.run(words, self._environ, "/", lambda text: None, keep=(self._fd,))
+
+    def __exit__(self, *_: Any) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Mapping
+import os
+from typing import Iterator, Mapping
 
-from musterpoint import asking
-from musterpoint.asking import Ask
+from musterpoint import executables, probe
+from musterpoint.errors import UsageError
+from musterpoint.probe import Ask
 
 _HAS = """
 import importlib.util, sys
@@ -17,7 +19,7 @@ sys.exit(0 if found else 3)
 """
 
 
-def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str, how: Ask = asking.ask) -> bool:
+def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask) -> bool:
     """Whether ``interpreter``, started in ``cwd`` with ``environ``, finds the module ``name``. Nothing is imported.
 
     A dotted name imports its parents. False where the interpreter can't be started.
@@ -26,7 +28,7 @@ def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str
 
 
 def ask(
-    interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str, how: Ask = asking.ask
+    interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask
 ) -> tuple[int, str]:
     """Exit status and stdout of ``script``, run by ``interpreter`` with one argument; -1 where it can't be run."""
     try:
@@ -34,3 +36,70 @@ def ask(
     except (OSError, ValueError):
         return -1, ""
     return -1 if answer.status is None else answer.status, answer.text
+
+
+VARIABLE = "SAGEMAKER_JOB_CONDA_ENV"
+
+
+def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` with the environment's commands first on PATH and its Python in ``MUSTER_PYTHON``.
+
+    The same object where no environment is named. An environment's own activation scripts are not run.
+
+    Raises:
+        UsageError: there is no such environment; the message says where it was looked for.
+    """
+    name = environ.get(VARIABLE, "")
+    if not name:
+        return environ
+    looked = []
+    for prefix in _prefixes(name, environ):
+        if os.access(os.path.join(prefix, "bin", "python"), os.X_OK):
+            return _with(environ, name, prefix)
+        looked.append(prefix)
+    raise UsageError(
+        f"{VARIABLE}={name!r}: there is no such conda environment with a Python in it; looked at "
+        + (", ".join(looked) or "nothing, since there is no conda on PATH and no CONDA_EXE")
+    )
+
+
+def _with(environ: Mapping[str, str], name: str, prefix: str) -> dict[str, str]:
+    commands = os.path.join(prefix, "bin")
+    path = environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != commands:
+        path = os.pathsep.join((commands, path))
+    return {
+        **environ, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": os.path.basename(name.rstrip("/")),
+        "MUSTER_PYTHON": os.path.join(commands, "python"),
+    }  # fmt: skip
+
+
+def _prefixes(name: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Directories that may be the environment ``name``, in conda's order."""
+    if "/" in name:
+        home = environ.get("HOME", "")
+        yield os.path.abspath(os.path.join(home, name[2:]) if name.startswith("~/") else name)
+        return
+    for variable in ("CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"):
+        yield from (os.path.join(folder, name) for folder in environ.get(variable, "").split(os.pathsep) if folder)
+    for root in dict.fromkeys(_roots(environ)):
+        yield root if name in ("base", "root") else os.path.join(root, "envs", name)
+    try:
+        with open(os.path.join(environ.get("HOME", "/"), ".conda", "environments.txt"), encoding="utf-8") as file:
+            known = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError):
+        known = []
+    yield from (prefix for prefix in known if os.path.basename(prefix) == name)
+
+
+def _roots(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where conda itself is installed."""
+    for variable in ("MAMBA_ROOT_PREFIX", "CONDA_ROOT"):
+        if environ.get(variable):
+            yield environ[variable]
+    for command in (environ.get("CONDA_EXE", ""), *(executables.find(name, environ) for name in ("conda", "mamba"))):
+        if command:
+            yield os.path.dirname(os.path.dirname(os.path.realpath(command)))
+    prefix = environ.get("CONDA_PREFIX", "")
+    if prefix:
+        yield os.path.dirname(os.path.dirname(prefix)) if os.sep + "envs" + os.sep in prefix else prefix

@@ -3,8 +3,7 @@
 import os
 from typing import NamedTuple
 
-from musterpoint.code.directory import PYPROJECT, REQUIREMENTS, SETUP
-from musterpoint.regular import regular
+from musterpoint.untrusted import regular
 
 LOCK = "uv.lock"
 WHEELHOUSE = "wheelhouse"
@@ -82,3 +81,23 @@ def _wheelhouse(code: str, input_data: str) -> str:
         except OSError:
             continue
     return ""
+
+
+PART = ".musterpoint.part"
+"""What is being fetched lies here until it is whole."""
+REQUIREMENTS = "requirements.txt"
+SETUP = "setup.py"
+PYPROJECT = "pyproject.toml"
+
+
+def holds_something(folder: str) -> bool:
+    """Whether there is anything in ``folder`` but what an interrupted fetch left."""
+    try:
+        return any(name != PART for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def may_want_packages(folder: str) -> bool:
+    """Whether there is a file that an installer reads."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))

@@ -53,8 +53,6 @@ def is_isolated(job: Job) -> bool:
 
 def has_no_network(job: Job) -> bool:
     """Whether no index can be reached: the platform says so, SDK v2 sent what it sends then, or there is no route."""
-    from musterpoint.code.route import has_route
-
     sent = bool(job.paths.input_data) and job.entry_point.source == os.path.join(job.paths.input_data, CHANNEL, ARCHIVE)
     return is_isolated(job) or sent or not has_route()
 
@@ -87,3 +85,21 @@ def _path(named: str) -> str:
             "(.tar.gz, .tar, .zip) or one file"
         )
     return os.path.abspath(named)
+
+
+def has_route(proc: str = "/proc") -> bool:
+    """Whether the kernel knows a way to any other host; True where it can't be asked (it isn't Linux)."""
+    four = _lines(os.path.join(proc, "net/route"))
+    if four is None:
+        return True
+    # the columns of route end with other things, those of ipv6_route with the interface
+    six = _lines(os.path.join(proc, "net/ipv6_route")) or []
+    return any(line[:1] not in (["Iface"], ["lo"]) for line in four) or any(line[-1:] != ["lo"] for line in six)
+
+
+def _lines(path: str) -> list[list[str]] | None:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return [line.split() for line in file if line.strip()]
+    except OSError:
+        return None

@@ -6,7 +6,7 @@ The formats: POSIX's ``pax``, GNU tar's manual ("Basic Tar Format", "Sparse Form
 
 from typing import Callable, Iterator
 
-from musterpoint.code.members import Member
+from musterpoint.code.archive_members import ArchiveMember
 from musterpoint.code.packed import CHUNK, Packed
 
 _BLOCK = 512
@@ -36,7 +36,7 @@ Holes = list[tuple[int, int]]
 
 def tar_members(
     path: str, packing: str, name: str, most: int, breathe: Callable[[], None] = lambda: None
-) -> Iterator[Member]:
+) -> Iterator[ArchiveMember]:
     """The members of a tar, which may come to ``most`` bytes with its headers; ``packing`` is what it is packed with.
 
     A member's content can be read until the next one is asked for.
@@ -53,7 +53,7 @@ class _Tar:
         self._budget = _ALLOWANCE
         self._left = 0
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ArchiveMember]:
         while (found := self._next()) is not None:
             member, size = found
             end = self._stream.at + size + -size % _BLOCK
@@ -62,7 +62,7 @@ class _Tar:
                 raise ValueError("a member's size is below zero")
             self._stream.skip(end - self._stream.at)
 
-    def _next(self) -> "tuple[Member, int] | None":
+    def _next(self) -> "tuple[ArchiveMember, int] | None":
         """The next member, and the bytes of its content in the archive."""
         self._left = _LONGEST
         self._budget += _EACH
@@ -139,7 +139,7 @@ class _Tar:
             at = end
         return holes
 
-    def _member(self, block: bytes, kind: bytes, size: int, said: Said, holes: Holes) -> "tuple[Member, int]":
+    def _member(self, block: bytes, kind: bytes, size: int, said: Said, holes: Holes) -> "tuple[ArchiveMember, int]":
         word = _KINDS.get(kind, "of an unknown kind")
         name = block[:100].split(b"\0", 1)[0]
         prefix = block[345:500].split(b"\0", 1)[0]
@@ -178,7 +178,7 @@ class _Tar:
                 modified = float(said["mtime"][:40])
             except ValueError:
                 pass  # a clock is no reason to refuse anything
-        return Member(_text(name), word, mode, real, _text(target), modified, pieces), stored
+        return ArchiveMember(_text(name), word, mode, real, _text(target), modified, pieces), stored
 
     def _old_holes(self, block: bytes) -> Holes:
         """GNU tar's first format: four pieces in the header, then blocks of 21."""

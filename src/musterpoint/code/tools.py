@@ -9,7 +9,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
-from musterpoint import asking
+from musterpoint import probe
 from musterpoint.errors import FetchError
 from musterpoint.lines import Line, Lines
 from musterpoint.loop import Loop, Timer
@@ -116,7 +116,7 @@ class Tools:
         readers = [Lines(self._loop, fd, self._heard(call)) for fd, call in _outputs(child, line, self.show)]
         timers = [Ticking(self._loop, QUIET, self._still)]
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
-        ended = asking.End(self._loop, child.pid)
+        ended = probe.End(self._loop, child.pid)
         try:
             if give:
                 _give(child, give)
@@ -149,9 +149,9 @@ class Tools:
         shutil.copystat(source, target)
         return target
 
-    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> asking.Answer:
-        """Asks a program (:mod:`musterpoint.asking`). Raises as :meth:`run` does."""
-        return asking.ask(words, environ, cwd, errors, self._loop, self._check)
+    def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> probe.Answer:
+        """Asks a program (:mod:`musterpoint.probe`). Raises as :meth:`run` does."""
+        return probe.ask(words, environ, cwd, errors, self._loop, self._check)
 
     def _heard(self, call: Line) -> Line:
         def heard(text: str) -> None:
@@ -177,7 +177,7 @@ class Tools:
         child = self._child
         if child is None or child.poll() is not None:
             return
-        asking.signal_group(child.pid, signal.SIGINT)
+        probe.signal_group(child.pid, signal.SIGINT)
         self._loop.call_later(PATIENCE, lambda: _kill(child) if self._child is child else None)
 
 
@@ -217,5 +217,5 @@ def _give(child: subprocess.Popen[bytes], data: bytes) -> None:
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """Ends the program and everything in its session's first group, now."""
-    asking.signal_group(child.pid, signal.SIGKILL)
+    probe.signal_group(child.pid, signal.SIGKILL)
     child.wait()

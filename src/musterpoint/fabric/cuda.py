@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.fabric.files import entries, read
+from musterpoint.fabric.devices import entries, read
 from musterpoint.fabric.setting import EnvSetting
 
 COMPAT = "/usr/local/cuda/compat"

@@ -1,6 +1,7 @@
 """This host's devices, counted once."""
 
-from typing import NamedTuple
+import os
+from typing import Iterator, Mapping, NamedTuple
 
 
 class Devices(NamedTuple):
@@ -21,3 +22,113 @@ class Devices(NamedTuple):
     def slots(self) -> int:
         """Ranks this host has room for: GPUs, else Neuron cores, else 1."""
         return self.gpus or self.neuron_cores or 1
+
+
+def entries(folder: str) -> list[str]:
+    """The names in ``folder``."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def read(path: str) -> str:
+    """The text of the file at ``path``."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+NEURON_CORES_PER_DEVICE = 2
+"""Where the driver doesn't say: what Inferentia2 and Trainium1 chips have."""
+
+
+def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = None) -> Devices:
+    """This host's devices, as a process with ``environ`` may use them.
+
+    ``affinity`` is the number of processors this process may run on (asked of the system if None).
+    """
+    machine = os.cpu_count() or 1
+    allowed = affinity or _affinity() or machine
+    quota = _cpu_quota(root)
+    devices = _numbered(os.path.join(root, "dev"), "neuron")
+    return Devices(
+        cpus=max(1, allowed if quota is None else min(allowed, int(quota))),
+        machine_cpus=machine,
+        gpus=_gpus(environ.get("CUDA_VISIBLE_DEVICES"), root),
+        neuron_cores=sum(_neuron_cores(device, root) for device in devices),
+        neuron_devices=len(devices),
+        interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
+        infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
+    )
+
+
+def _affinity() -> int | None:
+    ask = getattr(os, "sched_getaffinity", None)
+    return len(ask(0)) if ask else None
+
+
+def _gpus(visible: str | None, root: str) -> int:
+    """NVIDIA GPUs, as CUDA counts them: up to the first entry of CUDA_VISIBLE_DEVICES that names none."""
+    dev = os.path.join(root, "dev")
+    present = len(_numbered(dev, "nvidia"))
+    if not present and os.path.exists(os.path.join(dev, "nvidiactl")):
+        # the driver makes the nodes on first use
+        present = len(entries(os.path.join(root, "proc/driver/nvidia/gpus")))
+    if visible is None or not present:
+        return present
+    count = 0
+    for entry in visible.split(","):
+        word = entry.strip()
+        if (word.isdecimal() and int(word) < present) or word.startswith(("GPU-", "MIG-")):
+            count += 1
+        else:
+            break
+    return count
+
+
+def _neuron_cores(device: str, root: str) -> int:
+    """Cores of one Neuron device (``neuron0``), from the driver's sysfs tree."""
+    for where in ("sys/devices/virtual/neuron_device", "sys/class/neuron_device"):
+        folder = os.path.join(root, where, device)
+        count = read(os.path.join(folder, "core_count")).strip()
+        if count.isdecimal() and int(count):
+            return int(count)
+        cores = _numbered(folder, "neuron_core")
+        if cores:
+            return len(cores)
+    return NEURON_CORES_PER_DEVICE
+
+
+def _cpu_quota(root: str) -> float | None:
+    """The tightest processor quota of this process's control groups (v1 or v2), in processors; None: no limit."""
+    limits = []
+    for folder in _cgroup_folders(root):
+        quota, _, period = read(os.path.join(folder, "cpu.max")).strip().partition(" ")
+        if not quota:
+            quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
+            period = read(os.path.join(folder, "cpu.cfs_period_us")).strip()
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits) if limits else None
+
+
+def _cgroup_folders(root: str) -> Iterator[str]:
+    """Every control group from this process's own up to the top one it can see, of each hierarchy that limits CPUs."""
+    mount = os.path.join(root, "sys/fs/cgroup")
+    for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        hierarchies = (controllers, "cpu") if controllers else ("", "unified")
+        for hierarchy in dict.fromkeys(hierarchies):
+            parts = [part for part in path.split("/") if part]
+            for depth in range(len(parts), -1, -1):
+                yield os.path.join(mount, hierarchy, *parts[:depth])
+
+
+def _numbered(folder: str, prefix: str) -> list[str]:
+    """The entries of ``folder`` that are ``prefix`` and a number (``nvidia0``, not ``nvidia-uvm``)."""
+    return [name for name in entries(folder) if name.startswith(prefix) and name[len(prefix) :].isdecimal()]

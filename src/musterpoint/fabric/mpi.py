@@ -3,11 +3,11 @@
 import os
 from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
 
-from musterpoint import search_path
+from musterpoint import executables
 from musterpoint.errors import LauncherError
 
 if TYPE_CHECKING:
-    from musterpoint.asking import Ask
+    from musterpoint.probe import Ask
 
 OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
 
@@ -46,7 +46,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
     Raises:
         LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
     """
-    path = next((found for name in COMMANDS if (found := search_path.find(name, environ))), "")
+    path = next((found for name in COMMANDS if (found := executables.find(name, environ))), "")
     if not path:
         asked = f" ({why})" if why else ""
         raise LauncherError(
@@ -90,14 +90,14 @@ def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
 
 
 def _version(path: str, environ: Mapping[str, str], ask: "Ask | None") -> str:
-    from musterpoint import asking
+    from musterpoint import probe
 
     try:
-        answer = (ask or asking.ask)([path, "--version"], environ, "/", True)
+        answer = (ask or probe.ask)([path, "--version"], environ, "/", True)
     except OSError as error:
         raise LauncherError(f"launcher mpi: {path} can't be run: {error.strerror}; {_INSTEAD}") from None
     if answer.status is None:
-        raise LauncherError(f"launcher mpi: {path} --version gave no answer within {asking.TIMEOUT:g} s; {_INSTEAD}")
+        raise LauncherError(f"launcher mpi: {path} --version gave no answer within {probe.TIMEOUT:g} s; {_INSTEAD}")
     return answer.text
 
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from musterpoint.programs.registry import Program
+
 SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
 """What we set of these goes on with the user's own value, and so may take its place."""
 
@@ -15,4 +17,4 @@ class EnvSetting(NamedTuple):
     name: str
     value: str
     reason: str
-    ours: str = ""
+    ours: Program | None = None

@@ -1,12 +1,11 @@
 """The job's hosts and instance groups, and which of them take part in the distribution."""
 
 import re
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import LONGEST_NAME, host, host_list, mapping, shown, text, wrong
 from musterpoint.job.model import Distribution, InstanceGroup, Note
-from musterpoint.job.order import natural
 
 _ACCELERATED = r"(?:ml\.)?(?:p|g|gr|trn|inf|dl)[0-9]|local_gpu$"
 
@@ -138,3 +137,24 @@ def _named(cluster: Cluster, names: tuple[str, ...], source: str) -> Choice:
     if not members:
         raise UsageError(f"{source} names the instance group {shown(names[0])}, which has no hosts")
     return Choice(names, tuple(one for one in cluster.hosts if one in members))
+
+
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+def _key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Numbers compare by value (by length first, leading zeros aside), everything else as text.
+
+    The name itself breaks ties such as ``algo-1`` and ``algo-01``: hosts may list them in different orders.
+    """
+    chunks = _NUMBER.split(name)
+    parts: list[tuple[int, str]] = []
+    for index, chunk in enumerate(chunks):
+        digits = chunk.lstrip("0") if index % 2 else ""
+        parts.append((len(digits), digits) if index % 2 else (-1, chunk))
+    return tuple(parts), name
+
+
+def natural(names: Iterable[str]) -> tuple[str, ...]:
+    """``names`` in natural order: ``algo-1``, ``algo-2``, ``algo-10``; the same for any order they come in."""
+    return tuple(sorted(names, key=_key))

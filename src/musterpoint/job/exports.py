@@ -10,8 +10,8 @@ import json
 import re
 from typing import Any, Mapping
 
-from musterpoint import search_path
-from musterpoint.exec_limits import LONGEST_WORD, size_of
+from musterpoint import executables
+from musterpoint.executables import LONGEST_WORD, size_of
 from musterpoint.job.distribution import enabled, groups_named
 from musterpoint.job.hyperparameters import hidden, passable, text_of, values
 from musterpoint.job.model import Job
@@ -166,8 +166,8 @@ def _training_env(job: Job, facts: Mapping[str, Any], environ: Mapping[str, str]
         "hyperparameters": facts["hps"],
         "is_master": job.current_host == master,
         "is_modelparallel_enabled": bool(parameters != "{}") if parameters else parameters,
-        "is_smddpmprun_installed": bool(search_path.find("smddpmprun", environ)),
-        "is_smddprun_installed": bool(search_path.find("smddprun", environ)),
+        "is_smddpmprun_installed": bool(executables.find("smddpmprun", environ)),
+        "is_smddprun_installed": bool(executables.find("smddprun", environ)),
         "job_name": environ.get("TRAINING_JOB_NAME"),
         "master_hostname": master,
         "topology": facts["resource_config"].get("topology", []),

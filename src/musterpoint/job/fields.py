@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from musterpoint.errors import UsageError
-from musterpoint.exec_limits import LONGEST_WORD, size_of
-from musterpoint.regular import regular
+from musterpoint.executables import LONGEST_WORD, size_of
+from musterpoint.untrusted import regular
 
 _SHOWN = 80
 LONGEST_PATH = 4096

@@ -10,7 +10,7 @@ import json
 from typing import Any, Iterable, Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.exec_limits import LONGEST_WORD, size_of
+from musterpoint.executables import LONGEST_WORD, size_of
 from musterpoint.job.fields import mapping, shown
 from musterpoint.job.model import Hyperparameter
 
@@ -142,3 +142,30 @@ def _json_text(value: Any) -> str:
     if isinstance(value, str):
         value = _decoded(value)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+NAME = "model_dir"
+TUNED = "_tuning_objective_metric"
+LOCAL = "/opt/ml"
+
+
+def of_this_job(
+    hyperparameters: tuple[Hyperparameter, ...], job: str, environ: Mapping[str, str]
+) -> tuple[Hyperparameter, ...]:
+    """``hyperparameters`` with ``model_dir`` as the TensorFlow toolkit would have it for the training job ``job``."""
+    place = text_of(hyperparameters, NAME)
+    tuned = any(entry.name == TUNED for entry in hyperparameters)
+    if not (tuned and place) or place.startswith(LOCAL) or not _is_tensorflow(hyperparameters, place, environ):
+        return hyperparameters
+    own = of_value(NAME, f"{place}/{job}/model")
+    return tuple(own if entry.name == NAME else entry for entry in hyperparameters)
+
+
+def _is_tensorflow(hyperparameters: tuple[Hyperparameter, ...], place: str, environ: Mapping[str, str]) -> bool:
+    """Other estimators send a ``model_dir`` only if the user does, and then it is what he says."""
+    sent_for = text_of(hyperparameters, "sagemaker_job_name")
+    return (
+        "tensorflow" in environ.get("SAGEMAKER_TRAINING_MODULE", "")
+        or text_of(hyperparameters, "sagemaker_estimator_class_name") == "TensorFlow"
+        or bool(sent_for and place.endswith(f"/{sent_for}/model"))
+    )

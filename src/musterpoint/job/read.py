@@ -41,8 +41,6 @@ def read_job(
                 "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
                 "image); on a machine of yours run `muster local PROGRAM`"
             )
-        from musterpoint.job.plain import read_plain
-
         if settings.platform == "auto":
             from musterpoint.job.unread import refuse_several
 
@@ -95,3 +93,16 @@ def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise wrong(PROGRAM_ARGS, text_of_list, "a JSON list of strings")
     return _words(words, PROGRAM_ARGS)
+
+
+def read_plain(host: str = "") -> Job:
+    """A job of one host, with no program yet. ``host`` is its name; the machine's own if empty."""
+    name = host or _node_name()
+    return Job(
+        platform="plain", name="", hosts=(name,), current_host=name, group_hosts=(name,), entry_point=EntryPoint("")
+    )
+
+
+def _node_name() -> str:
+    """This machine's own name (Windows has no ``uname``)."""
+    return (os.uname().nodename if hasattr(os, "uname") else "") or "localhost"

@@ -9,9 +9,9 @@ import os
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job import cluster, distribution, model_dir
+from musterpoint.job import cluster, distribution
 from musterpoint.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
-from musterpoint.job.hyperparameters import decode, text_of, to_arguments, values
+from musterpoint.job.hyperparameters import decode, of_this_job, text_of, to_arguments, values
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
 
@@ -131,7 +131,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     identity = _training_job(config.files)
     arn = environ.get("TRAINING_JOB_ARN") or identity.get("TrainingJobArn", "")
     name = _name(environ, config.hyperparameters, identity, arn)
-    hyperparameters = model_dir.of_this_job(config.hyperparameters, name, environ)
+    hyperparameters = of_this_job(config.hyperparameters, name, environ)
     machines = cluster.from_config(config.resources, lambda key: config.where(RESOURCES, key))
     by_name = values(hyperparameters)
     decoded = distribution.from_hyperparameters(by_name, config.where(HYPERPARAMETERS, "").rstrip())

@@ -9,7 +9,7 @@ from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.masking import Masker
-from musterpoint.regular import regular
+from musterpoint.untrusted import regular
 
 
 def masker_of(environ: Mapping[str, str], job: Job) -> Masker:

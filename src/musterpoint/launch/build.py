@@ -8,59 +8,58 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.job.grace import grace
 from musterpoint.job.model import Job
-from musterpoint.launch.choose import ONE_PER_HOST, Choice, room_for_ranks
-from musterpoint.launch.environment import common_environment
+from musterpoint.launch.choose import ONE_PER_HOST, Choice, capacity_of
+from musterpoint.launch.inputs import LaunchInputs, common_environment
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.site import Site
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Settings
+from musterpoint.stop_budget import grace
 
 
-def _script(site: Site) -> LaunchPlan:
+def _script(inputs: LaunchInputs) -> LaunchPlan:
     from musterpoint.launch.script import plan_script
 
-    return plan_script(site)
+    return plan_script(inputs)
 
 
-def _torchrun(site: Site) -> LaunchPlan:
+def _torchrun(inputs: LaunchInputs) -> LaunchPlan:
     from musterpoint.launch.torchrun import plan_torchrun
 
-    return plan_torchrun(site)
+    return plan_torchrun(inputs)
 
 
-def _ranks(site: Site) -> LaunchPlan:
+def _ranks(inputs: LaunchInputs) -> LaunchPlan:
     from musterpoint.launch.ranks import plan_ranks
 
-    return plan_ranks(site)
+    return plan_ranks(inputs)
 
 
-def _mpi(site: Site) -> LaunchPlan:
-    from musterpoint.launch.mpi import plan_mpi
+def _mpi(inputs: LaunchInputs) -> LaunchPlan:
+    from musterpoint.launch.mpi.plan import plan_mpi
 
-    return plan_mpi(site)
+    return plan_mpi(inputs)
 
 
-def _deepspeed(site: Site) -> LaunchPlan:
+def _deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     from musterpoint.launch.deepspeed import plan_deepspeed
 
-    return plan_deepspeed(site)
+    return plan_deepspeed(inputs)
 
 
-def _tensorflow(site: Site) -> LaunchPlan:
-    from musterpoint.launch.tensorflow import plan_tensorflow
+def _tensorflow(inputs: LaunchInputs) -> LaunchPlan:
+    from musterpoint.launch.tensorflow.workers import plan_tensorflow
 
-    return plan_tensorflow(site)
-
-
-def _parameter_server(site: Site) -> LaunchPlan:
-    from musterpoint.launch.parameter_server import plan_parameter_server
-
-    return plan_parameter_server(site)
+    return plan_tensorflow(inputs)
 
 
-LAUNCHERS: dict[str, Callable[[Site], LaunchPlan]] = {
+def _parameter_server(inputs: LaunchInputs) -> LaunchPlan:
+    from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server
+
+    return plan_parameter_server(inputs)
+
+
+LAUNCHERS: dict[str, Callable[[LaunchInputs], LaunchPlan]] = {
     "script": _script,
     "torchrun": _torchrun,
     "ranks": _ranks,
@@ -94,8 +93,8 @@ def build_plan(
     launcher = choice.launcher if roster.seat.grouped else "script"
     once = launcher in ONE_PER_HOST
     # a program started once per host may start its own ranks
-    room = room_for_ranks(job, settings, devices) if once else roster.seat.slots
+    room = capacity_of(job, settings, devices) if once else roster.seat.slots
     time_to_stop = grace(job.grace, settings.stop_grace)
     common = common_environment(exports, devices, 0 if once else room, network, environ, time_to_stop)
-    site = Site(job, workspace, roster, devices, settings, environ, common, room, modules, mpi)
-    return LAUNCHERS[launcher](site)
+    inputs = LaunchInputs(job, workspace, roster, devices, settings, environ, common, room, modules, mpi)
+    return LAUNCHERS[launcher](inputs)

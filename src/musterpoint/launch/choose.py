@@ -50,7 +50,7 @@ def choose(
         LauncherError: no launcher of this release fits the job, or its module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
-    room = room_for_ranks(job, settings, devices)
+    room = capacity_of(job, settings, devices)
     launcher, reason = _launcher(job, settings, room, has, local)
     if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
         raise LauncherError(
@@ -67,8 +67,8 @@ def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, 
         return room
     if launcher == "script":
         return 1
-    from musterpoint.launch.tf_config import given
-    from musterpoint.launch.tf_tasks import ranks_on
+    from musterpoint.launch.tensorflow.config import given
+    from musterpoint.launch.tensorflow.tasks import ranks_on
 
     found = given(environ)
     if found is not None:
@@ -76,7 +76,7 @@ def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, 
     return ranks_on(host, job, settings) if launcher == "parameter-server" else 1
 
 
-def room_for_ranks(job: Job, settings: Settings, devices: Devices) -> int:
+def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
     """Ranks that fit on this host: what the settings say, else the job, another toolkit's count, or the devices."""
     return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
 
@@ -87,7 +87,7 @@ def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
         return ""
-    room = _count(room_for_ranks(job, settings, devices), "slot")
+    room = _count(capacity_of(job, settings, devices), "slot")
     return (
         f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the "
         "same (--slots or MUSTER_SLOTS says how many)"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.environment import unless_set
+from musterpoint.launch.inputs import LaunchInputs, unless_set
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.site import Site
-from musterpoint.launch.stub_command import stub_arguments
+from musterpoint.launch.stub import stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MISLEADING = (
@@ -20,9 +19,9 @@ MISLEADING = (
 """Of an mpirun that started us once per host; DeepSpeed's engine refuses ranks whose own differ from these."""
 
 
-def plan_deepspeed(site: Site) -> LaunchPlan:
+def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     """This host's launcher."""
-    roster, workspace = site.roster, site.workspace
+    roster, workspace = inputs.roster, inputs.workspace
     launcher = ProcessPlan(
         "launcher",
         "deepspeed",
@@ -30,9 +29,9 @@ def plan_deepspeed(site: Site) -> LaunchPlan:
             Argument(workspace.interpreter, "the program's Python"),
             Argument("-m", "DeepSpeed's launcher for one host, which its runner would start over ssh"),
             Argument("deepspeed.launcher.launch"),
-            Argument(f"--world_info={_world_info(site)}", "every host's name and devices, one for each slot"),
+            Argument(f"--world_info={_world_info(inputs)}", "every host's name and devices, one for each slot"),
             Argument(f"--node_rank={roster.node_rank}", "this host's place in the group"),
-            Argument(f"--master_addr={site.master_address}", "where rank 0 listens"),
+            Argument(f"--master_addr={inputs.master_address}", "where rank 0 listens"),
             Argument(f"--master_port={roster.master_port}", "free on the leader"),
             Argument("--no_python", "what follows is a whole command"),
             Argument("--no_local_rank", "the stub puts --local_rank behind the program's name"),
@@ -43,10 +42,10 @@ def plan_deepspeed(site: Site) -> LaunchPlan:
         EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; DeepSpeed sets no such"),
         EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
         EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host; DeepSpeed says LOCAL_SIZE"),
-        *_numbering(site),
+        *_numbering(inputs),
     )
     names = {setting.name for setting in own}
-    common = unless_set(site.environment, site.environ)
+    common = unless_set(inputs.environment, inputs.environ)
     return LaunchPlan(
         launcher="deepspeed",
         host=roster.me,
@@ -56,39 +55,39 @@ def plan_deepspeed(site: Site) -> LaunchPlan:
         world_size=roster.world_size,
         first_rank=roster.first_rank,
         user_cwd=workspace.cwd,
-        user_pythonpath=site.pythonpath,
-        unset=tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in site.environ),
-        local_rank_at=_local_rank_at(workspace) if site.settings.deepspeed_local_rank == "argument" else -1,
+        user_pythonpath=inputs.pythonpath,
+        unset=tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in inputs.environ),
+        local_rank_at=_local_rank_at(workspace) if inputs.settings.deepspeed_local_rank == "argument" else -1,
     )
 
 
-def _world_info(site: Site) -> str:
+def _world_info(inputs: LaunchInputs) -> str:
     """Hosts in rank order, each with its device ids, as base64 of JSON: the runner's form."""
     import base64
     import json
 
-    world = {seat.name: list(range(seat.slots)) for seat in site.roster.group}
-    ids = {**world, site.roster.me: _devices(site)}
+    world = {seat.name: list(range(seat.slots)) for seat in inputs.roster.group}
+    ids = {**world, inputs.roster.me: _devices(inputs)}
     return base64.urlsafe_b64encode(json.dumps(ids).encode()).decode()
 
 
-def _devices(site: Site) -> list[int | str]:
+def _devices(inputs: LaunchInputs) -> list[int | str]:
     """What the launcher will make this host's CUDA_VISIBLE_DEVICES of, one entry for each rank.
 
     A value that is already set stays what it means: the launcher would put 0, 1, … in its place. CUDA stops reading at
     -1, so that fills it up where it names fewer devices than there are ranks.
     """
-    slots = site.roster.seat.slots
-    if DEVICES not in site.environ:
+    slots = inputs.roster.seat.slots
+    if DEVICES not in inputs.environ:
         return list(range(slots))
-    words = [word.strip() for word in site.environ[DEVICES].split(",") if word.strip()]
+    words = [word.strip() for word in inputs.environ[DEVICES].split(",") if word.strip()]
     named: list[int | str] = [int(word) if word.isdecimal() else word for word in words[:slots]]
     return [*named, *([-1] * (slots - len(named)))]
 
 
-def _numbering(site: Site) -> tuple[EnvSetting, ...]:
+def _numbering(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
     """DeepSpeed 0.19 numbers a host's slots by rank modulo their number: 1, 0 where the first rank of two is 1."""
-    roster = site.roster
+    roster = inputs.roster
     if roster.first_rank % roster.seat.slots == 0:
         return ()
     return (

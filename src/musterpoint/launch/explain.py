@@ -6,7 +6,7 @@ from typing import Any, Iterable, Sequence
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.stub_command import BOOT
+from musterpoint.launch.stub import BOOT
 from musterpoint.masking import Masker
 
 _COLUMN = 44
@@ -111,7 +111,7 @@ def _row(text: str, reason: str) -> str:
     return f"    {text:<{_COLUMN}}  {reason}".rstrip()
 
 
-def _ours(name: str) -> str:
+def _ours(name: str | None) -> str:
     """A program of ours as people should see it; empty where there is no name of one."""
     return f"<musterpoint's {name}>" if name else ""
 

@@ -7,12 +7,11 @@ read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common
 from __future__ import annotations
 
 import sys
-from typing import Mapping
+from typing import Mapping, NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.gloo import Gloo
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
-from musterpoint.launch.site import Site
 
 AUTOTUNE_NOTE = (
     "HOROVOD_AUTOTUNE is on: Horovod tries out settings while it trains, and the first samples are slower; measure "
@@ -35,41 +34,43 @@ def _is_on(text: str) -> bool:
     return digits[: len(digits) - len(digits.lstrip("0123456789"))].strip("0") != ""
 
 
-def plan_gloo(site: Site) -> Gloo:
+def plan_gloo(inputs: LaunchInputs) -> Gloo:
     """What to add for Horovod: nothing where the program's Python has none, or there is one rank.
 
     Nothing but notes where the user chose another controller, or the leader has an IPv6 address.
     """
-    roster = site.roster
-    if "horovod" not in site.modules or roster.world_size == 1:
+    roster = inputs.roster
+    if "horovod" not in inputs.modules or roster.world_size == 1:
         return Gloo()
-    said = notes(site.environ)
-    if site.environ.get("HOROVOD_CONTROLLER", "gloo").lower() != "gloo":
+    said = notes(inputs.environ)
+    if inputs.environ.get("HOROVOD_CONTROLLER", "gloo").lower() != "gloo":
         return Gloo(notes=said)
-    if ":" in site.master_address:
+    if ":" in inputs.master_address:
         return Gloo(notes=(*said, IPV6_NOTE))
-    serves = roster.node_rank == 0 and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in site.environ
+    serves = roster.node_rank == 0 and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in inputs.environ
     return Gloo(
-        environment=_environment(site),
-        identities=tuple(_identity(site, local_rank) for local_rank in range(roster.seat.slots)),
-        services=(_server(site),) if serves else (),
+        environment=_environment(inputs),
+        identities=tuple(_identity(inputs, local_rank) for local_rank in range(roster.seat.slots)),
+        services=(_server(inputs),) if serves else (),
         notes=said,
     )
 
 
-def _environment(site: Site) -> tuple[EnvSetting, ...]:
-    interface = _interface(site)
+def _environment(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
+    interface = _interface(inputs)
     return (
         EnvSetting("HOROVOD_CONTROLLER", "gloo", "Horovod's ranks meet without MPI"),
         EnvSetting("HOROVOD_CPU_OPERATIONS", "gloo", "and reduce what is in host memory without it"),
-        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_ADDR", site.master_address, "the leader, which runs the rendezvous server"),
-        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_PORT", str(_port(site)), "free on the leader"),
+        EnvSetting(
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR", inputs.master_address, "the leader, which runs the rendezvous server"
+        ),
+        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_PORT", str(_port(inputs)), "free on the leader"),
         *([EnvSetting("HOROVOD_GLOO_IFACE", interface, "the interface Gloo uses")] if interface else []),
     )
 
 
-def _identity(site: Site, local_rank: int) -> tuple[EnvSetting, ...]:
-    roster = site.roster
+def _identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    roster = inputs.roster
     # a slot's counterparts are on those hosts that have as many slots
     peers = [seat.name for seat in roster.group if seat.slots > local_rank]
     return (
@@ -83,30 +84,39 @@ def _identity(site: Site, local_rank: int) -> tuple[EnvSetting, ...]:
     )
 
 
-def _server(site: Site) -> ProcessPlan:
+def _server(inputs: LaunchInputs) -> ProcessPlan:
     return ProcessPlan(
         "service",
         "Horovod's rendezvous server",
         (
-            Argument(sys.executable or site.workspace.interpreter, "runs the rendezvous server"),
+            Argument(sys.executable or inputs.workspace.interpreter, "runs the rendezvous server"),
             Argument("-I", "nothing of the user's is imported into it"),
-            program_of_ours("rendezvous", "the key-value store that Horovod's ranks find each other in"),
-            Argument(str(_port(site)), "its port, free on this host"),
-            Argument(site.master_address, "the one address it listens on"),
+            program_of_ours("horovod_rendezvous", "the key-value store that Horovod's ranks find each other in"),
+            Argument(str(_port(inputs)), "its port, free on this host"),
+            Argument(inputs.master_address, "the one address it listens on"),
         ),
     )
 
 
-def _port(site: Site) -> int:
+def _port(inputs: LaunchInputs) -> int:
     """The port that the leader offered; beside the master port where no roll call asked for any."""
-    offered = site.roster.group[0].ports
-    return offered[0] if offered else site.roster.master_port + 1
+    offered = inputs.roster.group[0].ports
+    return offered[0] if offered else inputs.roster.master_port + 1
 
 
-def _interface(site: Site) -> str:
+def _interface(inputs: LaunchInputs) -> str:
     """The one torch's Gloo was given; the loopback where nobody else takes part; empty: Horovod goes by the name."""
-    if site.hosts == 1:
+    if inputs.hosts == 1:
         return "lo"
-    found = {setting.name: setting.value for setting in site.environment}
-    names = site.environ.get("GLOO_SOCKET_IFNAME") or found.get("GLOO_SOCKET_IFNAME", "")
+    found = {setting.name: setting.value for setting in inputs.environment}
+    names = inputs.environ.get("GLOO_SOCKET_IFNAME") or found.get("GLOO_SOCKET_IFNAME", "")
     return names.partition(",")[0]
+
+
+class Gloo(NamedTuple):
+    """What Horovod without MPI adds on one host: ``identities`` are who its ranks are to Horovod, slot by slot."""
+
+    environment: tuple[EnvSetting, ...] = ()
+    identities: tuple[tuple[EnvSetting, ...], ...] = ()
+    services: tuple[ProcessPlan, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.programs.registry import PLANNED, Program
 
 
 class Argument(NamedTuple):
@@ -13,15 +14,14 @@ class Argument(NamedTuple):
 
     text: str
     reason: str = ""
-    ours: str = ""
+    ours: Program | None = None
 
 
 ROLES = ("rank", "launcher", "service")
-OUR_PROGRAMS = ("agent", "rendezvous", "tensorflow_server")
 
 
-def program_of_ours(name: str, reason: str = "") -> Argument:
-    """The path of ``supervise/<name>.py``'s text, run as a script of its own; also the end of an ``EnvSetting``.
+def program_of_ours(name: Program, reason: str = "") -> Argument:
+    """The path of ``programs/<name>.py``'s text, run as a script of its own; also the end of an ``EnvSetting``.
 
     The supervisor puts the path there when it starts the process: a memfd, so that nothing need be writable.
     """
@@ -90,7 +90,7 @@ class LaunchPlan(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any) -> "LaunchPlan":
         """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
-        from musterpoint.field_types import check_types
+        from musterpoint.untrusted import check_types
 
         try:
             plan = cls(**value)
@@ -125,7 +125,7 @@ _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _process(*row: Any) -> ProcessPlan:
-    from musterpoint.field_types import check_types
+    from musterpoint.untrusted import check_types
 
     process = ProcessPlan(*row)
     process = process._replace(
@@ -151,7 +151,7 @@ def _settings(rows: Any) -> tuple[EnvSetting, ...]:
 
 
 def _program(name: Any) -> None:
-    if name and name not in OUR_PROGRAMS:
+    if name and name not in PLANNED:
         raise ValueError(f"musterpoint has no program {name!r}")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.gloo import Gloo
+from musterpoint.launch.horovod import Gloo
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.site import Site
-from musterpoint.launch.stub_command import program_arguments
+from musterpoint.launch.stub import program_arguments
 
 IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -14,40 +14,40 @@ IDENTITY = (
 """What a rank is; a value found in the environment belongs to another world and is replaced, as torchrun does."""
 
 
-def plan_ranks(site: Site) -> LaunchPlan:
+def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """One process per slot of this host."""
-    roster, workspace = site.roster, site.workspace
-    gloo = _gloo(site)
-    common = site.environment_of(*gloo.environment)
+    roster, workspace = inputs.roster, inputs.workspace
+    gloo = _gloo(inputs)
+    common = inputs.environment_of(*gloo.environment)
     return LaunchPlan(
         launcher="ranks",
         host=roster.me,
-        processes=(*gloo.services, *(_process(site, gloo, local_rank) for local_rank in range(roster.seat.slots))),
+        processes=(*gloo.services, *(_process(inputs, gloo, local_rank) for local_rank in range(roster.seat.slots))),
         environment=tuple(setting for setting in common if setting.name not in IDENTITY),
         local_ranks=roster.seat.slots,
         world_size=roster.world_size,
         first_rank=roster.first_rank,
         user_cwd=workspace.cwd,
-        user_pythonpath=site.pythonpath,
+        user_pythonpath=inputs.pythonpath,
         notes=gloo.notes,
     )
 
 
-def _gloo(site: Site) -> Gloo:
-    if "horovod" not in site.modules:
+def _gloo(inputs: LaunchInputs) -> Gloo:
+    if "horovod" not in inputs.modules:
         return Gloo()
     from musterpoint.launch.horovod import plan_gloo
 
-    return plan_gloo(site)
+    return plan_gloo(inputs)
 
 
-def _process(site: Site, gloo: Gloo, local_rank: int) -> ProcessPlan:
-    roster = site.roster
+def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
+    roster = inputs.roster
     rank = roster.first_rank + local_rank
     return ProcessPlan(
         "rank",
         f"rank {rank}",
-        program_arguments(site.workspace.argv),
+        program_arguments(inputs.workspace.argv),
         (
             EnvSetting("RANK", str(rank), "global rank: hosts in order, then slots"),
             EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
@@ -55,11 +55,11 @@ def _process(site: Site, gloo: Gloo, local_rank: int) -> ProcessPlan:
             EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
             EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
             EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
-            EnvSetting("MASTER_ADDR", site.master_address, "where rank 0 listens"),
+            EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
             EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
             *(gloo.identities[local_rank] if gloo.identities else ()),
         ),
-        cwd=site.workspace.cwd,
+        cwd=inputs.workspace.cwd,
         rank=rank,
         local_rank=local_rank,
     )

@@ -2,41 +2,74 @@
 
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (a ``queue.py`` beside
 the script would be imported by torch); the stub gives both back to the program. Flags are torch.distributed.run's, from
-torch 2.2 on; each also reads a ``PET_*`` variable (:mod:`musterpoint.launch.torchrun_variables`).
+torch 2.2 on; each also reads a ``PET_*`` variable (:mod:`musterpoint.launch.torchrun`).
 """
 
 from __future__ import annotations
 
-from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.environment import unless_set
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.site import Site
-from musterpoint.launch.stub_command import stub_arguments
-from musterpoint.launch.torchrun_variables import VIRTUAL, read_variables
+from typing import Mapping, NamedTuple
 
+from musterpoint.errors import UsageError
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.stub import stub_arguments
+
+PREFIX = "PET_"
+VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
+HONOURED = (
+    "EVENT_LOG_HANDLER", "MONITOR_INTERVAL", "ROLE", "SHUTDOWN_TIMEOUT", "SIGNALS_TO_HANDLE", "START_METHOD",
+    "VIRTUAL_LOCAL_RANK",
+)  # fmt: skip
+"""Left to torchrun: they change nothing of what is planned, but for the local rank, which the stub then knows."""
+OVERRIDDEN: dict[str, str] = {
+    "NNODES": "the hosts are those of the roll call",
+    "NPROC_PER_NODE": "ranks per host are --slots",
+    "NODE_RANK": "the roll call gives every host its place",
+    "MASTER_ADDR": "the roll call gives the leader's address",
+    "MASTER_PORT": "the rendezvous port is --master-port",
+    "LOCAL_ADDR": "the roll call gives every host's address",
+    "RDZV_BACKEND": "how agents meet is --rendezvous",
+    "RDZV_ENDPOINT": "agents meet where the roll call says, at --master-port",
+    "RDZV_ID": "the job's name is the rendezvous id",
+    "RDZV_CONF": "agents meet as the roll call says",
+    "STANDALONE": "agents meet as the roll call says",
+    "MAX_RESTARTS": "the first failure ends the job",
+    "MODULE": "a module is started by -m",
+    "NO_PYTHON": "the stub starts whatever the program is",
+    "RUN_PATH": "the stub starts the program",
+    "LOG_DIR": "a file per rank is --log-dir",
+    "REDIRECTS": "a file per rank is --log-dir",
+    "TEE": "a file per rank is --log-dir",
+    "LOCAL_RANKS_FILTER": "ranks whose output is forwarded are --log-ranks",
+    "DUPLICATE_STDOUT_FILTERS": "the ranks' output doesn't go through torchrun",
+    "DUPLICATE_STDERR_FILTERS": "the ranks' output doesn't go through torchrun",
+}
+"""By the name without its prefix: what counts instead."""
+SWITCHES = ("STANDALONE", "MODULE", "NO_PYTHON", "RUN_PATH", "VIRTUAL_LOCAL_RANK")
+"""Read as numbers when torchrun starts, also where the flag is given: another text is a traceback there."""
 SLOT = (Argument("${local_rank}", f"torchrun puts the slot's number here: by {VIRTUAL} it calls all of them 0"),)
 """Before the program's words, for the stub alone."""
-
 C10D_NOTE = "--rendezvous c10d: torchrun numbers the hosts in the order they meet, which need not be the host order"
 
 
-def plan_torchrun(site: Site) -> LaunchPlan:
+def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     """This host's agent.
 
     Raises:
         UsageError: a variable of torchrun's is malformed.
     """
-    roster, workspace = site.roster, site.workspace
+    roster, workspace = inputs.roster, inputs.workspace
     flags = (
-        *_world(site),
-        *(_c10d(site) if site.settings.rendezvous == "c10d" else _static(site)),
-        Argument(f"--local-addr={site.own_address}", "this host's address, so that no name is looked up"),
-        Argument(f"--rdzv-id={site.job.name or 'muster'}", "the job's name: agents of another job can't join"),
+        *_world(inputs),
+        *(_c10d(inputs) if inputs.settings.rendezvous == "c10d" else _static(inputs)),
+        Argument(f"--local-addr={inputs.own_address}", "this host's address, so that no name is looked up"),
+        Argument(f"--rdzv-id={inputs.job.name or 'muster'}", "the job's name: agents of another job can't join"),
         Argument("--max-restarts=0", "the first failure ends the job"),
         Argument("--no-python", "what follows is a whole command"),
     )
     own = read_variables(
-        site.environ, {name[2:]: value for name, _, value in (flag.text.partition("=") for flag in flags)}
+        inputs.environ, {name[2:]: value for name, _, value in (flag.text.partition("=") for flag in flags)}
     )
     agent = ProcessPlan(
         "launcher",
@@ -50,43 +83,43 @@ def plan_torchrun(site: Site) -> LaunchPlan:
         ),
     )
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
-    order = (C10D_NOTE,) if site.settings.rendezvous == "c10d" and site.hosts > 1 else ()
+    order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
     return LaunchPlan(
         launcher="torchrun",
         host=roster.me,
         processes=(agent,),
-        environment=unless_set((node_rank, *site.environment), site.environ),
+        environment=unless_set((node_rank, *inputs.environment), inputs.environ),
         local_ranks=roster.seat.slots,
         world_size=roster.world_size,
         first_rank=roster.first_rank,
         user_cwd=workspace.cwd,
-        user_pythonpath=site.pythonpath,
-        unset=(*(name for name in ("PYTHONPATH",) if name in site.environ), *own.unset),
+        user_pythonpath=inputs.pythonpath,
+        unset=(*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset),
         notes=(*order, *own.notes),
     )
 
 
-def _world(site: Site) -> tuple[Argument, ...]:
-    slots = {seat.slots for seat in site.roster.group}
+def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:
+    slots = {seat.slots for seat in inputs.roster.group}
     uneven = "" if len(slots) == 1 else "; other hosts have another number, and torchrun allows for it"
     return (
-        Argument(f"--nnodes={site.hosts}", "hosts in the group, all of them here"),
-        Argument(f"--nproc-per-node={site.roster.seat.slots}", f"slots of this host{uneven}"),
+        Argument(f"--nnodes={inputs.hosts}", "hosts in the group, all of them here"),
+        Argument(f"--nproc-per-node={inputs.roster.seat.slots}", f"slots of this host{uneven}"),
     )
 
 
-def _static(site: Site) -> tuple[Argument, ...]:
+def _static(inputs: LaunchInputs) -> tuple[Argument, ...]:
     return (
         Argument("--rdzv-backend=static", "rank order is host order"),
-        Argument(f"--node-rank={site.roster.node_rank}", "this host's place in the group"),
-        Argument(f"--master-addr={_bracketed(site.master_address)}", "the leader, whose agent listens"),
-        Argument(f"--master-port={site.roster.master_port}", "free on the leader"),
+        Argument(f"--node-rank={inputs.roster.node_rank}", "this host's place in the group"),
+        Argument(f"--master-addr={_bracketed(inputs.master_address)}", "the leader, whose agent listens"),
+        Argument(f"--master-port={inputs.roster.master_port}", "free on the leader"),
     )
 
 
-def _c10d(site: Site) -> tuple[Argument, ...]:
-    leads = site.roster.node_rank == 0
-    endpoint = f"{_bracketed(site.master_address)}:{site.roster.master_port}"
+def _c10d(inputs: LaunchInputs) -> tuple[Argument, ...]:
+    leads = inputs.roster.node_rank == 0
+    endpoint = f"{_bracketed(inputs.master_address)}:{inputs.roster.master_port}"
     return (
         Argument("--rdzv-backend=c10d", "--rendezvous c10d was given"),
         Argument(f"--rdzv-endpoint={endpoint}", "the leader, whose agent listens"),
@@ -96,3 +129,43 @@ def _c10d(site: Site) -> tuple[Argument, ...]:
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
+
+
+class Variables(NamedTuple):
+    """``unset`` are those that torchrun must not see, ``notes`` say which were not followed.
+
+    ``virtual`` is true where torchrun tells every rank that its local rank is 0.
+    """
+
+    unset: tuple[str, ...]
+    notes: tuple[str, ...]
+    virtual: bool
+
+
+def read_variables(environ: Mapping[str, str], flags: Mapping[str, str]) -> Variables:
+    """What becomes of torchrun's variables in ``environ``; ``flags`` are those that the plan gives (``nnodes``: ``2``).
+
+    Raises:
+        UsageError: a switch that counts is no number.
+    """
+    unset, notes = [], []
+    for name, why in OVERRIDDEN.items():
+        text = environ.get(PREFIX + name)
+        if text is None:
+            continue
+        planned = flags.get(name.lower().replace("_", "-"))
+        if planned is None or name in SWITCHES:
+            unset.append(PREFIX + name)
+        if text not in ("", planned) and not (name in SWITCHES and text == "0"):
+            notes.append(f"{PREFIX}{name}={text} isn't followed: {why}")
+    # torchrun would read an empty text, and find no number in it
+    unset += [PREFIX + name for name in HONOURED if environ.get(PREFIX + name) == ""]
+    return Variables(tuple(unset), tuple(notes), _virtual(environ))
+
+
+def _virtual(environ: Mapping[str, str]) -> bool:
+    text = environ.get(VIRTUAL) or "0"
+    try:
+        return bool(int(text))
+    except ValueError:
+        raise UsageError(f"{VIRTUAL}={text!r}: expected 1 or 0, which is all that torchrun reads") from None

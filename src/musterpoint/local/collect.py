@@ -11,9 +11,9 @@ from typing import Any, Iterator, NamedTuple
 
 from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.local.tree import Layout
-from musterpoint.regular import regular_itself
 from musterpoint.report.files import put
-from musterpoint.report.room import TIMELINE, Room
+from musterpoint.report.output_directory import TIMELINE, OutputDirectory
+from musterpoint.untrusted import regular_itself
 
 ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """Archive: the directory of each host's tree that goes into it."""
@@ -81,7 +81,7 @@ def _forget(path: str) -> None:
         pass
 
 
-def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], room: Room) -> list[str]:
+def timeline(layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], room: OutputDirectory) -> list[str]:
     """Writes ``timeline.json`` into ``room``: what every host and the control plane (``own``) went through, in order.
 
     Returns what could not be written, as a sentence.

@@ -37,7 +37,7 @@ class Phase(NamedTuple):
     message: str
 
 
-class Verdict(NamedTuple):
+class JobEnd(NamedTuple):
     """``code`` is the job's exit code; ``status`` is ``Completed``, ``Failed`` or ``Stopped``."""
 
     status: str
@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) -> Verdict:
+def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) -> JobEnd:
     """How the job ended. ``stopped``: the control plane asked it to.
 
     What a host's musterpoint wrote into ``outcome.json`` counts before bare codes: a host that was killed has a code
@@ -53,12 +53,12 @@ def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) 
     """
     failed = sorted((host for host in ends if ends[host].code), key=lambda host: ends[host].at)
     if not failed:
-        return Verdict("Stopped" if stopped else "Completed", 0)
+        return JobEnd("Stopped" if stopped else "Completed", 0)
     outcomes = [left[host].outcome for host in failed if host in left]
     outcome = next((found for found in outcomes if found and isinstance(found.get("code"), int) and found["code"]), {})
     code = outcome.get("code") or ends[failed[0]].code
     if stopped:
-        return Verdict("Stopped", code)
+        return JobEnd("Stopped", code)
     texts = [left[host].failure for host in (str(outcome.get("host")), *failed) if host in left]
     text = next((text.strip() for text in texts if text.strip()), "") or str(outcome.get("reason") or "")
     for host in failed:
@@ -66,11 +66,11 @@ def judge(ends: Mapping[str, HostEnd], left: Mapping[str, Left], stopped: bool) 
             text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
     suffix = f", exit code: {code}"
     head = "AlgorithmError: "
-    return Verdict("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
+    return JobEnd("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
 
 
 def describe(
-    job: LocalJob, layout: Layout, backend: str, phases: list[Phase], ends: Mapping[str, HostEnd], verdict: Verdict
+    job: LocalJob, layout: Layout, backend: str, phases: list[Phase], ends: Mapping[str, HostEnd], verdict: JobEnd
 ) -> dict[str, Any]:
     """The content of ``job.json``. The last of ``phases`` is the final status."""
     training = [phase.start for phase in phases if phase.status == "Training"]

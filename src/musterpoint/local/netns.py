@@ -14,7 +14,7 @@ from typing import Callable, Mapping, Sequence
 from musterpoint.errors import UsageError
 from musterpoint.local.backend import nobody
 from musterpoint.local.tree import Layout, write_text
-from musterpoint.supervise.tree import catches
+from musterpoint.processes.tree import catches
 
 SUBNET = "10.77"
 BASE = "/opt/ml"

@@ -15,19 +15,19 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.fabric.survey import survey
+from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
 from musterpoint.local import collect, tree
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.description import HostEnd, Phase, describe, judge
 from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob, masker_of
-from musterpoint.local.stream import Pump, prefixes
+from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
+from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import put
-from musterpoint.report.room import Room
-from musterpoint.supervise.signals import STOPPING, Signals
+from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.timeline import Timeline
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
@@ -68,12 +68,12 @@ def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
 
     Must be called from the main thread. Nothing is left running, whatever happens.
     """
-    with contextlib.closing(Room(Paths(output=ground.layout.output), shared=True)) as room:
+    with contextlib.closing(OutputDirectory(Paths(output=ground.layout.output), shared=True)) as room:
         room.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
         return _run(job, ground, room)
 
 
-def _run(job: LocalJob, ground: Ground, room: Room) -> dict[str, Any]:
+def _run(job: LocalJob, ground: Ground, room: OutputDirectory) -> dict[str, Any]:
     phases = Phases(ground.console)
     phases.enter("Starting", f"{_hosts(job)}, {ground.backend.name}: {ground.backend.about}")
     if job.cpu_fallback:

@@ -1,30 +1,26 @@
 """The sync of the intermediate outputs, as the road sees it: begun with the ranks, finished when they have ended.
 
-The uploads themselves are a companion's (:mod:`musterpoint.outputs.uploader`), in a Python that has boto3.
+The uploads themselves are a sidecar's (:mod:`musterpoint.programs.uploader`), in a Python that has boto3.
 """
 
 import json
+import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.code.aws import endpoint_of, region_of
-from musterpoint.code.aws_reader import NO_BOTO3
+from musterpoint.code.source import is_isolated
+from musterpoint.errors import UsageError
+from musterpoint.job.model import Job
 from musterpoint.loop import Loop
-from musterpoint.outputs.listing import has_files
-from musterpoint.outputs.target import Target
-from musterpoint.supervise.companions import Companion, Companions
-from musterpoint.supervise.process import CannotStart
-from musterpoint.supervise.signals import STOPPING
-from musterpoint.supervise.texts import Texts
+from musterpoint.outputs.target import Target, target_of
+from musterpoint.processes.process import CannotStart
+from musterpoint.processes.sidecars import Sidecar, Sidecars
+from musterpoint.processes.signals import STOPPING
+from musterpoint.programs.aws_reader import NO_BOTO3
+from musterpoint.programs.registry import UPLOADER, Texts, module_of
+from musterpoint.programs.upload_ledger import has_files
 
-MODULES = (
-    "code.aws_reader",
-    "outputs.ledger",
-    "outputs.listing",
-    "outputs.record",
-    "outputs.bucket",
-    "outputs.uploader",
-)
 STARTER = """
 import json, sys, types
 with open(sys.argv[1]) as file:
@@ -35,7 +31,7 @@ for name, path in texts:
         exec(compile(file.read(), name, "exec"), module.__dict__)
 sys.exit(module.main(request))
 """
-"""The companion's first steps: its modules are texts, as musterpoint isn't there."""
+"""The sidecar's first steps: its modules are texts, as musterpoint isn't there."""
 NO_WATCHDOG = 4
 LONGEST = 1800.0
 """Seconds that the final sync may take where no stop presses."""
@@ -43,7 +39,7 @@ MARGIN = 3.0
 """Of a stop's grace, what is left for the last report (s)."""
 SHORTEST = 1.0
 LATE = 2.0
-"""Seconds beyond its time in which the companion should have given up by itself."""
+"""Seconds beyond its time in which the sidecar should have given up by itself."""
 DEATHS = 3
 """After so many the final sync is given up."""
 EXTRA = "pip install boto3 watchdog in the image (the extra musterpoint[aws])"
@@ -64,7 +60,7 @@ class Means(NamedTuple):
     """What it takes beside that. ``say`` prints a line, ``record`` is the timeline."""
 
     loop: Loop
-    companions: Companions
+    sidecars: Sidecars
     say: Callable[[str], None]
     record: Callable[..., None]
 
@@ -73,10 +69,10 @@ class Sync:
     """Nothing here raises or changes how the job ends."""
 
     def __init__(self, place: Place, means: Means) -> None:
-        self._place, (self._loop, self._companions, self._say, self._record) = place, means
+        self._place, (self._loop, self._sidecars, self._say, self._record) = place, means
         self._texts = Texts()
         self._record_path = ""
-        self._companion: Companion | None = None
+        self._sidecar: Sidecar | None = None
         self._pythons: list[str] = []
         self._codes: dict[str, int] = {}
         self._watch = True
@@ -92,7 +88,7 @@ class Sync:
         return self._place.grace
 
     def begin(self) -> None:
-        """Starts the companion; call it in the main thread."""
+        """Starts the sidecar; call it in the main thread."""
         self._say(f"what is written to {self._place.directory} goes to {self._place.target.uri}")
         self._launch(watch=True)
 
@@ -104,14 +100,14 @@ class Sync:
         began = self._loop.clock()
         if not self._is_impossible and (self._problems or has_files(self._place.directory)):
             self._until = began + (LONGEST if left is None else max(SHORTEST, min(LONGEST, left - MARGIN)))
-            if self._companion is not None:
+            if self._sidecar is not None:
                 self._tell_finish()
             else:
                 self._launch(watch=False)
             while not self._is_settled and (patience := self._until + LATE - self._loop.clock()) > 0:
                 self._loop.turn(patience)
             self._report(self._loop.clock() - began)
-        self._over = self._over or {}  # how the companion ends is no news any more
+        self._over = self._over or {}  # how the sidecar ends is no news any more
         self._texts.close()
 
     def hear(self, signo: int) -> None:
@@ -122,7 +118,7 @@ class Sync:
                 self._until = pressed
                 self._tell_finish()
 
-    # -- the companion --
+    # -- the sidecar --
 
     def _launch(self, watch: bool) -> None:
         """Starts it in the first Python that has what it takes; with ``watch``, a watcher library too."""
@@ -131,12 +127,12 @@ class Sync:
         self._next()
 
     def _next(self) -> None:
-        self._companion = None
+        self._sidecar = None
         while self._pythons:
             self._words = []
             try:
                 argv = (self._pythons[0], "-W", "ignore", "-c", STARTER, self._request())
-                self._companion = self._companions.start(argv, self._place.environ, self._heard, self._ended)
+                self._sidecar = self._sidecars.start(argv, self._place.environ, self._heard, self._ended)
             except CannotStart as refusal:
                 if refusal.step == "fork":
                     self._cannot(refusal.error)
@@ -165,8 +161,7 @@ class Sync:
             "region": region_of(place.region, place.environ), "endpoint": endpoint_of(place.environ),
             "record": self._record_path, "watch": self._watch,
         }  # fmt: skip
-        names = [f"musterpoint.{name}" for name in MODULES]
-        texts = [(name, self._texts.path(name)) for name in names]
+        texts = [(module_of(name), self._texts.path(name)) for name in UPLOADER]
         self._requests += 1
         return self._texts.hold(f"outputs-request-{self._requests}", json.dumps([texts, request]))
 
@@ -188,8 +183,8 @@ class Sync:
             )
 
     def _tell_finish(self) -> None:
-        if self._companion is not None and self._until is not None:
-            self._companion.tell(f"finish {max(0.0, self._until - self._loop.clock()):.3f}")
+        if self._sidecar is not None and self._until is not None:
+            self._sidecar.tell(f"finish {max(0.0, self._until - self._loop.clock()):.3f}")
 
     def _heard(self, line: str) -> None:
         try:
@@ -211,7 +206,7 @@ class Sync:
             self._say(f"{self._place.target.uri}{fact['path']}: {at:.0f} of {size:.0f} MiB have gone up")
 
     def _ended(self, code: int) -> None:
-        self._companion = None
+        self._sidecar = None
         if self._is_settled:
             return
         if code in (NO_BOTO3, NO_WATCHDOG) and self._pythons:
@@ -256,3 +251,36 @@ class Sync:
 
 def _count(number: int) -> str:
     return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def sync_of(
+    job: Job, environ: Mapping[str, str], interpreter: str, grace: float, means: Means, below_toolkit: bool
+) -> Sync | None:
+    """Makes the directory; None where nothing is to be synced. ``grace`` is seconds between SIGTERM and SIGKILL.
+
+    A directory that is there already is the platform's, which syncs it; ``below_toolkit`` says that it may as well be
+    sagemaker-training's, which started us.
+    """
+    directory, say = job.paths.output_intermediate, means.say
+    try:
+        target = target_of(job.hyperparameters, environ)
+    except UsageError as error:
+        say(f"warning: {error}; {directory} isn't synced")
+        return None
+    if target is None or not directory:
+        return None
+    if os.path.isdir(directory):
+        if target.bucket and not below_toolkit:
+            say(f"{directory} was there before the job: its sync to {target.place} is the platform's")
+        return None
+    try:
+        os.makedirs(directory)
+    except OSError as error:
+        say(f"warning: {directory} can't be made: {error.strerror}; nothing goes to {target.place}")
+        return None
+    if not target.bucket:
+        return None
+    if is_isolated(job):
+        say(f"{directory} isn't synced to {target.place}: the job has EnableNetworkIsolation, and so no network")
+        return None
+    return Sync(Place(directory, target, job.region, environ, interpreter, grace), means)

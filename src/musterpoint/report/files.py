@@ -1,22 +1,22 @@
 """The files that tell the control plane how the job ended. Nothing here raises: what can't be written is said."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
-from typing import Mapping
+from typing import Any, Callable, Mapping, NamedTuple
 
+from musterpoint import exit_codes
+from musterpoint.diagnosis.reason import fit, with_secondary
 from musterpoint.job.model import Paths
-from musterpoint.report.room import OUTCOME, Room
-from musterpoint.report.verdict import Verdict
+from musterpoint.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
 from musterpoint.supervise.outcome import Outcome
+from musterpoint.timeline import Timeline
 
 TERMINATION_LOG = "/dev/termination-log"
 
 
 def write(
-    outcome: Outcome, paths: Paths, room: Room, environ: Mapping[str, str], *,
+    outcome: Outcome, paths: Paths, room: OutputDirectory, environ: Mapping[str, str], *,
     attempt: int = 1, termination_log: str = TERMINATION_LOG,
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
@@ -24,7 +24,7 @@ def write(
     A non-empty failure file that the user's script wrote during this run is kept, and never lies beside a ``success``.
     A stopped job gets neither file. Returns what could not be written, as sentences.
     """
-    verdict = Verdict.from_outcome(outcome, attempt)
+    verdict = OutcomeRecord.from_outcome(outcome, attempt)
     problems: list[str] = []
     failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
     room.settle()
@@ -48,7 +48,7 @@ def write(
     return [problem for problem in problems if problem]
 
 
-def put(room: Room, name: str, data: bytes) -> str:
+def put(room: OutputDirectory, name: str, data: bytes) -> str:
     """Writes ``data`` to the file ``name`` of ``room`` atomically; an empty string, or the sentence of why not.
 
     Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
@@ -102,3 +102,64 @@ def _overwrite(fd: int, data: bytes) -> None:
         left = left[os.write(fd, left) :]
     if os.fstat(fd).st_size > len(data):
         os.ftruncate(fd, len(data))
+
+
+RETRYABLE = ("peer", "infra", "stopped")
+"""Classes after which the same job may well succeed."""
+
+
+class OutcomeRecord(NamedTuple):
+    """How the job ended. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``, empty when all went well.
+
+    ``kind`` is the ``class``: ``user``, ``oom``, ``peer``, ``infra``, ``stopped`` or ``done``. ``host`` and ``rank``
+    are where it began.
+    """
+
+    code: int
+    cause: str
+    kind: str
+    retryable: bool
+    host: str
+    rank: int | None
+    signal: int | None
+    attempt: int
+    reason: str
+
+    @classmethod
+    def from_outcome(cls, outcome: Outcome, attempt: int = 1) -> "OutcomeRecord":
+        failure = outcome.failure
+        if failure is not None:
+            retryable = failure.kind in RETRYABLE and failure.code != exit_codes.INTERNAL
+            return cls(
+                outcome.code, failure.cause, failure.kind, retryable, failure.host, failure.rank, failure.signal,
+                attempt, with_secondary(failure, outcome.secondary),
+            )  # fmt: skip
+        if outcome.stopped_by:
+            reason = f"stopped by the platform on {outcome.stopped_by}"
+            if outcome.spoilt is not None:
+                reason = fit([f"{reason}; while it was stopping:", outcome.spoilt.reason])
+            return cls(outcome.code, "platform", "stopped", True, outcome.stopped_by, None, None, attempt, reason)
+        if outcome.code:
+            reason = f"muster: ended with exit code {outcome.code} for a reason nobody reported"
+            return cls(outcome.code, "muster", "infra", True, "", None, None, attempt, reason)
+        return cls(outcome.code, "", "done", False, "", None, None, attempt, "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The object in ``outcome.json``; ``kind`` is called ``class`` there."""
+        return {("class" if name == "kind" else name): value for name, value in self._asdict().items()}
+
+
+def write_timeline(
+    timeline: Timeline, room: OutputDirectory, mask: Callable[[Any], Any] = lambda facts: facts
+) -> list[str]:
+    """Writes ``timeline.json`` into ``room``, each moment as ``mask`` makes it.
+
+    Returns what could not be written, as sentences.
+    """
+    if not room.folder:
+        return []
+    import json
+
+    rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
+    problem = put(room, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
+    return [problem] if problem else []

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from musterpoint.rollcall.dial import is_loopback
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.names import Answer, Names
-from musterpoint.rollcall.objection import Objection
-from musterpoint.rollcall.own_name import UNANSWERED, oddities
+from musterpoint.channel.dial import is_local, is_loopback
+from musterpoint.channel.names import Answer, Names
+from musterpoint.rollcall.hello import Hello, Refusal
 from musterpoint.rollcall.progress import Row, sentence, table
 from musterpoint.rollcall.seats import Seats
 
 if TYPE_CHECKING:
-    from musterpoint.rollcall.member import Member
+    from musterpoint.channel.host_state import HostState
 
 _MOST_NOTES = 8
 
@@ -27,7 +25,7 @@ class Attendance:
     """
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
-        self.refused: dict[str, tuple[Objection, str]] = {}
+        self.refused: dict[str, tuple[Refusal, str]] = {}
         self._strangers: dict[str, tuple[int, str]] = {}
         self.left: dict[str, str] = {}
         self.own = UNANSWERED
@@ -55,7 +53,7 @@ class Attendance:
 
     def address(self) -> str:
         """Where the others reach this host: what most of those with a seat dialled, since that worked."""
-        members: list[Member] = [call.key for call in self._seats.taken.values()]
+        members: list[HostState] = [call.key for call in self._seats.taken.values()]
         dialled = Counter(member.hello.dialled for member in members if member.hello.dialled)
         if dialled:
             return dialled.most_common(1)[0][0]
@@ -106,3 +104,17 @@ class Attendance:
             return Row(host, "hello", "connected, but has not said who it is", address)
         was_here = f"was here, then {self.left[host]}" if host in self.left else ""
         return Row(host, "connect", was_here or "has not called yet", address)
+
+
+UNANSWERED = Answer((), "the name was not answered yet")
+
+
+def oddities(me: str, own: Answer, over: bool) -> list[str]:
+    """Warnings about ``own``, the addresses of the name ``me``. A resolver that takes longer than the others take to
+    be here is none; once the deadline is ``over``, it is.
+    """
+    if not own.addresses:
+        return [] if own == UNANSWERED and not over else [f"warning: on {me} its own name: {own.trouble}"]
+    if not any(map(is_local, own.addresses)):
+        return [f"warning: {me} resolves to {own.addresses[0]} here, which is none of its addresses"]
+    return []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Callable
 
-from musterpoint.errors import MusterError, RollCallError
+from musterpoint.channel.names import Answer, Follower, Names
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Loop, Timer
-from musterpoint.rollcall.abandoned import Abandoned
-from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.names import Answer, Follower, Names
 from musterpoint.rollcall.progress import Row, Teller, sentence, table
 
 
@@ -16,7 +15,7 @@ class NamesCall:
     """:attr:`result` (name to its first address) or :attr:`error` is set when it is over."""
 
     def __init__(
-        self, loop: Loop, hosts: tuple[str, ...], me: str, timeout: float, names: Names, limits: Limits,
+        self, loop: Loop, hosts: tuple[str, ...], me: str, timeout: float, names: Names, timeouts: Timeouts,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.result: dict[str, str] | None = None
@@ -26,10 +25,10 @@ class NamesCall:
         self._me = me
         self._timeout = timeout
         self._names = names
-        self._limits = limits
+        self._timeouts = timeouts
         self._say = say
         self._found: dict[str, str] = {}
-        self._follower = Follower(loop, names, limits, self._resolved)
+        self._follower = Follower(loop, names, timeouts, self._resolved)
         self._timer: Timer
         self._teller: Teller
 
@@ -37,12 +36,12 @@ class NamesCall:
         self._timer = self._loop.call_later(self._timeout, self._deadline)
         self._teller = Teller(
             self._loop, self._say, lambda: sentence(len(self._hosts), self._rows()),
-            self._limits.retry_most, self._limits.say,
+            self._timeouts.retry_most, self._timeouts.say,
         )  # fmt: skip
         for host in self._hosts:
             self._follower.follow(host)
 
-    def abandon(self, stop: Abandoned) -> None:
+    def abandon(self, stop: StoppedEarly) -> None:
         self._end(stop)
 
     def _resolved(self, name: str, answer: Answer) -> None:

@@ -90,7 +90,7 @@ class Roster(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any, me: str) -> "Roster":
         """Builds it from decoded JSON; ``ValueError`` says what is wrong with it."""
-        from musterpoint.field_types import check_types
+        from musterpoint.untrusted import check_types
 
         try:
             roster = cls(

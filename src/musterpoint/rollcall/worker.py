@@ -6,25 +6,24 @@ import socket
 from signal import SIGINT
 from typing import Any
 
-from musterpoint.errors import MusterError, RollCallError
+from musterpoint.channel import wire
+from musterpoint.channel.dial import NOTHING, VANISHED, Dialer, is_local
+from musterpoint.channel.handshake import Handshake
+from musterpoint.channel.host_state import SHARES
+from musterpoint.channel.journal import Journal
+from musterpoint.channel.link import Link, plain_address, say_bye
+from musterpoint.channel.names import Answer, Follower, Names
+from musterpoint.channel.peers import Peers
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.worker import Ticket, WorkerChannel
+from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import Peers
-from musterpoint.printable import printable
-from musterpoint.rollcall import wire
-from musterpoint.rollcall.abandoned import Abandoned
-from musterpoint.rollcall.beats import SHARES
-from musterpoint.rollcall.dial import NOTHING, VANISHED, Dialer, is_local
-from musterpoint.rollcall.handshake import Handshake
+from musterpoint.rollcall.attendance import UNANSWERED, oddities
 from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello, draw
-from musterpoint.rollcall.journal import Journal
-from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.link import Link, farewell, plain_address
-from musterpoint.rollcall.names import Answer, Follower, Names
-from musterpoint.rollcall.own_name import UNANSWERED, oddities
 from musterpoint.rollcall.progress import Row, Teller, table
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.rollcall.worker_peers import Ticket, WorkerPeers
 from musterpoint.settings import Settings
+from musterpoint.untrusted import printable
 
 _OWN_NAME_PATIENCE = 1.0
 _LONGEST_REASON = 600
@@ -34,7 +33,7 @@ class WorkerCall:
     """:attr:`result` or :attr:`error` is set when it is over."""
 
     def __init__(
-        self, loop: Loop, leader: str, me: str, offer: Offer, settings: Settings, names: Names, limits: Limits,
+        self, loop: Loop, leader: str, me: str, offer: Offer, settings: Settings, names: Names, timeouts: Timeouts,
         journal: Journal,
     ) -> None:  # fmt: skip
         self.result: tuple[Roster, Peers] | None = None
@@ -45,16 +44,16 @@ class WorkerCall:
         self._offer = offer
         self._settings = settings
         self._names = names
-        self._limits = limits
+        self._timeouts = timeouts
         self._journal = journal
         self._say, self._record = journal.say, journal.record
-        self._stop: Abandoned | None = None
+        self._stop: StoppedEarly | None = None
         self._incarnation = draw()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
-        self._follower = Follower(loop, names, limits, self._own_name)
+        self._follower = Follower(loop, names, timeouts, self._own_name)
         self._dialer = Dialer(
-            loop, names, leader, settings.rollcall_port, limits, lambda: self._sources, self._connected, self._missed
+            loop, names, leader, settings.rollcall_port, timeouts, lambda: self._sources, self._connected, self._missed
         )
         self._link: Link | None = None
         self._handshake: Handshake
@@ -69,15 +68,15 @@ class WorkerCall:
         self._timers: list[Timer] = []
 
     def start(self) -> None:
-        self._teller = Teller(self._loop, self._say, self._sentence, self._limits.retry_most, self._limits.say)
+        self._teller = Teller(self._loop, self._say, self._sentence, self._timeouts.retry_most, self._timeouts.say)
         self._timers = [
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
-            self._loop.call_later(self._limits.beat / SHARES, self._sweep),
+            self._loop.call_later(self._timeouts.beat / SHARES, self._sweep),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
         self._follower.follow(self._me)
 
-    def abandon(self, stop: Abandoned) -> None:
+    def abandon(self, stop: StoppedEarly) -> None:
         """This host was told to stop: the leader tells the others, and may be reached in a moment, or it would wait for
         this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
         """
@@ -85,10 +84,10 @@ class WorkerCall:
         if self._ticket is not None or again or stop.signal == SIGINT:
             self._stop_now()
             return
-        self._say(f"{stop}: telling the others, for {self._limits.telling:g} s at most")
+        self._say(f"{stop}: telling the others, for {self._timeouts.telling:g} s at most")
         self._teller.stop()
         self._timers[0].cancel()
-        self._timers[0] = self._loop.call_later(self._limits.telling, self._stop_now)
+        self._timers[0] = self._loop.call_later(self._timeouts.telling, self._stop_now)
 
     def _stop_now(self) -> None:
         assert self._stop is not None
@@ -125,13 +124,13 @@ class WorkerCall:
         stop = self._stop.signal if self._stop else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
         self._heard_at = self._loop.clock()
-        self._hello_timer = self._loop.call_later(self._limits.hello, self._no_answer)
+        self._hello_timer = self._loop.call_later(self._timeouts.hello, self._no_answer)
         self._handshake = Handshake(self._loop, self._link, self._settings.secret, hello.pack())
 
     def _no_answer(self) -> None:
         if self._link is not None:
             self._link.close()
-            self._ended(self._link, f"it did not answer the hello within {self._limits.hello:g} s", True)
+            self._ended(self._link, f"it did not answer the hello within {self._timeouts.hello:g} s", True)
 
     def _ended(self, link: Link, why: str, _eof: bool) -> None:
         self._link = self._ticket = None
@@ -172,7 +171,7 @@ class WorkerCall:
         elif kind == "over" and self._ticket is not None:
             self._end(RollCallError(printable(wire.text(message, "text", 65536), 65536, lines=True)))
         elif kind == "abandon" and self._ticket is not None:
-            self._end(Abandoned(wire.host(message), wire.stop_signal(message)))
+            self._end(StoppedEarly(wire.host(message), wire.stop_signal(message)))
         else:
             raise wire.WireError(f"an unexpected {kind!r}")
 
@@ -206,8 +205,8 @@ class WorkerCall:
         self._finish()
         for warning in oddities(self._me, self._own, over=False):
             self._say(warning)
-        peers = WorkerPeers(
-            self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._limits,
+        peers = WorkerChannel(
+            self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._timeouts,
             self._journal,
         )  # fmt: skip
         self.result = roster, peers
@@ -218,17 +217,17 @@ class WorkerCall:
         now = self._loop.clock()
         link = self._link
         there = self._ticket is not None or self._waits
-        if link is not None and there and now - self._heard_at >= self._limits.silence:
+        if link is not None and there and now - self._heard_at >= self._timeouts.silence:
             link.close()
             self._ended(link, "it fell silent", False)
-        self._timers[1] = self._loop.call_later(self._limits.beat / SHARES, self._sweep)
+        self._timers[1] = self._loop.call_later(self._timeouts.beat / SHARES, self._sweep)
 
     def _deadline(self) -> None:
         """The leader knows who is missing, so it is asked for its table first."""
         if self._link is not None and self._ticket is not None:
             self._leaving = True
             self._link.send(wire.pack("leaving"))
-            self._timers.append(self._loop.call_later(2 * self._limits.flush, self._give_up))
+            self._timers.append(self._loop.call_later(2 * self._timeouts.flush, self._give_up))
         else:
             self._give_up()
 
@@ -243,7 +242,7 @@ class WorkerCall:
         self.error = self._stop or error
         self._finish()
         if self._link is not None:
-            farewell([self._link], self._limits.flush)
+            say_bye([self._link], self._timeouts.flush)
 
     def _finish(self) -> None:
         self._teller.stop()

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from typing import Callable, Mapping
 
 from musterpoint.fabric.setting import SEARCH_PATHS
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.programs.registry import Program
 from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.handover import OUTER, PLANNED
 
 
 def planned_environment(
-    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], desk: str, token: str,
-    path: Callable[[str], str],
+    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], control_socket: str, token: str,
+    path: Callable[[Program], str],
 ) -> dict[str, str]:  # fmt: skip
     """What ``plan`` says on top of ``environ``.
 
-    ``desk`` is the control socket's address, ``token`` what it wants to be shown; ``path`` says where a program of ours
-    lies.
+    ``control_socket`` is the control socket's address, ``token`` what it wants to be shown; ``path`` says where a
+    program of ours lies.
     """
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
-    environment[OUTER] = desk
+    environment[OUTER] = control_socket
     environment[SOCKET_TOKEN] = token
     environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
     return environment
 
 
 def add_for_launcher(
-    environment: dict[str, str], plan: LaunchPlan, session: int, desk: str, stub: str, scratch: str
+    environment: dict[str, str], plan: LaunchPlan, session: int, control_socket: str, stub: str, scratch: str
 ) -> None:
     """What a launcher needs to start ranks through the stub at ``stub``, which gives them back what is taken here."""
     environment["MUSTER_STUB"] = stub
-    environment["MUSTER_SOCKET"] = desk
+    environment["MUSTER_SOCKET"] = control_socket
     environment["MUSTER_SESSION_NUMBER"] = str(session)
     environment["MUSTER_USER_CWD"] = plan.user_cwd
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
@@ -43,3 +45,28 @@ def add_for_launcher(
     if scratch:
         environment["MUSTER_USER_TMPDIR"] = environment.get("TMPDIR", "")
         environment["TMPDIR"] = scratch
+
+
+class Scratch:
+    """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
+
+    def __init__(self) -> None:
+        self._path = ""
+
+    def path(self, environ: Mapping[str, str]) -> str:
+        """Empty where none can be made: launchers then use what they find."""
+        if not self._path:
+            path = os.path.join(environ.get("TMPDIR") or "/tmp", f"muster-{os.urandom(4).hex()}")
+            try:
+                os.mkdir(path, 0o700)
+            except OSError:
+                return ""
+            self._path = path
+        return self._path
+
+    def close(self) -> None:
+        if self._path:
+            import shutil
+
+            shutil.rmtree(self._path, ignore_errors=True)
+            self._path = ""

@@ -1,13 +1,14 @@
 """What the supervisor hears from this host, and what it can be told to do.
 
 Words of the one decision (:mod:`musterpoint.supervise.policy`); what comes from other hosts is in
-:mod:`musterpoint.peers`. A rank is known by its key, ``(session, local rank)``: session 0 is the job's own plan, later
-ones were handed over by a launcher that the job runs as its program.
+:mod:`musterpoint.channel.peers`. A rank is known by its key, ``(session, local rank)``: session 0 is the job's own
+plan, later ones were handed over by a launcher that the job runs as its program.
 """
 
 from typing import NamedTuple, Union
 
-from musterpoint.peers import Failure, PeerEvent, Secondary
+from musterpoint.channel.peers import PeerEvent
+from musterpoint.failure import Failure, Secondary
 
 Key = tuple[int, int]
 
@@ -30,7 +31,7 @@ class RankEnded(NamedTuple):
     failure: Failure | None
 
 
-class AttendantStarted(NamedTuple):
+class UnrankedStarted(NamedTuple):
     """A launcher, an MPI daemon or a service runs. ``users`` says that a stop asks it to end and waits for that."""
 
     session: int
@@ -39,7 +40,7 @@ class AttendantStarted(NamedTuple):
     users: bool = False
 
 
-class AttendantEnded(NamedTuple):
+class UnrankedEnded(NamedTuple):
     """A launcher or a service ended; ``failure`` is what that means while the job runs, None if it may end so.
 
     ``vital`` says that ranks need it wherever they are, not only those of this host.
@@ -73,11 +74,11 @@ class VerdictDue(NamedTuple):
 
 
 class LeaveDue(NamedTuple):
-    """The time for a farewell is over: other hosts or a launcher take too long."""
+    """The time for a say_bye is over: other hosts or a launcher take too long."""
 
 
 LocalEvent = Union[
-    SessionOpened, RankEnded, AttendantStarted, AttendantEnded, Broken, StopAsked, KillDue, VerdictDue, LeaveDue
+    SessionOpened, RankEnded, UnrankedStarted, UnrankedEnded, Broken, StopAsked, KillDue, VerdictDue, LeaveDue
 ]  # fmt: skip
 Event = Union[LocalEvent, PeerEvent]
 

@@ -1,8 +1,9 @@
 """How a launcher that the job runs as its program hands its plan to the supervisor it finds above it.
 
-The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's desk in ``MUSTER_OUTER``, gets
-the roster, plans with it, hands the plan and its environment over, and waits for the code. So there is one roll call,
-one channel, one stop budget and one failure file. One that can't plan says why, before it ends with a code of ours.
+The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's control socket in
+``MUSTER_OUTER``, gets the roster, plans with it, hands the plan and its environment over, and waits for the code. So
+there is one roll call, one channel, one stop budget and one failure file. One that can't plan says why, before it ends
+with a code of ours.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 from typing import TYPE_CHECKING, Any, Mapping
 
 from musterpoint.exit_codes import FETCH, INTERNAL, LAUNCHER, ROLLCALL, USAGE
+from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.peers import Failure
+from musterpoint.processes.control_socket import address_of
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.desk import address_of
 
 if TYPE_CHECKING:
     import socket

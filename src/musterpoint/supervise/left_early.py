@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Callable
 
+from musterpoint.failure import Failure
 from musterpoint.loop import Loop
-from musterpoint.peers import Failure
 from musterpoint.supervise.events import Broken, LocalEvent
-from musterpoint.supervise.member import Member
-from musterpoint.supervise.members import Members
 from musterpoint.supervise.outcome import Explainer
+from musterpoint.supervise.ranks import Rank, Ranks
 
 LEFT_ALONE = 0.5
 """Seconds after which an MPI learns that a rank has ended with 0 while the job goes on."""
@@ -23,32 +22,32 @@ class LeftEarly:
     """``refusing`` says that the job is ending anyway; nothing of this counts then."""
 
     def __init__(
-        self, loop: Loop, members: Members, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
+        self, loop: Loop, members: Ranks, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
         record: Callable[..., None], refusing: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._loop, self._members, self._emit = loop, members, emit
         self._explain, self._record, self._refusing = explain, record, refusing
-        self._left: dict[int, tuple[Member, float]] = {}
+        self._left: dict[int, tuple[Rank, float]] = {}
 
-    def ended(self, member: Member, status: int) -> None:
+    def ended(self, member: Rank, status: int) -> None:
         """A rank has ended. Without MPI_Finalize, others may wait for one that ended well, for ever, unless its MPI is
         told: it ends them then.
         """
         if member.mpi and status == 0:
             self._loop.call_later(LEFT_ALONE, lambda: self._tell_mpi(member))
 
-    def _tell_mpi(self, member: Member) -> None:
-        if not self._refusing() and member.visitor is not None:
+    def _tell_mpi(self, member: Rank) -> None:
+        if not self._refusing() and member.connection is not None:
             self._record("left", rank=member.rank)
             self._left[member.key[0]] = (member, self._loop.clock())
-            member.visitor.tell("release")
+            member.connection.tell("release")
 
-    def ask_why(self, member: Member) -> None:
+    def ask_why(self, member: Rank) -> None:
         """An MPI has told a rank to end, or killed its stub. The program goes on; the reason is known in a moment."""
         if member.mpi and not self._refusing() and self._members.is_expected(member):
             self._loop.call_later(UNEXPLAINED, lambda: self._ended_by_mpi(member))
 
-    def _ended_by_mpi(self, member: Member) -> None:
+    def _ended_by_mpi(self, member: Rank) -> None:
         """No rank has failed, so mpirun would wait for ever."""
         if self._refusing() or not self._members.is_expected(member):
             return

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
+from musterpoint.failure import Failure, Secondary
 from musterpoint.launch.plan import ProcessPlan
-from musterpoint.peers import Failure, Secondary
 
 
 class RankEnd(NamedTuple):
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     spoilt: Failure | None = None
 
 
-class AttendantEnd(NamedTuple):
+class UnrankedEnd(NamedTuple):
     """How a launcher or service ended. ``registered`` is how many of its ranks had come up by then.
 
     ``users`` says that it is a service of the user's own, whose last words are the user's error; ``mpi`` that it is an
@@ -71,11 +71,11 @@ class Explainer(Protocol):
 
     def rank(self, end: RankEnd) -> Failure: ...
 
-    def left_behind(self, end: RankEnd) -> Failure | None: ...
+    def orphans(self, end: RankEnd) -> Failure | None: ...
 
     def abort_code(self, tail: bytes) -> int | None: ...
 
-    def attendant(self, end: AttendantEnd) -> Failure: ...
+    def unranked(self, end: UnrankedEnd) -> Failure: ...
 
     def cannot_start(self, process: ProcessPlan, error: OSError, step: str) -> Failure: ...
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.peers import Failure, Secondary
+from musterpoint.failure import Failure, Secondary
 from musterpoint.supervise.events import Action, Key
 
 FAILURE_GRACE = 30.0
@@ -12,7 +12,7 @@ FAILURE_GRACE = 30.0
 SIGINT = 2
 RANKS_ENDED = "ranks-ended"
 
-Attendant = tuple[int, str]
+Unranked = tuple[int, str]
 """Session and name."""
 
 
@@ -42,8 +42,8 @@ class State(NamedTuple):
     foreign: frozenset[int] = frozenset()
     daemons: frozenset[int] = frozenset()
     released: frozenset[int] = frozenset()
-    launchers: frozenset[Attendant] = frozenset()
-    services: frozenset[Attendant] = frozenset()
+    launchers: frozenset[Unranked] = frozenset()
+    services: frozenset[Unranked] = frozenset()
     failure: Failure | None = None
     verdict: Failure | None = None
     failed: tuple[Failure, ...] = ()

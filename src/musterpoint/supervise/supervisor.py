@@ -5,24 +5,25 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Callable, Mapping
 
+from musterpoint.channel.peers import PeerEvent, Peers, StartAsked, Started, StartEnded, StopAll
+from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop, Timer
-from musterpoint.peers import Failure, PeerEvent, Peers, StartAsked, Started, StartEnded, StopAll
+from musterpoint.processes import tree
+from musterpoint.processes.control_socket import Connection
+from musterpoint.processes.pump import Pump
+from musterpoint.processes.sidecars import Sidecars
+from musterpoint.processes.signals import PASSED_ON, STOPPING
 from musterpoint.supervise import events as ev
-from musterpoint.supervise import handover, tree
-from musterpoint.supervise.companions import Companions
-from musterpoint.supervise.crew import Crew
-from musterpoint.supervise.desk import Visitor
-from musterpoint.supervise.ending import UNKILLABLE_SECONDS
+from musterpoint.supervise import handover
 from musterpoint.supervise.events import Action, Event
+from musterpoint.supervise.host_processes import HostProcesses
 from musterpoint.supervise.outcome import Explainer, Outcome
-from musterpoint.supervise.policy import decide
-from musterpoint.supervise.pump import Pump
-from musterpoint.supervise.signals import PASSED_ON, STOPPING
+from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.supervise.state import Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
-    from musterpoint.supervise.daemons import Daemons
+    from musterpoint.supervise.mpi_daemons import MpiDaemons
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -33,14 +34,14 @@ class Supervisor:
     """Runs one job on this host.
 
     ``stop_signal`` is what ranks get first. ``roster`` is what a launcher that runs as the job's program is given
-    (JSON object). ``companions`` live on when the job has ended. Everything happens in the
+    (JSON object). ``sidecars`` live on when the job has ended. Everything happens in the
     thread that calls :meth:`run`, but for the pump.
     """
 
     def __init__(
         self, loop: Loop, rules: Rules, peers: Peers, pump: Pump, explain: Callable[[], Explainer], *, stop_signal: int,
         say: Callable[[str], None], record: Callable[..., None], oom_kills: Callable[[], int],
-        roster: Mapping[str, object] | None = None, companions: Companions | None = None,
+        roster: Mapping[str, object] | None = None, sidecars: Sidecars | None = None,
     ) -> None:  # fmt: skip
         self._loop, self._rules, self._peers, self._pump = loop, rules, peers, pump
         self._say, self._record = say, record
@@ -53,23 +54,23 @@ class Supervisor:
         self._finished = False
         self._explain = explain
         self._offer = dict(roster or {})
-        spared = companions or Companions(loop)
-        self._crew = Crew(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared, say)
-        self._mpi: Daemons | None = None
+        spared = sidecars or Sidecars(loop)
+        self._processes = HostProcesses(loop, pump, self.on_event, explain, record, oom_kills, self._greet, spared, say)
+        self._mpi: MpiDaemons | None = None
 
     @property
     def token(self) -> str:
         """A secret that every process of the job has in its environment."""
-        return self._crew.desk.token
+        return self._processes.control_socket.token
 
     def hear(self, signo: int) -> None:
         """A signal came (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
-            self._crew.reap()
-            if self._finished and not self._crew.left:
+            self._processes.reap()
+            if self._finished and not self._processes.left:
                 self._loop.stop()
         elif signo in PASSED_ON:
-            self._crew.pass_on(signo)
+            self._processes.pass_on(signo)
         elif signo in STOPPING:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
 
@@ -86,16 +87,16 @@ class Supervisor:
             self._start_pump(plan)
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
-            self._crew.reap()
+            self._processes.reap()
             while not self._finished:
                 self._loop.turn()
             self._end_what_is_left()
         except BaseException:
-            self._crew.kill()
+            self._processes.kill()
             raise
         finally:
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
-            self._crew.close()
+            self._processes.close()
         outcome = self._outcome(self._state)
         self._say_last(outcome)
         return outcome
@@ -106,8 +107,8 @@ class Supervisor:
             why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
             self._say(f"what ended the job: {why}")
 
-    def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Visitor | None = None) -> None:
-        self._crew.start(plan, environ, owner)
+    def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
+        self._processes.start(plan, environ, owner)
         if self._mpi is not None:
             self._mpi.look_again()
 
@@ -119,11 +120,13 @@ class Supervisor:
                 self.on_event(ev.Broken(self._explain().cannot_start(plan.processes[0], error, "fork")))
 
     @property
-    def _daemons(self) -> Daemons:
+    def _daemons(self) -> MpiDaemons:
         if self._mpi is None:
-            from musterpoint.supervise.daemons import Daemons  # only MPI jobs have any
+            from musterpoint.supervise.mpi_daemons import MpiDaemons  # only MPI jobs have any
 
-            self._mpi = Daemons(self._peers, self._crew, self._offer, self.on_event, self._explain, self._record)
+            self._mpi = MpiDaemons(
+                self._peers, self._processes, self._offer, self.on_event, self._explain, self._record
+            )
         return self._mpi
 
     def _told(self, event: PeerEvent) -> None:
@@ -139,7 +142,7 @@ class Supervisor:
         self._record("over", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.verdict or state.failure,
-            stopped_by=state.stopped_by if state.stop_signal else "", ends=tuple(self._crew.ends),
+            stopped_by=state.stopped_by if state.stop_signal else "", ends=tuple(self._processes.ends),
             secondary=state.secondary, stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
 
@@ -162,7 +165,7 @@ class Supervisor:
             self._busy = False
 
     def _note(self, event: Event) -> None:
-        if not isinstance(event, (ev.SessionOpened, ev.RankEnded, ev.AttendantStarted, ev.AttendantEnded)):
+        if not isinstance(event, (ev.SessionOpened, ev.RankEnded, ev.UnrankedStarted, ev.UnrankedEnded)):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
             self._record(type(event).__name__, phase=self._state.phase, **facts)
 
@@ -170,7 +173,7 @@ class Supervisor:
         _ACTS[type(action)](self, action)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._crew.signal_ranks(action.signal or self._stop_signal, patient=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal or self._stop_signal, patient=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -183,46 +186,46 @@ class Supervisor:
 
     def _end_what_is_left(self) -> None:
         """Nothing survives the job. What is killed is waited for: so long it holds its memory, devices and ports."""
-        self._crew.dismiss()
-        if self._crew.left:
-            self._crew.kill()
+        self._processes.dismiss()
+        if self._processes.left:
+            self._processes.kill()
             too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
-            if self._crew.left:
+            if self._processes.left:
                 self._loop.run()
             too_long.cancel()
-        self._crew.reap()
+        self._processes.reap()
 
-    def _greet(self, visitor: Visitor, line: str) -> bool:
+    def _greet(self, connection: Connection, line: str) -> bool:
         """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
         why they end.
         """
         if line.startswith("start "):
-            return self._daemons.asked(visitor, line.split())
+            return self._daemons.asked(connection, line.split())
         if line.startswith(handover.FAILED):
-            return self._reported(visitor, line)
-        if line.strip() != handover.HELLO or not self._offer or self._crew.refusing:
+            return self._reported(connection, line)
+        if line.strip() != handover.HELLO or not self._offer or self._processes.refusing:
             return False
-        visitor.on_line = lambda words, text: self._handed_over(visitor, text)
-        visitor.tell(handover.encode(self._offer))
+        connection.on_line = lambda words, text: self._handed_over(connection, text)
+        connection.tell(handover.encode(self._offer))
         return True
 
-    def _reported(self, visitor: Visitor, line: str) -> bool:
-        self._crew.reported(self._explain().inner(handover.failure_from(line)))
-        visitor.on_line = lambda words, text: None
-        visitor.tell("heard")
+    def _reported(self, connection: Connection, line: str) -> bool:
+        self._processes.reported(self._explain().inner(handover.failure_from(line)))
+        connection.on_line = lambda words, text: None
+        connection.tell("heard")
         return True
 
-    def _handed_over(self, visitor: Visitor, text: str) -> None:
+    def _handed_over(self, connection: Connection, text: str) -> None:
         plan, environ = handover.plan_from(text)
-        if self._crew.refusing:
-            visitor.close()
+        if self._processes.refusing:
+            connection.close()
             return
-        visitor.on_line = lambda words, line: None
+        connection.on_line = lambda words, line: None
         self._record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
-        self._start(plan, environ, visitor)
+        self._start(plan, environ, connection)
 
 
-_FOR_DAEMONS: dict[type, Callable[[Daemons, PeerEvent], None]] = {
+_FOR_DAEMONS: dict[type, Callable[[MpiDaemons, PeerEvent], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),  # type: ignore[arg-type]
     Started: lambda daemons, event: daemons.started(event),  # type: ignore[arg-type]
     StartEnded: lambda daemons, event: daemons.start_ended(event),  # type: ignore[arg-type]
@@ -235,8 +238,8 @@ _ACTS: dict[type, Callable[[Supervisor, Action], None]] = {
     ev.TellDone: lambda self, action: self._peers.done(action.code, action.failures),  # type: ignore[union-attr]
     ev.SignalRanks: lambda self, action: self._signal_ranks(action),  # type: ignore[arg-type]
     ev.StartTimer: lambda self, action: self._start_timer(action),  # type: ignore[arg-type]
-    ev.KillTree: lambda self, action: self._crew.kill(),
-    ev.Release: lambda self, action: self._crew.release(action.session, action.code),  # type: ignore[union-attr]
+    ev.KillTree: lambda self, action: self._processes.kill(),
+    ev.Release: lambda self, action: self._processes.release(action.session, action.code),  # type: ignore[union-attr]
     ev.Say: lambda self, action: self._say(action.text),  # type: ignore[union-attr]
     ev.Finish: lambda self, action: self._finish(action),  # type: ignore[arg-type]
 }

@@ -19,7 +19,7 @@ VALUES = {
     "WITH_SHELL": "$(touch /tmp/never) ${HOME} $HOME; exit 3 # & | > <",
     "WITH_UNICODE": "ümläut ✓",
     "WITH_BACKSLASH": "a\\b\\\\c\\n",
-    "WITH_BRACES": "{muster:agent} {muster:nothing} {}",
+    "WITH_BRACES": "{muster:launch_agent} {muster:nothing} {}",
     "EMPTY": "",
 }
 COLON = {"LIST": "a:b,c;d=e"}
@@ -31,7 +31,7 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
     job = under(flavour)
     job.environ.update(VALUES | COLON)
     ran = job.run(
-        "world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's", "{muster:agent}")
+        "world.py", "--host-slots", "2,1", "--hosts", "2", arguments=("--lr", "0.1 $x", "it's", "{muster:launch_agent}")
     )
     assert ran.code == 0, ran.stderr + ran.stdout
     ranks = [*job.left(ran, "algo-1"), *job.left(ran, "algo-2")]
@@ -42,7 +42,7 @@ def test_everything_arrives(under: Callable[[str], Any], flavour: str) -> None:
         assert rank["beside"] == "found beside the program"
         assert rank["their package's"] == rank["host"]
         assert rank["cwd"] == ranks[0]["cwd"] != "/"
-        assert rank["arguments"] == ["--lr", "0.1 $x", "it's", "{muster:agent}"]
+        assert rank["arguments"] == ["--lr", "0.1 $x", "it's", "{muster:launch_agent}"]
         assert not rank["secret on argv"]
         assert rank["secret on disk"] == []
         given = rank["environ"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.launch.horovod import AUTOTUNE_NOTE
-from musterpoint.supervise.rendezvous import Server
+from musterpoint.programs.horovod_rendezvous import Server
 
 from .conftest import trained
 

@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.cli.errors import guarded
 from musterpoint.errors import LauncherError
-from musterpoint.peers import Failure
+from musterpoint.failure import Failure
 
 
 def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from musterpoint.code import archive
 from musterpoint.code.archive import LIMITS, Limits, Unpacked, is_archive, unpack
-from musterpoint.code.members import Member
+from musterpoint.code.archive_members import ArchiveMember
 from musterpoint.errors import FetchError
 
 Entry = tuple[tarfile.TarInfo, bytes]
@@ -367,7 +367,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "mkdir", full)
     with pytest.raises(FetchError, match=r"x.tar: 'd' can't be written: No space left on device"):
-        archive._Tree(str(tmp_path), "x.tar", 100, 100, lambda: None, writes=True).add(Member("d", "directory"))
+        archive._Tree(str(tmp_path), "x.tar", 100, 100, lambda: None, writes=True).add(ArchiveMember("d", "directory"))
 
 
 @pytest.mark.parametrize(("field", "says"), [("f_bavail", "5 bytes"), ("f_favail", "2 files and directories")])

@@ -15,7 +15,7 @@ from typing import Callable, Iterable
 
 import pytest
 
-from musterpoint.code.members import ZIP_MEMBERS
+from musterpoint.code.archive_members import ZIP_MEMBERS
 
 from .test_archive import header
 

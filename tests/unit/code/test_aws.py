@@ -11,7 +11,7 @@ from musterpoint.code import aws
 from musterpoint.code.aws import download, endpoint_of, package_index, region_of
 from musterpoint.code.tools import Stopped
 from musterpoint.errors import FetchError
-from musterpoint.module_text import module_text
+from musterpoint.programs.registry import text_of
 
 from .conftest import Bench
 
@@ -28,7 +28,7 @@ def tell(**facts):
 def reader(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of the reader, in parts."""
     parts = [READER]
-    monkeypatch.setattr(aws, "module_text", lambda module: "".join(parts))
+    monkeypatch.setattr(aws, "text_of", lambda name: "".join(parts))
     monkeypatch.setattr(aws, "sys", SimpleNamespace(executable=""))
     return parts
 
@@ -132,5 +132,5 @@ def test_arns_of_another_form(arn: str, bench: Bench) -> None:
 
 
 def test_the_reader_comes_from_the_package() -> None:
-    assert "def main(request" in module_text(aws.READER)
-    assert len(module_text(aws.READER).encode()) < 64 * 1024, "it has to fit into a pipe"
+    assert "def main(request" in text_of("aws_reader")
+    assert len(text_of("aws_reader").encode()) < 64 * 1024, "it has to fit into a pipe"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.conda import VARIABLE, activated
+from musterpoint.code.interpreter import VARIABLE, activated
 from musterpoint.errors import UsageError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.directory import PART, holds_something, may_want_packages
+from musterpoint.code.project import PART, holds_something, may_want_packages
 
 
 def test_what_an_interrupted_fetch_left_is_no_code(tmp_path: Path) -> None:

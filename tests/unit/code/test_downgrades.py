@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.downgrades import NEEDS, sentences
+from musterpoint.code.installer_output import NEEDS, sentences
 
 
 @pytest.mark.parametrize(

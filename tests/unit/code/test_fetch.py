@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from musterpoint.code import fetch as module
-from musterpoint.code.directory import PART
 from musterpoint.code.fetch import Stage, fetch
+from musterpoint.code.project import PART
 from musterpoint.code.source import Source
 from musterpoint.code.tools import Stopped
 from musterpoint.errors import FetchError

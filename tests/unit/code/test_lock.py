@@ -9,7 +9,7 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.code.lock import InstallLock
+from musterpoint.code.install import InstallLock
 from musterpoint.code.tools import Stopped, Tools
 from musterpoint.loop import Loop
 

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.timeout(60)
 SCRIPT = """
 import shutil, sys
 from musterpoint.code import own_modules, resolver
-from musterpoint.module_text import module_text
+from musterpoint.programs.registry import module_text
 own_modules.keep(), own_modules.keep()
 shutil.rmtree(sys.argv[1])
-import musterpoint.launch.script, musterpoint.report.reason
-for name in ("musterpoint.code.resolver", "musterpoint.supervise.rank_stub"):
+import musterpoint.launch.script, musterpoint.diagnosis.reason
+for name in ("musterpoint.code.installer_output", "musterpoint.programs.rank_stub"):
     assert "import" in module_text(name)
 try:
     import musterpoint.nothing

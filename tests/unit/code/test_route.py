@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.route import has_route
+from musterpoint.code.source import has_route
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 ETH = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"

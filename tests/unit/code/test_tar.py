@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.code.archive import is_archive
-from musterpoint.code.members import Member
+from musterpoint.code.archive_members import ArchiveMember
 from musterpoint.code.tar import tar_members
 
 from .test_archive import header
@@ -21,7 +21,7 @@ SPARSE = ["--format=gnu", "--format=posix --sparse-version=0.0", "--format=posix
           "--format=posix --sparse-version=1.0"]  # fmt: skip
 
 
-def found(path: Path) -> list[tuple[Member, bytes]]:
+def found(path: Path) -> list[tuple[ArchiveMember, bytes]]:
     return [(each, b"".join(each.pieces())) for each in tar_members(str(path), "", path.name, 2**40)]
 
 

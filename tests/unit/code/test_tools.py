@@ -14,7 +14,7 @@ from musterpoint.code import tools as module
 from musterpoint.code.tools import Stopped, Tools
 from musterpoint.errors import FetchError
 from musterpoint.loop import Loop
-from musterpoint.supervise.signals import Signals
+from musterpoint.processes.signals import Signals
 
 
 class Heard:

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.fabric.cuda import (
-    COMPAT,
-    VARIABLE,
-    compat_version,
-    cuda_settings,
-    driver_version,
-    supported_branches,
-)
+from musterpoint.fabric.cuda import COMPAT, VARIABLE, compat_version, cuda_settings, driver_version, supported_branches
 
 CLOSED = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from musterpoint.fabric.files import entries, read
+from musterpoint.fabric.devices import entries, read
 
 
 def test_what_is_there(tmp_path: Path) -> None:

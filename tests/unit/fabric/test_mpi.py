@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint import asking
+from musterpoint import probe
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, find_mpi, parse_version
 
@@ -107,7 +107,7 @@ def test_none_at_all_says_what_to_install(tmp_path: Path) -> None:
 )
 def test_an_unknown_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
     if "sleep" in text:
-        monkeypatch.setattr(asking, "TIMEOUT", 0.2)
+        monkeypatch.setattr(probe, "TIMEOUT", 0.2)
     program(tmp_path, "mpirun", text)
     with pytest.raises(LauncherError, match=words) as caught:
         find_mpi(environ(tmp_path))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.survey import survey
+from musterpoint.fabric.devices import Devices, survey
 
 GPU_NODES = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-modeset", "dev/nvidia-caps/nvidia-cap1")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
-from musterpoint.exec_limits import LONGEST_WORD
+from musterpoint.executables import LONGEST_WORD
 from musterpoint.job.hyperparameters import decode, of_value, text_of, to_arguments, values
 
 JSON_VALUES = st.recursive(

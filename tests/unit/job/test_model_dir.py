@@ -7,8 +7,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.job.exports import sagemaker_exports
-from musterpoint.job.hyperparameters import decode, text_of
-from musterpoint.job.model_dir import of_this_job
+from musterpoint.job.hyperparameters import decode, of_this_job, text_of
 from musterpoint.job.sagemaker import read_tree
 from musterpoint.settings import Settings
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.job.order import natural
+from musterpoint.job.cluster import natural
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import platform
 
-from musterpoint.job.plain import read_plain
+from musterpoint.job.read import read_plain
 
 
 def test_one_host_by_the_machines_name() -> None:

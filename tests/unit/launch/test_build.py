@@ -9,8 +9,8 @@ import pytest
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.build import LAUNCHERS
 from musterpoint.launch.choose import ONE_PER_HOST
+from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.site import STANDINS
 
 Planner = Callable[..., LaunchPlan]
 

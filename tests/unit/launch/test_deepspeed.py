@@ -9,9 +9,9 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.code.workspace import Workspace
+from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.site import STANDINS
-from musterpoint.launch.stub_command import BOOT
+from musterpoint.launch.stub import BOOT
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

@@ -6,7 +6,7 @@ import pytest
 
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.environment import common_environment, unless_set
+from musterpoint.launch.inputs import common_environment, unless_set
 
 
 @pytest.mark.parametrize(

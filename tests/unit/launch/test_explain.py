@@ -9,7 +9,7 @@ from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
 from musterpoint.launch.plan import Argument, LaunchPlan
-from musterpoint.launch.stub_command import BOOT
+from musterpoint.launch.stub import BOOT
 from musterpoint.masking import Masker
 
 Planner = Callable[..., LaunchPlan]
@@ -44,7 +44,7 @@ def test_ranks_that_run_the_same_say_so(plan: Planner) -> None:
 def test_ranks_behind_a_service_run_the_same_too(plan: Planner) -> None:
     made = plan("ranks", {"a": 2, "b": 1}, "a", modules=frozenset({"horovod"}))
     page = to_text([made], "", [], NOBODY)
-    assert "<musterpoint's rendezvous>" in page
+    assert "<musterpoint's horovod_rendezvous>" in page
     assert (page.count("train.py"), page.count("runs the same")) == (1, 1)
 
 
@@ -63,7 +63,7 @@ def test_json_is_the_whole_plan(plan: Planner) -> None:
 def test_what_mpirun_starts_is_shown_on_every_host(plan: Planner) -> None:
     plans = [plan("mpi", {"a": 2, "b": 2}, me) for me in ("a", "b")]
     page = to_text(plans, "", [], NOBODY)
-    assert "OMPI_MCA_plm_rsh_agent=<musterpoint's agent>" in page
+    assert "OMPI_MCA_plm_rsh_agent=<musterpoint's launch_agent>" in page
     assert "  orted, when the leader's mpirun asks for it\n" in page
     assert page.count("its ranks run in") == 2
     hosts = to_json(plans, "", [], NOBODY)["hosts"]
@@ -83,9 +83,9 @@ def test_a_secret_among_mpi_options_is_masked(plan: Planner) -> None:
 
 
 def test_a_word_of_the_users_that_looks_like_ours_is_shown_as_it_is(plan: Planner) -> None:
-    made = plan("ranks", {"a": 1}, exports=(("SM_HP_X", "{muster:agent}"),))
+    made = plan("ranks", {"a": 1}, exports=(("SM_HP_X", "{muster:launch_agent}"),))
     process = made.processes[0]
     made = made._replace(processes=(process._replace(argv=(*process.argv, Argument("{muster:nothing}"))),))
     page = to_text([made], "", [], NOBODY)
     assert "'{muster:nothing}'" in page
-    assert "SM_HP_X='{muster:agent}'" in page
+    assert "SM_HP_X='{muster:launch_agent}'" in page

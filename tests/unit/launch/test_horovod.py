@@ -12,8 +12,8 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.launch.horovod import AUTOTUNE_NOTE, IPV6_NOTE, notes, plan_gloo
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.site import Site
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 
@@ -52,7 +52,7 @@ def test_the_leader_serves_and_all_are_told_where(plan: Planner, values: Values)
     leader = plan("ranks", {"algo-1": 2, "algo-2": 2}, "algo-1", modules=HOROVOD)
     server, *ranks = leader.processes
     assert (server.role, server.users, server.rank, server.cwd) == ("service", False, None, "/")
-    assert server.words == [sys.executable, "-I", "{muster:rendezvous}", "7701", "10.0.0.1"]
+    assert server.words == [sys.executable, "-I", "{muster:horovod_rendezvous}", "7701", "10.0.0.1"]
     assert [rank.role for rank in ranks] == ["rank", "rank"]
     assert all(process.role == "rank" for process in made.processes), "a worker serves nothing"
 
@@ -61,8 +61,8 @@ def test_without_an_offered_port_it_is_the_one_beside_the_master_port() -> None:
     job = Job("plain", "digits", ("a", "b"), "a", ("a", "b"), EntryPoint("train.py"))
     workspace = Workspace("python", "train.py", ("python", "train.py"), "/", "python")
     roster = Roster("digits", "", (Seat("a", "10.0.0.1", 1), Seat("b", "10.0.0.2", 1)), "10.0.0.1", 7777, "a")
-    site = Site(job, workspace, roster, Devices(), Settings(), {}, (), 1, HOROVOD)
-    assert plan_gloo(site).services[0].words[-2:] == ["7778", "10.0.0.1"]
+    inputs = LaunchInputs(job, workspace, roster, Devices(), Settings(), {}, (), 1, HOROVOD)
+    assert plan_gloo(inputs).services[0].words[-2:] == ["7778", "10.0.0.1"]
 
 
 SLOTS = {"a": 1, "b": 3, "c": 2}

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import OUR_PROGRAMS, Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
 COUNT = st.integers(0, 70000)
 RANKS = st.integers(0, 1 << 16)
-OURS = st.sampled_from(["", *OUR_PROGRAMS])
+OURS = st.sampled_from(["", *PLANNED])
 SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT, OURS), max_size=3).map(tuple)
 PROCESSES = st.builds(
     ProcessPlan, st.sampled_from(["rank", "launcher", "service"]), TEXT,
@@ -61,7 +61,7 @@ WRONG: list[dict[str, Any]] = [
     {"processes": [[*PROCESS[:2], [], *PROCESS[3:]]]}, {"processes": [[*PROCESS[:2], [[1, ""]], *PROCESS[3:]]]},
     {"processes": [["boss", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
     {"processes": [[*PROCESS[:4], None, 0, 0]]}, {"environment": [["A"]]}, {"environment": [["A", 1, ""]]},
-    {"environment": [["A", "", "", "nothing"]]}, {"environment": [["A", "", "", ["agent"]]]},
+    {"environment": [["A", "", "", "nothing"]]}, {"environment": [["A", "", "", ["launch_agent"]]]},
     {"processes": [[*PROCESS[:2], [["x", "", "os"]], *PROCESS[3:]]]},
     {"environment": [["A=B", "1", ""]]}, {"environment": [["A", "nul\0", ""]]}, {"local_ranks": "2"},
     {"local_ranks": -1}, {"local_ranks": True}, {"world_size": None}, {"first_rank": 0.5}, {"user_cwd": None},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.fabric.devices import Devices
+from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.site import STANDINS
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

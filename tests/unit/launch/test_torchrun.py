@@ -6,9 +6,9 @@ from typing import Callable
 
 import pytest
 
+from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.site import STANDINS
-from musterpoint.launch.stub_command import BOOT
+from musterpoint.launch.stub import BOOT
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

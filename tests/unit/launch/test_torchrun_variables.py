@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.torchrun_variables import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
+from musterpoint.launch.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
 
 Planner = Callable[..., LaunchPlan]
 

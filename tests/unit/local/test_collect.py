@@ -12,7 +12,7 @@ import pytest
 from musterpoint.job.model import Paths
 from musterpoint.local import collect
 from musterpoint.local.tree import Layout
-from musterpoint.report.room import Room
+from musterpoint.report.output_directory import OutputDirectory
 
 HOSTS = ("algo-1", "algo-2")
 
@@ -67,7 +67,7 @@ def test_timelines_become_one(layout: Layout) -> None:
     put(layout, "algo-1", "output/timeline.json", '[{"host": "algo-1", "at": 2.0, "event": "b"}, "junk"]')
     put(layout, "algo-2", "output/timeline.json", '{"not": "a list"}')
     own = [{"host": "", "at": 3.0, "event": "c"}, {"host": "", "at": 1.0, "event": "a"}]
-    with contextlib.closing(Room(Paths(output=layout.output), shared=True)) as room:
+    with contextlib.closing(OutputDirectory(Paths(output=layout.output), shared=True)) as room:
         assert collect.timeline(layout, HOSTS, own, room) == []
     moments = json.loads(Path(layout.artifact("timeline.json")).read_text())
     assert [moment["event"] for moment in moments] == ["a", "b", "c"]

@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.local.collect import Left
 from musterpoint.local.container import Container
-from musterpoint.local.description import REASON_LENGTH, HostEnd, Phase, Verdict, describe, judge
+from musterpoint.local.description import REASON_LENGTH, HostEnd, JobEnd, Phase, describe, judge
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 
@@ -20,31 +20,31 @@ def outcome(code: int, host: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("codes", "left", "stopped", "expected"),
     [
-        ({"a": 0, "b": 0}, {}, False, Verdict("Completed", 0)),
-        ({"a": 0, "b": 0}, {}, True, Verdict("Stopped", 0)),
-        ({"a": 143, "b": 143}, {"a": Left(outcome(143, ""))}, True, Verdict("Stopped", 143)),
+        ({"a": 0, "b": 0}, {}, False, JobEnd("Completed", 0)),
+        ({"a": 0, "b": 0}, {}, True, JobEnd("Stopped", 0)),
+        ({"a": 143, "b": 143}, {"a": Left(outcome(143, ""))}, True, JobEnd("Stopped", 143)),
         (
             {"a": 7, "b": 7},
             {"a": Left(outcome(7, "b"), "copied"), "b": Left(outcome(7, "b"), "ValueError: no\n")},
             False,
-            Verdict("Failed", 7, "AlgorithmError: ValueError: no, exit code: 7"),
+            JobEnd("Failed", 7, "AlgorithmError: ValueError: no, exit code: 7"),
         ),
         (
             {"b": 137, "a": 76},
             {"a": Left(outcome(76, "b"), "muster: host b was lost"), "b": Left()},
             False,
-            Verdict("Failed", 76, "AlgorithmError: muster: host b was lost, exit code: 76"),
+            JobEnd("Failed", 76, "AlgorithmError: muster: host b was lost, exit code: 76"),
         ),
         (
             {"a": 143, "b": 143},  # a host was stopped, and not by us
             {"a": Left(outcome(143, "b") | {"reason": "stopped by the platform on b"}), "b": Left()},
             False,
-            Verdict("Failed", 143, "AlgorithmError: stopped by the platform on b, exit code: 143"),
+            JobEnd("Failed", 143, "AlgorithmError: stopped by the platform on b, exit code: 143"),
         ),
-        ({"a": 0, "b": 3}, {}, False, Verdict("Failed", 3, "AlgorithmError: , exit code: 3")),
+        ({"a": 0, "b": 3}, {}, False, JobEnd("Failed", 3, "AlgorithmError: , exit code: 3")),
     ],
 )
-def test_verdicts(codes: dict[str, int], left: dict[str, Left], stopped: bool, expected: Verdict) -> None:
+def test_verdicts(codes: dict[str, int], left: dict[str, Left], stopped: bool, expected: JobEnd) -> None:
     ends = {host: HostEnd(code, float(index)) for index, (host, code) in enumerate(codes.items())}
     assert judge(ends, left, stopped) == expected
 
@@ -59,7 +59,7 @@ def test_description() -> None:
     job = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", options={"MUSTER_SECRET": "hidden"})
     phases = [Phase("Starting", 100.0, ""), Phase("Training", 101.0, ""), Phase("Failed", 105.5, "why")]
     ends = {"algo-1": HostEnd(7, 105.0)}
-    description = describe(job, Layout("/out"), "process", phases, ends, Verdict("Failed", 7, "why"))
+    description = describe(job, Layout("/out"), "process", phases, ends, JobEnd("Failed", 7, "why"))
     assert description["TrainingJobStatus"] == description["SecondaryStatus"] == "Failed"
     assert (description["ExitCode"], description["FailureReason"]) == (7, "why")
     assert description["TrainingTimeInSeconds"] == 4.0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.channel.names import read_hosts
 from musterpoint.local import backend, netns
 from musterpoint.local.netns import Netns
 from musterpoint.local.tree import Layout
-from musterpoint.rollcall.names import read_hosts
 
 
 def test_thousands_of_hosts_have_addresses_of_their_own() -> None:

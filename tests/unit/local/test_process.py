@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.channel.names import read_hosts
 from musterpoint.local.process import Process
 from musterpoint.local.tree import Layout
-from musterpoint.rollcall.names import read_hosts
 
 HOSTS = tuple(f"algo-{number}" for number in range(1, 301))
 

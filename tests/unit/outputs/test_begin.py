@@ -1,4 +1,4 @@
-"""Whether the sync is ours, and how its companion is found, with programs that stand in for the user's Pythons."""
+"""Whether the sync is ours, and how its sidecar is found, with programs that stand in for the user's Pythons."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from musterpoint.job.hyperparameters import decode
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import entry_point, paths_of
 from musterpoint.loop import Loop
-from musterpoint.outputs.begin import sync_of
-from musterpoint.outputs.sync import Means, Sync
-from musterpoint.supervise.companions import Companions
+from musterpoint.outputs.sync import Means, Sync, sync_of
+from musterpoint.processes.sidecars import Sidecars
 
 
 class Ground:
@@ -28,13 +27,13 @@ class Ground:
         self.moments: list[dict[str, object]] = []
         self.files: dict[str, object] = {}
         self.loop = Loop()
-        self.companions = Companions(self.loop)
+        self.sidecars = Sidecars(self.loop)
 
     def sync(self, output: str, interpreter: str = sys.executable, below_toolkit: bool = False) -> Sync | None:
         hyperparameters = decode({"sagemaker_s3_output": output}, "")
         job = Job("sagemaker", "j", ("algo-1",), "algo-1", ("algo-1",), entry_point((), {}),
                   hyperparameters=hyperparameters, paths=paths_of(str(self.base)), files=self.files)  # fmt: skip
-        means = Means(self.loop, self.companions, self.said.append, lambda event, **facts: self.moments.append(facts))
+        means = Means(self.loop, self.sidecars, self.said.append, lambda event, **facts: self.moments.append(facts))
         return sync_of(job, {"PATH": os.environ["PATH"]}, interpreter, 30.0, means, below_toolkit)
 
     @property
@@ -46,7 +45,7 @@ class Ground:
 def ground(tmp_path: Path) -> Iterator[Ground]:
     made = Ground(tmp_path)
     yield made
-    made.companions.close()
+    made.sidecars.close()
     made.loop.close()
 
 
@@ -120,7 +119,7 @@ def test_an_uploader_that_can_not_be_started(ground: Ground, monkeypatch: pytest
     def no_fork(*_: object) -> None:
         raise OSError(11, "no more processes")
 
-    monkeypatch.setattr(ground.companions, "start", no_fork)
+    monkeypatch.setattr(ground.sidecars, "start", no_fork)
     sync = ground.sync("s3://b/p")
     assert sync is not None
     sync.begin()

@@ -12,10 +12,10 @@ from typing import Iterator
 
 import pytest
 
+from musterpoint.failure import Failure
 from musterpoint.job.model import Paths
-from musterpoint.peers import Failure
-from musterpoint.report import files, timeline
-from musterpoint.report.room import Room
+from musterpoint.report import files
+from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.timeline import Timeline
 
@@ -31,9 +31,9 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-def room(paths: Paths) -> Iterator[Room]:
+def room(paths: Paths) -> Iterator[OutputDirectory]:
     """As the road makes it at its start."""
-    room = Room(paths)
+    room = OutputDirectory(paths)
     yield room
     room.close()
 
@@ -42,15 +42,15 @@ def written(paths: Paths) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in Path(paths.output).iterdir()}
 
 
-def report(outcome: Outcome, paths: Paths, room: Room) -> list[str]:
+def report(outcome: Outcome, paths: Paths, room: OutputDirectory) -> list[str]:
     """All that is written at the end."""
-    problems = files.write(outcome, paths, room, {}) + timeline.write(Timeline("algo-1"), room)
+    problems = files.write(outcome, paths, room, {}) + files.write_timeline(Timeline("algo-1"), room)
     room.close()
     return problems
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_failure(paths: Paths, room: Room, reserved: bool) -> None:
+def test_a_failure(paths: Paths, room: OutputDirectory, reserved: bool) -> None:
     if reserved:
         room.reserve()
     assert report(FAILED, paths, room) == []
@@ -61,7 +61,7 @@ def test_a_failure(paths: Paths, room: Room, reserved: bool) -> None:
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_success_is_an_empty_file(paths: Paths, room: Room, reserved: bool) -> None:
+def test_a_success_is_an_empty_file(paths: Paths, room: OutputDirectory, reserved: bool) -> None:
     if reserved:
         room.reserve()
     assert report(DONE, paths, room) == []
@@ -70,14 +70,14 @@ def test_a_success_is_an_empty_file(paths: Paths, room: Room, reserved: bool) ->
     assert found["success"] == ""
 
 
-def test_a_stop_is_neither(paths: Paths, room: Room) -> None:
+def test_a_stop_is_neither(paths: Paths, room: OutputDirectory) -> None:
     room.reserve()
     assert report(STOPPED, paths, room) == []
     assert sorted(written(paths)) == ["outcome.json", "timeline.json"]
 
 
 @pytest.mark.parametrize(("text", "kept"), [("my own words", True), ("", False)])
-def test_the_users_own_failure_file_is_kept(paths: Paths, room: Room, text: str, kept: bool) -> None:
+def test_the_users_own_failure_file_is_kept(paths: Paths, room: OutputDirectory, text: str, kept: bool) -> None:
     room.reserve()
     Path(paths.failure).write_text(text)
     assert report(FAILED, paths, room) == []
@@ -88,7 +88,7 @@ OLD = {name: f"{name} of an earlier run" for name in ("failure", "success", "out
 
 
 @pytest.fixture(params=["removable", "not removable"])
-def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Room:
+def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> OutputDirectory:
     """The room of a run that finds another run's report."""
     Path(paths.output).mkdir()
     for name, text in OLD.items():
@@ -96,15 +96,15 @@ def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.Mon
     (Path(paths.output) / "mine").write_text("not ours to touch")
     if request.param == "not removable":
         with monkeypatch.context() as patched:
-            patched.setattr(Room, "remove", lambda self, name: None)
-            return Room(paths)
-    room = Room(paths)
+            patched.setattr(OutputDirectory, "remove", lambda self, name: None)
+            return OutputDirectory(paths)
+    room = OutputDirectory(paths)
     assert os.listdir(paths.output) == ["mine"]
     return room
 
 
 @pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
-def test_what_lay_there_before_is_not_this_runs(paths: Paths, reused: Room, outcome: Outcome) -> None:
+def test_what_lay_there_before_is_not_this_runs(paths: Paths, reused: OutputDirectory, outcome: Outcome) -> None:
     reused.reserve()
     assert report(outcome, paths, reused) == []
     found = written(paths)
@@ -116,7 +116,7 @@ def test_what_lay_there_before_is_not_this_runs(paths: Paths, reused: Room, outc
         assert not {*found.values()} & {*OLD.values()}
 
 
-def test_a_file_of_this_run_that_looks_like_the_old_one_is_kept(paths: Paths, reused: Room) -> None:
+def test_a_file_of_this_run_that_looks_like_the_old_one_is_kept(paths: Paths, reused: OutputDirectory) -> None:
     """The same name, size and text: another file all the same."""
     Path(paths.failure).unlink(missing_ok=True)
     Path(paths.failure).write_text(OLD["failure"])
@@ -128,7 +128,7 @@ def test_a_file_of_this_run_that_looks_like_the_old_one_is_kept(paths: Paths, re
 @pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
 @pytest.mark.parametrize("planted", [["failure"], ["success"], ["failure", "success"]], ids=" and ".join)
 def test_failure_and_success_never_lie_side_by_side(
-    paths: Paths, room: Room, outcome: Outcome, planted: list[str]
+    paths: Paths, room: OutputDirectory, outcome: Outcome, planted: list[str]
 ) -> None:
     for name in planted:
         (Path(paths.output) / name).write_text("the program's own")
@@ -143,7 +143,7 @@ def test_below_another_musterpoint_nothing_is_old(paths: Paths) -> None:
     Path(paths.output).mkdir()
     for name, text in OLD.items():
         (Path(paths.output) / name).write_text(text)
-    room = Room(paths, shared=True)
+    room = OutputDirectory(paths, shared=True)
     assert written(paths) == OLD
     assert report(FAILED, paths, room) == []
     assert written(paths)["failure"] == OLD["failure"]
@@ -189,7 +189,7 @@ def test_nothing_is_written_through_what_was_planted(
 
     if when == "before the start":
         plant_all()
-    room = Room(paths)
+    room = OutputDirectory(paths)
     if when == "before the program":
         plant_all()
     room.reserve()
@@ -209,16 +209,16 @@ def test_nothing_is_written_through_what_was_planted(
 
 
 def test_where_no_second_file_can_be_made_a_planted_one_is_not_written(
-    paths: Paths, room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, room: OutputDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a full disk the file itself is written, if it is one."""
     outside = tmp_path / "outside"
     outside.write_text("somebody else's")
 
-    def create(self: Room, name: str) -> int:
+    def create(self: OutputDirectory, name: str) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Room, "create", create)
+    monkeypatch.setattr(OutputDirectory, "create", create)
     for kind in ("link", "dangling link", "hard link", "fifo"):
         plant(kind, Path(paths.output) / "outcome.json", outside)
         (problem,) = files.write(STOPPED, paths, room, {})
@@ -233,13 +233,13 @@ def test_an_output_directory_that_is_the_platforms_link(paths: Paths, tmp_path: 
     mount = tmp_path / "mount"
     mount.mkdir()
     Path(paths.output).symlink_to(mount)
-    room = Room(paths)
+    room = OutputDirectory(paths)
     room.reserve()
     assert report(FAILED, paths, room) == []
     assert sorted(path.name for path in mount.iterdir()) == ["failure", "outcome.json", "timeline.json"]
 
 
-def test_an_output_directory_that_becomes_a_link(paths: Paths, room: Room, tmp_path: Path) -> None:
+def test_an_output_directory_that_becomes_a_link(paths: Paths, room: OutputDirectory, tmp_path: Path) -> None:
     room.reserve()
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -250,7 +250,7 @@ def test_an_output_directory_that_becomes_a_link(paths: Paths, room: Room, tmp_p
     assert (tmp_path / "moved" / "failure").exists()
 
 
-def test_an_output_directory_that_the_program_made_anew(paths: Paths, room: Room) -> None:
+def test_an_output_directory_that_the_program_made_anew(paths: Paths, room: OutputDirectory) -> None:
     room.reserve()
     shutil.rmtree(paths.output)
     assert report(FAILED, paths, room) == []
@@ -258,7 +258,7 @@ def test_an_output_directory_that_the_program_made_anew(paths: Paths, room: Room
 
 
 def test_a_platform_without_paths() -> None:
-    room = Room(Paths())
+    room = OutputDirectory(Paths())
     room.reserve()
     assert report(FAILED, Paths(), room) == []
 
@@ -266,7 +266,7 @@ def test_a_platform_without_paths() -> None:
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
     paths = Paths(output=str(tmp_path / "output"), failure=str(tmp_path / "output" / "failure"))
-    room = Room(paths)
+    room = OutputDirectory(paths)
     room.reserve()
     first, second, third = report(FAILED, paths, room)
     assert first == f"{paths.failure} could not be written: Not a directory"
@@ -274,7 +274,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert "timeline.json" in third
 
 
-def test_the_termination_log_on_kubernetes(paths: Paths, room: Room, tmp_path: Path) -> None:
+def test_the_termination_log_on_kubernetes(paths: Paths, room: OutputDirectory, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     kubernetes = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     files.write(FAILED, paths, room, kubernetes, termination_log=str(log))
@@ -290,11 +290,11 @@ FULL_DISK = """
 import json, os, sys
 from musterpoint.job.model import Paths
 from musterpoint.report import files
-from musterpoint.report.room import Room
+from musterpoint.report.output_directory import OutputDirectory
 from tests.unit.report.test_files import FAILED
 root = sys.argv[1]
 paths = Paths(output=root, failure=root + "/failure", success=root + "/success")
-room = Room(paths)
+room = OutputDirectory(paths)
 room.reserve()
 with open(root + "/fill", "wb", buffering=0) as fill:
     try:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.report.reason import LIMIT, failure_of
+from musterpoint.diagnosis.reason import LIMIT, failure_of
+from musterpoint.processes.tail import Tail
 from musterpoint.supervise.outcome import RankEnd
-from musterpoint.supervise.tail import Tail
 
 # what fails -> (statements of a function, how the reason begins)
 SHAPES = {

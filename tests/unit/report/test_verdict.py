@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.peers import Failure, Secondary
-from musterpoint.report.verdict import Verdict
+from musterpoint.failure import Failure, Secondary
+from musterpoint.report.files import OutcomeRecord
 from musterpoint.supervise.outcome import Outcome
 
 USER = Failure("algo-2", 7, "user", "user", "ValueError: x", 3, 1, None, 1.0)
@@ -27,13 +27,13 @@ CASES = [
 
 @pytest.mark.parametrize(("outcome", "cause", "kind", "retryable", "reason"), CASES)
 def test_verdicts(outcome: Outcome, cause: str, kind: str, retryable: bool, reason: str) -> None:
-    verdict = Verdict.from_outcome(outcome)
+    verdict = OutcomeRecord.from_outcome(outcome)
     assert (verdict.code, verdict.cause, verdict.kind) == (outcome.code, cause, kind)
     assert (verdict.retryable, verdict.reason, verdict.attempt) == (retryable, reason, 1)
 
 
 def test_the_keys_of_outcome_json() -> None:
-    value = Verdict.from_outcome(Outcome(7, USER, "", ()), attempt=2).to_json()
+    value = OutcomeRecord.from_outcome(Outcome(7, USER, "", ()), attempt=2).to_json()
     assert value == {
         "code": 7, "cause": "user", "class": "user", "retryable": False, "host": "algo-2", "rank": 3, "signal": None,
         "attempt": 2, "reason": "ValueError: x",

@@ -10,11 +10,11 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+from musterpoint.channel import wire
+from musterpoint.channel.peers import PeerEvent, Peers
+from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
-from musterpoint.peers import PeerEvent, Peers
-from musterpoint.rollcall import wire
-from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.muster import Muster
+from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import Settings
 
@@ -22,7 +22,7 @@ from ...ports import free_port
 
 EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
-LIMITS = Limits(
+LIMITS = Timeouts(
     beat=0.2, silence=EVER, cut=EVER, hold=0.2, mismatch=0.3, hello=10.0, connect=10.0, retry=0.02, retry_most=0.1,
     say=0.3, telling=0.3,
 )  # fmt: skip
@@ -56,13 +56,13 @@ class Host:
         self._loop.prepare_posts()
         self._listens = options.pop("listens", True)
         stopped = options.pop("stopped", None)
-        limits = options.pop("limits", LIMITS)
+        timeouts = options.pop("timeouts", LIMITS)
         group = options.pop("group", hosts)
         offer = options.pop("offer", OFFER)
         addresses = options.pop("addresses", dict.fromkeys(hosts, ("127.0.0.1",)))
         settings = Settings(rollcall_port=port, **{"rollcall_timeout": PATIENCE, **options})
-        self._muster = Muster(
-            self._loop, hosts, group, me, offer, settings, self._say, self._record, addresses, limits=limits
+        self._muster = RollCall(
+            self._loop, hosts, group, me, offer, settings, self._say, self._record, addresses, timeouts=timeouts
         )
         if stopped is not None:
             self._muster.pass_on(stopped)

@@ -6,11 +6,10 @@ from typing import Iterator, NamedTuple
 
 import pytest
 
+from musterpoint.channel.names import Answer, Names
 from musterpoint.loop import Loop
 from musterpoint.rollcall.attendance import Attendance
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.names import Answer, Names
-from musterpoint.rollcall.objection import Objection
+from musterpoint.rollcall.hello import Hello, Refusal
 from musterpoint.rollcall.progress import Row
 from musterpoint.rollcall.roster import Offer
 from musterpoint.rollcall.seats import Call, Seats
@@ -41,7 +40,7 @@ def test_a_row_for_each_stage(view: Attendance, seats: Seats) -> None:
     odd = "algo-2 calls from 10.9.9.9, but its name resolves to 10.0.0.2 on this host"
     seats.claim(Call("algo-2", None, "one", "10.9.9.9", 0.0))
     assert view.rows([])[0] == Row("algo-2", "hello", odd, "10.9.9.9")
-    view.refused["algo-2"] = (Objection("it is of job 'x'", "belongs to another job"), "10.0.0.2")
+    view.refused["algo-2"] = (Refusal("it is of job 'x'", "belongs to another job"), "10.0.0.2")
     assert view.rows([])[0] == Row("algo-2", "hello", "refused: it is of job 'x'", "10.0.0.2")
     seats.claim(Call("algo-2", None, "one", "10.0.0.2", 0.0))
     assert [row.host for row in view.rows([])] == ["algo-3"]
@@ -70,7 +69,7 @@ def test_the_leaders_address_is_what_most_of_those_with_a_seat_dialled() -> None
 
 
 def test_what_somebody_says_who_may_be_another_is_not_repeated(view: Attendance) -> None:
-    view.refused["algo-2"] = (Objection("algo-2 belongs to job 'evil'", "belongs to another job"), "10.9.9.9")
+    view.refused["algo-2"] = (Refusal("algo-2 belongs to job 'evil'", "belongs to another job"), "10.9.9.9")
     detail = "refused: somebody there calls itself algo-2 and belongs to another job"
     assert view.rows([])[0] == Row("algo-2", "hello", detail, "10.9.9.9")
 

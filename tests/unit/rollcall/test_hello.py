@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.rollcall import wire
+from musterpoint.channel import wire
 from musterpoint.rollcall.hello import Hello, Resume, draw
 from musterpoint.rollcall.roster import Offer
 

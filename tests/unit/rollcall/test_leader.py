@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from musterpoint.peers import PeerLost
+from musterpoint.channel.peers import PeerLost
 from musterpoint.rollcall.roster import Offer
 
 from .conftest import LIMITS, SHORT_SILENCE
@@ -67,14 +67,14 @@ def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
 
 
 def test_a_worker_that_leaves_while_others_are_missing_frees_its_seat(start: Start) -> None:
-    leader, first = start(1, 3), start(2, 3, rollcall_timeout=4.0, limits=LIMITS._replace(flush=10.0))
+    leader, first = start(1, 3), start(2, 3, rollcall_timeout=4.0, timeouts=LIMITS._replace(flush=10.0))
     leader.wait(lambda: "host-here" in leader.moments)
     assert "algo-2 reached its deadline" in str(first.failed())
     assert "algo-3 is not here" in str(leader.failed())
 
 
 def test_a_silent_worker_loses_its_seat_and_gets_it_again(start: Start, cable: Any) -> None:
-    leader, worker = start(1, 3, limits=SHORT_SILENCE), start(2, 3, port=cable.port, limits=SHORT_SILENCE)
+    leader, worker = start(1, 3, timeouts=SHORT_SILENCE), start(2, 3, port=cable.port, timeouts=SHORT_SILENCE)
     leader.wait(lambda: "host-here" in leader.moments)
     cable.freeze()
     leader.wait(lambda: any("algo-2 (was here, then it fell silent), algo-3 (has not called yet)" in line

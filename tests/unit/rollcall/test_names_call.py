@@ -6,14 +6,13 @@ from typing import Callable, Iterator
 
 import pytest
 
-from musterpoint.errors import RollCallError
+from musterpoint.channel.names import FAMILIES, Answer, Names
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.errors import RollCallError, StoppedEarly
 from musterpoint.loop import Loop
-from musterpoint.rollcall.abandoned import Abandoned
-from musterpoint.rollcall.limits import Limits
-from musterpoint.rollcall.names import FAMILIES, Answer, Names
 from musterpoint.rollcall.names_call import NamesCall
 
-QUICK = Limits(retry=0.01, retry_most=0.02, say=0.05)
+QUICK = Timeouts(retry=0.01, retry_most=0.02, say=0.05)
 HOSTS = ("algo-1", "algo-2", "algo-3")
 Lookup = Callable[[str, int], Answer]
 
@@ -73,9 +72,9 @@ def test_the_deadline_names_who_is_missing_and_why(loop: Loop) -> None:
 
 def test_a_stop_ends_it(loop: Loop) -> None:
     made, _ = call(loop, lambda name, family: Answer((), "not yet"))
-    loop.call_later(0.05, lambda: made.abandon(Abandoned("algo-1", 15)))
+    loop.call_later(0.05, lambda: made.abandon(StoppedEarly("algo-1", 15)))
     run(loop, made)
-    assert isinstance(made.error, Abandoned)
+    assert isinstance(made.error, StoppedEarly)
     assert (made.error.host, made.error.signal) == ("algo-1", 15)
-    made.abandon(Abandoned("algo-1", 2))
+    made.abandon(StoppedEarly("algo-1", 2))
     assert made.error.signal == 15, "the first word stands"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.objection import objection_to
+from musterpoint.rollcall.hello import Hello, validate
 from musterpoint.rollcall.roster import Offer
 
 OFFER = Offer("job", "torchrun", 2, "0.1")
@@ -29,12 +28,12 @@ HELLO = Hello("algo-2", OFFER, "one")
 )
 def test_what_is_said(changes: dict[str, object], words: str) -> None:
     others, grouped = frozenset({"algo-2", "algo-3"}), frozenset({"algo-1", "algo-2"})
-    said = objection_to(HELLO._replace(**changes), "algo-1", OFFER, others, grouped, secret=False)
+    said = validate(HELLO._replace(**changes), "algo-1", OFFER, others, grouped, secret=False)
     assert (said.reason if said else "").startswith(words) and bool(said) == bool(words)
 
 
 def test_a_secret_that_only_the_leader_has() -> None:
-    said = objection_to(HELLO, "algo-1", OFFER, frozenset({"algo-2"}), frozenset(), secret=True)
+    said = validate(HELLO, "algo-1", OFFER, frozenset({"algo-2"}), frozenset(), secret=True)
     assert said is not None
     assert said.reason == "algo-1 has a secret and algo-2 has none (--secret, MUSTER_SECRET)"
 
@@ -46,7 +45,7 @@ def test_a_secret_that_only_the_leader_has() -> None:
 def test_nobody_hears_or_reads_the_callers_own_words(changes: dict[str, object], evil: str) -> None:
     offer = OFFER._replace(**({"launcher": evil} if "launcher" in changes else {"job": evil}))
     hello = HELLO._replace(offer=offer, **{key: value for key, value in changes.items() if key != "launcher"})
-    said = objection_to(hello, "algo-1", OFFER, frozenset({"algo-2"}), frozenset({"algo-2"}), secret=False)
+    said = validate(hello, "algo-1", OFFER, frozenset({"algo-2"}), frozenset({"algo-2"}), secret=False)
     assert said is not None
     assert evil not in said.answer + said.claim
     assert "job" not in said.answer.replace("this job", "").replace("the job", "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.rollcall.names import Answer
-from musterpoint.rollcall.own_name import UNANSWERED, oddities
+from musterpoint.channel.names import Answer
+from musterpoint.rollcall.attendance import UNANSWERED, oddities
 
 
 @pytest.mark.parametrize(

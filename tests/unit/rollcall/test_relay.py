@@ -10,8 +10,8 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.peers import AllDone, Arrived, PeerBack
-from musterpoint.rollcall import wire
+from musterpoint.channel import wire
+from musterpoint.channel.peers import AllDone, Arrived, PeerBack
 
 from .conftest import LIMITS, free_port
 
@@ -156,10 +156,10 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
 
 @pytest.mark.parametrize("evil", [flipped, repeated, replayed, reflected, forged], ids=lambda f: f.__name__)
 def test_nor_while_the_hosts_gather(start: Start, relay: Relay, evil: Evil) -> None:
-    limits = LIMITS._replace(hello=1.0)
-    leader = start(1, 2, secret=SECRET, limits=limits)
+    timeouts = LIMITS._replace(hello=1.0)
+    leader = start(1, 2, secret=SECRET, timeouts=timeouts)
     relay.evil = evil
-    worker = start(2, 2, secret=SECRET, port=relay.port, limits=limits)
+    worker = start(2, 2, secret=SECRET, port=relay.port, timeouts=timeouts)
     leader.wait(lambda: relay.done >= 3)
     relay.evil = None
     for host in (leader, worker):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.rollcall import wire
+from musterpoint.channel import wire
 
 from .conftest import LIMITS
 
@@ -66,7 +66,7 @@ def stranger(cable: Any) -> Iterator[Callable[[bytes], None]]:
 def test_a_stranger_at_the_first_address_is_passed_by(start: Start, stranger: Any, cable: Any, reply: bytes) -> None:
     stranger(reply)
     leader = start(1, 2)
-    worker = start(2, 2, addresses=WRONG_FIRST, port=cable.port, limits=LIMITS._replace(hello=1.0))
+    worker = start(2, 2, addresses=WRONG_FIRST, port=cable.port, timeouts=LIMITS._replace(hello=1.0))
     assert worker.mustered().seats == leader.mustered().seats
 
 

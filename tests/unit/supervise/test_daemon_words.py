@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.supervise.daemon_words import Daemon, NotADaemon, read_daemon
+from musterpoint.supervise.mpi_daemons import Daemon, NotADaemon, read_daemon
 
 KNOWN = ("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy")
 

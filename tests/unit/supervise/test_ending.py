@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint import peers
+from musterpoint.channel import peers
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.ending import LAUNCHER_SECONDS, MPI_SECONDS, SERVICE_SECONDS
+from musterpoint.supervise.policy import LAUNCHER_SECONDS, MPI_SECONDS, SERVICE_SECONDS
 from musterpoint.supervise.state import FAILURE_GRACE, RANKS_ENDED
 
 from .history import (
@@ -64,9 +64,9 @@ HISTORIES: History = {
     "a rank ends within its grace": ([OPEN1, peers.JobFailed(THEIRS), ended(R0), ev.KillDue()], HERE, "waiting", []),
     "a rank can't even be killed": (
         [OPEN1, peers.JobFailed(THEIRS), ev.KillDue(), ev.LeaveDue()], HERE, "over", ["Finish"]),
-    "the farewell takes too long": ([OPEN1, peers.JobFailed(THEIRS), ended(R0), ev.LeaveDue()], HERE, "over",
+    "the say_bye takes too long": ([OPEN1, peers.JobFailed(THEIRS), ended(R0), ev.LeaveDue()], HERE, "over",
                                     ["Finish"]),
-    "a timer of the farewell that came too early": ([OPEN1, ev.LeaveDue()], HERE, "running", []),
+    "a timer of the say_bye that came too early": ([OPEN1, ev.LeaveDue()], HERE, "running", []),
     "finish: the last one ends": ([OPEN2, ended(R0, BOOM), ended(R1)], FINISH, "judging",
                                   ["StartTimer", "TellFailed"]),
     "finish: ours ends after another's failure": (

@@ -7,7 +7,8 @@ from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_o
 from musterpoint.supervise.environment import add_for_launcher, planned_environment
 
 PROCESS = ProcessPlan("launcher", "mpirun", (Argument("mpirun"),), (
-    EnvSetting("AGENT", *program_of_ours("agent", "ours")), EnvSetting("MINE", "{muster:agent}", "the user's"),
+    EnvSetting("AGENT", *program_of_ours("launch_agent", "ours")),
+    EnvSetting("MINE", "{muster:launch_agent}", "the user's"),
 ))  # fmt: skip
 PLAN = LaunchPlan(
     "mpi", "algo-1", (PROCESS,), (
@@ -19,29 +20,31 @@ ENVIRON = {"PATH": "/bin", "RANK": "7", "WORLD_SIZE": "1", "TMPDIR": "/scratch"}
 
 
 def path(name: str) -> str:
-    return {"agent": "/proc/1/fd/5"}[name]
+    return {"launch_agent": "/proc/1/fd/5"}[name]
 
 
 def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
-    assert planned_environment(PLAN, PROCESS, ENVIRON, "@desk", "t0ken", path) == {
+    assert planned_environment(PLAN, PROCESS, ENVIRON, "@control_socket", "t0ken", path) == {
         "PATH": "/bin", "WORLD_SIZE": "4", "TMPDIR": "/scratch", "PYTHONPATH": "/code", "AGENT": "/proc/1/fd/5",
-        "MINE": "{muster:agent}",
+        "MINE": "{muster:launch_agent}",
         "LD_LIBRARY_PATH": "/compat:/lib",
-        "MUSTER_OUTER": "@desk", "MUSTER_SOCKET_TOKEN": "t0ken", "MUSTER_PLANNED": "WORLD_SIZE",
+        "MUSTER_OUTER": "@control_socket", "MUSTER_SOCKET_TOKEN": "t0ken", "MUSTER_PLANNED": "WORLD_SIZE",
     }  # fmt: skip
 
 
 def test_what_a_launcher_carries() -> None:
     environment = {"PATH": "/bin", "PYTHONPATH": "/code", "TMPDIR": "/scratch"}
-    add_for_launcher(environment, PLAN._replace(local_rank_at=2), 3, "@desk", "/proc/1/fd/6", "/scratch/muster-1")
+    add_for_launcher(
+        environment, PLAN._replace(local_rank_at=2), 3, "@control_socket", "/proc/1/fd/6", "/scratch/muster-1"
+    )
     assert environment == {
         "PATH": "/bin", "TMPDIR": "/scratch/muster-1", "MUSTER_USER_TMPDIR": "/scratch", "MUSTER_STUB": "/proc/1/fd/6",
-        "MUSTER_SOCKET": "@desk", "MUSTER_SESSION_NUMBER": "3", "MUSTER_USER_CWD": "/code",
+        "MUSTER_SOCKET": "@control_socket", "MUSTER_SESSION_NUMBER": "3", "MUSTER_USER_CWD": "/code",
         "MUSTER_USER_PYTHONPATH": "/code:/lib", "MUSTER_LOCAL_RANK_AT": "2",
     }  # fmt: skip
 
 
 def test_nothing_is_said_of_what_is_not_taken() -> None:
     environment: dict[str, str] = {}
-    add_for_launcher(environment, PLAN, 0, "@desk", "/proc/1/fd/6", "")
+    add_for_launcher(environment, PLAN, 0, "@control_socket", "/proc/1/fd/6", "")
     assert {"TMPDIR", "MUSTER_USER_TMPDIR", "MUSTER_LOCAL_RANK_AT"} & set(environment) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from musterpoint import peers
+from musterpoint.channel import peers
 from musterpoint.supervise import events, policy, supervisor
 
 

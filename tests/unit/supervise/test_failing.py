@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint import peers
+from musterpoint.channel import peers
+from musterpoint.failure import Secondary
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.state import FAILURE_GRACE
 
@@ -42,7 +43,7 @@ from .history import (
 LOST = peers.PeerLost("algo-2", "killed")
 WAITING = [OPEN1, ended(R0)]
 INNER = ev.SessionOpened(1, ((1, 0),), True)
-INNER_SERVER_GONE = ev.AttendantEnded(1, "server", "service", LAUNCHER, vital=True)
+INNER_SERVER_GONE = ev.UnrankedEnded(1, "server", "service", LAUNCHER, vital=True)
 
 HISTORIES: History = {
     "a rank fails": ([OPEN2, ended(R0, BOOM)], HERE, "judging", ["StartTimer", "TellFailed"]),
@@ -119,4 +120,4 @@ def test_a_failure_leaves_less_time_than_a_stop() -> None:
 def test_the_cause_takes_the_symptoms_place() -> None:
     state, actions = play([OPEN2, ended(R1, ECHO), ended(R0, BOOM)])
     assert [action.failure for action in actions if isinstance(action, ev.TellFailed)] == [BOOM]
-    assert (state.failure, state.secondary, state.failed) == (BOOM, peers.Secondary(lost=1), (ECHO, BOOM))
+    assert (state.failure, state.secondary, state.failed) == (BOOM, Secondary(lost=1), (ECHO, BOOM))

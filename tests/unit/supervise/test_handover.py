@@ -11,12 +11,12 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.failure import Failure
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
-from musterpoint.peers import Failure
+from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.desk import Desk, Visitor
 from musterpoint.supervise.handover import FAILED, HELLO, OUTER, OWN_CODES, Outer, encode, failure_from, plan_from
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
@@ -28,18 +28,18 @@ PLAN = LaunchPlan(
 
 
 @pytest.fixture
-def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
-    """A desk in a thread of its own; it answers each line with the function it is made with."""
+def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], ControlSocket]]:
+    """A control_socket in a thread of its own; it answers each line with the function it is made with."""
     loop = Loop()
     loop.prepare_posts()
-    desks: list[Desk] = []
+    desks: list[ControlSocket] = []
     thread = threading.Thread(target=loop.run)
 
-    def make(answer: Callable[[Visitor, str], None]) -> Desk:
-        def greet(visitor: Visitor) -> None:
-            visitor.on_line = lambda words, line: answer(visitor, line)
+    def make(answer: Callable[[Connection, str], None]) -> ControlSocket:
+        def greet(connection: Connection) -> None:
+            connection.on_line = lambda words, line: answer(connection, line)
 
-        desks.append(Desk(loop, greet))
+        desks.append(ControlSocket(loop, greet))
         thread.start()
         return desks[0]
 
@@ -50,9 +50,9 @@ def desk() -> Iterator[Callable[[Callable[[Visitor, str], None]], Desk]]:
     loop.close()
 
 
-def above(desk: Desk) -> dict[str, str]:
+def above(control_socket: ControlSocket) -> dict[str, str]:
     """What a job's processes have in their environment."""
-    return {OUTER: desk.address, SOCKET_TOKEN: desk.token}
+    return {OUTER: control_socket.address, SOCKET_TOKEN: control_socket.token}
 
 
 def test_a_plan_survives_the_journey() -> None:
@@ -69,17 +69,17 @@ def test_what_is_no_plan_says_so(line: str) -> None:
         plan_from(line)
 
 
-def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
+def test_the_whole_handover(control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket]) -> None:
     said: list[str] = []
 
-    def answer(visitor: Visitor, line: str) -> None:
+    def answer(connection: Connection, line: str) -> None:
         said.append(line)
         if line == HELLO:
-            visitor.tell(encode({**ROSTER.to_wire(), "me": "algo-1"}))
+            connection.tell(encode({**ROSTER.to_wire(), "me": "algo-1"}))
         else:
-            visitor.tell("code 7")
+            connection.tell("code 7")
 
-    outer = Outer.find(above(desk(answer)))
+    outer = Outer.find(above(control_socket(answer)))
     assert outer is not None
     assert outer.offer() == ROSTER
     assert outer.hand_over(PLAN, {"PATH": "/bin"}) == 7
@@ -87,8 +87,10 @@ def test_the_whole_handover(desk: Callable[[Callable[[Visitor, str], None]], Des
     outer.close()
 
 
-def test_an_outer_one_that_takes_no_plans(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
+def test_an_outer_one_that_takes_no_plans(
+    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket],
+) -> None:
+    outer = Outer.find(above(control_socket(lambda connection, line: connection.close())))
     assert outer is not None
     assert outer.offer() is None
     outer.close()
@@ -96,10 +98,10 @@ def test_an_outer_one_that_takes_no_plans(desk: Callable[[Callable[[Visitor, str
 
 @pytest.mark.parametrize("token", [None, "", "0" * 32, "\udcff" * 32])
 def test_an_outer_one_hears_nobody_without_its_token(
-    desk: Callable[[Callable[[Visitor, str], None]], Desk], token: str | None
+    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket], token: str | None
 ) -> None:
     said: list[str] = []
-    environ = above(desk(lambda visitor, line: said.append(line)))
+    environ = above(control_socket(lambda connection, line: said.append(line)))
     del environ[SOCKET_TOKEN]
     outer = Outer.find(environ if token is None else {**environ, SOCKET_TOKEN: token})
     assert outer is not None
@@ -109,23 +111,25 @@ def test_an_outer_one_hears_nobody_without_its_token(
 
 def test_an_outer_one_that_hangs_up_at_once_is_still_above_us() -> None:
     """Taken for one that is gone, the inner launcher would gather hosts of its own in the middle of a job."""
-    with socket.socket(socket.AF_UNIX) as desk:
-        desk.bind(f"\0musterpoint-test-{os.getpid()}-hangs-up")
-        desk.listen()
+    with socket.socket(socket.AF_UNIX) as control_socket:
+        control_socket.bind(f"\0musterpoint-test-{os.getpid()}-hangs-up")
+        control_socket.listen()
 
         class Environ(dict[str, str]):
             def get(self, name: str, default: Any = None) -> Any:
                 if name == SOCKET_TOKEN:  # asked for between the connection and the first word on it
-                    desk.accept()[0].close()
+                    control_socket.accept()[0].close()
                 return super().get(name, default)
 
-        outer = Outer.find(Environ({OUTER: "@" + desk.getsockname()[1:].decode()}))
+        outer = Outer.find(Environ({OUTER: "@" + control_socket.getsockname()[1:].decode()}))
     assert outer is not None and outer.offer() is None
     outer.close()
 
 
-def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], None]], Desk]) -> None:
-    outer = Outer.find(above(desk(lambda visitor, line: visitor.close())))
+def test_an_outer_one_that_goes_away(
+    control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket],
+) -> None:
+    outer = Outer.find(above(control_socket(lambda connection, line: connection.close())))
     assert outer is not None
     assert outer.hand_over(PLAN, {}) is None
     outer.close()
@@ -133,15 +137,15 @@ def test_an_outer_one_that_goes_away(desk: Callable[[Callable[[Visitor, str], No
 
 @pytest.mark.parametrize("code", sorted(OWN_CODES))
 def test_a_failure_is_reported_before_the_launcher_ends(
-    code: int, desk: Callable[[Callable[[Visitor, str], None]], Desk]
+    code: int, control_socket: Callable[[Callable[[Connection, str], None]], ControlSocket]
 ) -> None:
     said: list[str] = []
 
-    def answer(visitor: Visitor, line: str) -> None:
+    def answer(connection: Connection, line: str) -> None:
         said.append(line)
-        visitor.tell("heard")
+        connection.tell("heard")
 
-    outer = Outer.find(above(desk(answer)))
+    outer = Outer.find(above(control_socket(answer)))
     assert outer is not None
     failure = Failure("algo-1", code, "muster", "user", "muster: no such file\non algo-1", at=1.5)
     outer.report(failure)

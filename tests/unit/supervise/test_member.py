@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from musterpoint.supervise.member import Member
+from musterpoint.supervise.ranks import Rank
 
 TOLD = (
     "import signal, sys; signal.signal(signal.SIGTERM, lambda signo, frame: sys.exit(7)); "
@@ -23,7 +23,7 @@ def test_the_program_is_told(shell: bool) -> None:
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    Member((0, 0), 3, 1, "", process.pid).send(signal.SIGTERM)
+    Rank((0, 0), 3, 1, "", process.pid).send(signal.SIGTERM)
     process.communicate(timeout=100)
     assert process.returncode == 7
 
@@ -31,7 +31,7 @@ def test_the_program_is_told(shell: bool) -> None:
 def test_a_rank_that_is_not_here_yet_is_nobody() -> None:
     before = []
     old = signal.signal(signal.SIGUSR2, lambda signo, frame: before.append(signo))
-    Member((0, 0), 0, 0, "", 0).send(signal.SIGUSR2)  # pid 0 would be our own process group
+    Rank((0, 0), 0, 0, "", 0).send(signal.SIGUSR2)  # pid 0 would be our own process group
     signal.signal(signal.SIGUSR2, old)
     assert before == []
 
@@ -39,4 +39,4 @@ def test_a_rank_that_is_not_here_yet_is_nobody() -> None:
 def test_one_that_has_ended_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    Member((0, 0), 0, 0, "", process.pid).send(signal.SIGTERM)
+    Rank((0, 0), 0, 0, "", process.pid).send(signal.SIGTERM)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint import peers
-from musterpoint.peers import Failure
+from musterpoint.channel import peers
+from musterpoint.failure import Failure, Secondary
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
 from musterpoint.supervise.state import State
@@ -49,7 +49,7 @@ def test_history(name: str) -> None:
 
 
 def test_what_runs_beside_the_ranks_is_known() -> None:
-    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.AttendantStarted(1, "mpirun", "launcher")])
+    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.UnrankedStarted(1, "mpirun", "launcher")])
     assert state.launchers == {(0, "torchrun"), (1, "mpirun")}
     assert state.services == {(0, "ps 0")}, "others are ended, not told"
     assert (state.foreign, state.daemons) == ({0}, frozenset())
@@ -68,13 +68,13 @@ def test_done_is_said_once() -> None:
 
 def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
-    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=peers.Secondary(0, 1))])
+    state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=Secondary(0, 1))])
     assert state.verdict == THEIRS
-    assert state.secondary == peers.Secondary(other=2)  # both of ours; the leader knew of one
+    assert state.secondary == Secondary(other=2)  # both of ours; the leader knew of one
     state, _ = decide(state, ended((0, 9)), HERE)
-    for event in (ended(R1), ended(R0), peers.AllDone(peers.Secondary(1, 1, 3))):
+    for event in (ended(R1), ended(R0), peers.AllDone(Secondary(1, 1, 3))):
         state, _ = decide(state, event, HERE)
-    assert state.secondary == peers.Secondary(1, 1, 3)  # what all hosts counted together
+    assert state.secondary == Secondary(1, 1, 3)  # what all hosts counted together
 
 
 def test_nothing_happens_after_the_end() -> None:
@@ -87,8 +87,8 @@ def test_a_launcher_that_never_had_ranks_counts_for_none() -> None:
     """Every host's ended alike: that no ranks failed after the first is what the last word says."""
     inner = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
     there = inner._replace(host="algo-2")
-    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, peers.Secondary(1))])
+    state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, Secondary(1))])
     (done,) = [action for action in actions if isinstance(action, ev.TellDone)]
-    assert (done.code, done.failures) == (64, peers.Secondary())
+    assert (done.code, done.failures) == (64, Secondary())
     state, _ = decide(state, peers.AllDone(), HERE)
     assert state.secondary.total == 0

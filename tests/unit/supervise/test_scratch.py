@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from musterpoint.supervise.scratch import Scratch
+from musterpoint.supervise.environment import Scratch
 
 
 def test_it_lies_below_the_users_and_goes_with_everything_in_it(tmp_path: Path) -> None:

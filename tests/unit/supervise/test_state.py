@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint import peers
+from musterpoint.channel import peers
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, session_of
 

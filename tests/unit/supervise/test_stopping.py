@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint import peers
+from musterpoint.channel import peers
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.ending import LATE_SECONDS
+from musterpoint.supervise.policy import LATE_SECONDS
 
 from .history import (
     BOOM,

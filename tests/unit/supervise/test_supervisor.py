@@ -11,17 +11,18 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+from musterpoint.channel.lone import LoneChannel
+from musterpoint.channel.peers import AllDone, PeerEvent, Peers, StartAsked
+from musterpoint.diagnosis.explain import Explain
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub_command import through_stub
+from musterpoint.launch.stub import through_stub
 from musterpoint.loop import READ, Loop
-from musterpoint.peers import NO_FAILURES, AllDone, Failure, PeerEvent, Peers, Secondary, StartAsked
-from musterpoint.report.explain import Explain
-from musterpoint.rollcall.lone import LonePeers
-from musterpoint.supervise import tree
+from musterpoint.processes import tree
+from musterpoint.processes.pump import Pump
+from musterpoint.processes.signals import Signals
 from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.pump import Pump
-from musterpoint.supervise.signals import Signals
 from musterpoint.supervise.state import Rules
 from musterpoint.supervise.supervisor import Supervisor
 
@@ -47,7 +48,7 @@ class Stage:
         self.said: list[str] = []
         self.events: list[str] = []
         self.ears = Signals(self.loop, lambda signo: None)
-        self.peers: Peers = LonePeers(self.loop)
+        self.peers: Peers = LoneChannel(self.loop)
         self.environ = {**ENVIRON, "GONE": "1"}
 
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
@@ -191,7 +192,7 @@ def saves(ready: Path, how: str = "echo saved") -> str:
     return f"trap '{how}; exit 0' TERM; echo > {ready}; while :; do sleep 600 & wait; done"
 
 
-class Others(LonePeers):
+class Others(LoneChannel):
     """Hosts that aren't done before we say so; ``said`` is what they heard."""
 
     def __init__(self, stage: Stage) -> None:
@@ -219,7 +220,7 @@ class Others(LonePeers):
 
         def said(*arguments: Any) -> None:
             say(*arguments)
-            LonePeers.done(self, 0)
+            LoneChannel.done(self, 0)
 
         setattr(self, word, said)
 
@@ -298,7 +299,7 @@ def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
 def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
     stage: Stage, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("musterpoint.supervise.stopping.LATE_SECONDS", 0.2)
+    monkeypatch.setattr("musterpoint.supervise.policy.LATE_SECONDS", 0.2)
     stage.stop_once_ready(ready)
     others.finish_after("stopping")
     outcome = stage.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)

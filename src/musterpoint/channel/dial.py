@@ -1,0 +1,210 @@
+"""Reaches one host, for as long as it takes: look-up, every address in turn, back-off, and again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Callable
+
+from musterpoint.channel.link import plain_address
+from musterpoint.channel.names import Answer, Names
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.loop import WRITE, Loop, Timer
+
+REFUSED = "refused"
+"""Somebody at the address said that nobody listens there."""
+VANISHED = "vanished"
+"""The resolver says that there is no such name."""
+NOTHING = "nothing"
+"""No answer that would prove anything."""
+
+_UNDER_WAY = {errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
+
+
+def is_local(address: str) -> bool:
+    """Whether ``address`` is one of this host's own: only such can be bound."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def source_for(address: str, own: tuple[str, ...]) -> str:
+    """Which of our ``own`` addresses to call ``address`` from; empty: the one the system chooses is among them, or none
+    fits.
+
+    A host with several networks has several; only one of them may lead there.
+    """
+    # a name that resolves to 127.0.1.1 on its own host (Debian) can't call another host from there
+    fitting = [
+        source for source in own if (":" in source) == (":" in address) and is_loopback(source) <= is_loopback(address)
+    ]
+    return "" if not fitting or systems_choice(address) in fitting else fitting[0]
+
+
+def systems_choice(address: str) -> str:
+    """The address of our own that the system calls ``address`` from; empty where there is no way."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing
+            return plain_address(probe.getsockname()[0])
+    except OSError:
+        return ""
+
+
+class Dialer:
+    """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` for a round without one.
+
+    After either nothing happens until :meth:`again` asks for the next round (a connection can turn out to be a
+    stranger's) or :meth:`stop` ends it. ``sources`` gives the addresses of our own to call from; one of the right kind
+    is bound, and where that can't connect the system chooses.
+    """
+
+    def __init__(
+        self, loop: Loop, names: Names, host: str, port: int, timeouts: Timeouts,
+        sources: Callable[[], tuple[str, ...]],
+        on_connect: Callable[[socket.socket, str], None], on_miss: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
+        self._loop = loop
+        self._names = names
+        self._host = host
+        self._port = port
+        self._timeouts = timeouts
+        self._sources = sources
+        self._on_connect = on_connect
+        self._on_miss = on_miss
+        self._round = 0
+        self._stopped = True
+        self._left: list[tuple[str, str]] = []
+        self._sock: socket.socket | None = None
+        self._timer: Timer | None = None
+        self._kind = NOTHING
+        self._details: list[str] = []
+
+    def start(self) -> None:
+        """Begins at once, with short pauses again."""
+        self.stop()
+        self._stopped = False
+        self._round = 0
+        self._look_up()
+
+    def again(self) -> None:
+        """The next address, or after a pause the next round."""
+        if self._stopped:
+            return
+        if self._left:
+            self._try_next()
+            return
+        pause = min(self._timeouts.retry * 2 ** min(self._round, 10), self._timeouts.retry_most)
+        self._round += 1
+        self._wait(pause, self._look_up)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._left = []
+        self._drop()
+
+    def _wait(self, seconds: float, call: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, call)
+
+    def _drop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sock is not None:
+            self._loop.forget(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def _look_up(self) -> None:
+        turn = self._round
+
+        def answered(answer: Answer) -> None:
+            if not self._stopped and turn == self._round:
+                self._resolved(answer)
+
+        self._names.ask_both(self._host, answered)
+
+    def _resolved(self, answer: Answer) -> None:
+        if not answer.addresses:
+            self._miss(VANISHED if answer.vanished else NOTHING, answer.trouble)
+            return
+        own = self._sources()
+        for address in answer.addresses:
+            if source := source_for(address, own):
+                self._left.append((address, source))
+            self._left.append((address, ""))
+        self._kind, self._details = REFUSED, []
+        self._try_next()
+
+    def _try_next(self) -> None:
+        while self._left:
+            address, source = self._left.pop(0)
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as error:
+                self._missed(address, error.errno or 0)
+                continue
+            sock.setblocking(False)
+            try:
+                if source:
+                    sock.bind((source, 0))
+                code = sock.connect_ex((address, self._port))
+            except OSError as error:
+                code = error.errno or errno.EINVAL
+            if code == 0 or code in _UNDER_WAY:
+                self._sock = sock
+                self._loop.watch(sock.fileno(), WRITE, lambda _ready, to=address: self._connected(to))  # type: ignore[misc]
+                self._wait(self._timeouts.connect, lambda to=address, by=source: self._timed_out(to, by))  # type: ignore[misc]
+                return
+            sock.close()
+            self._missed(address, code, bound=bool(source))
+        self._miss(self._kind, "; ".join(self._details))
+
+    def _connected(self, address: str) -> None:
+        sock, self._sock = self._sock, None
+        if sock is None:
+            return
+        self._loop.forget(sock.fileno())
+        self._drop()
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and sock.getsockname() == sock.getpeername():
+            code = errno.ECONNREFUSED  # TCP met itself: an ephemeral port of ours is the port dialled
+        if code:
+            sock.close()
+            if code == errno.ECONNREFUSED:  # there is a way; without our own address we would be taken for a stranger
+                self._left = [(to, source) for to, source in self._left if to != address]
+            self._missed(address, code)
+            self._try_next()
+            return
+        self._left = [(to, source) for to, source in self._left if to != address]
+        self._on_connect(sock, plain_address(address))
+
+    def _timed_out(self, address: str, source: str) -> None:
+        self._drop()
+        self._missed(address, errno.ETIMEDOUT, bound=bool(source))
+        self._try_next()
+
+    def _missed(self, address: str, code: int, bound: bool = False) -> None:
+        if bound:
+            return  # the system's own choice of a source is tried next
+        if code != errno.ECONNREFUSED:
+            self._kind = NOTHING
+        detail = f"{address} port {self._port}: {os.strerror(code).lower()}"
+        if detail not in self._details:
+            self._details.append(detail)
+
+    def _miss(self, kind: str, detail: str) -> None:
+        self._on_miss(kind, detail)

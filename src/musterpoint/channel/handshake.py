@@ -1,0 +1,63 @@
+"""The caller's half of a handshake: it proves the secret when asked, and hears only a leader that knows it too."""
+
+from __future__ import annotations
+
+from musterpoint.channel import wire
+from musterpoint.channel.link import Link
+from musterpoint.channel.secret import prove
+from musterpoint.loop import Loop
+from musterpoint.untrusted import printable
+
+_PATIENCE = 0.5
+
+
+class Handshake:
+    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` it lets all pass.
+
+    With one it waits for the leader's challenge, so that opening and proof go together; not long: there may be none.
+    """
+
+    def __init__(self, loop: Loop, link: Link, secret: str, opening: bytes) -> None:
+        self._link = link
+        self._secret = secret
+        self._opening = opening
+        self._opened = False
+        self._key = b""
+        if secret:
+            loop.call_later(_PATIENCE, self._open)
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            self._link.send(self._opening)
+
+    def take(self, payload: bytes) -> bytes | None:
+        """A frame's payload if it is certainly the leader's; None if it was part of the handshake.
+
+        Raises:
+            WireError: with a secret, anything that doesn't show that the other end has it, a refusal too.
+        """
+        if not self._secret or self._link.seal is not None:
+            return payload
+        if self._key:
+            from musterpoint.channel.secret import Seal
+
+            seal = Seal(self._key, leads=False)
+            try:
+                payload = seal.open(payload)
+            except wire.WireError:
+                if payload[:1] != b"{":
+                    raise
+            else:
+                self._link.seal = seal
+                return payload
+        message = wire.unpack(payload)
+        if message["t"] == "challenge" and not self._key:
+            proof, self._key = prove(self._secret, self._opening[wire.HEAD :], wire.token(message, "nonce"))
+            self._open()
+            self._link.send(wire.pack("proof", proof=proof))
+            return None
+        said = f": {printable(wire.text(message, 'reason'), 200)}" if message["t"] == "refused" else ""
+        raise wire.WireError(f"a {message['t']!r} that does not bear the mark of our secret{said}")

@@ -1,0 +1,273 @@
+"""One connection that carries frames: non-blocking, in the loop, never longer than a callback."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterable
+
+from musterpoint.channel import wire
+from musterpoint.channel.journal import Journal
+from musterpoint.loop import READ, WRITE, Loop
+from musterpoint.untrusted import printable
+
+if TYPE_CHECKING:  # only with a secret
+    from musterpoint.channel.secret import Seal
+
+_READ_SIZE = 65536
+_MOST_QUEUED = 64 * 1024 * 1024
+_AT_A_TURN = 32
+_MOST_IGNORED = 256 * 1024
+_LONGEST_WHY = 300
+_JOINED = 4096
+
+
+def plain_address(address: str) -> str:
+    """An address without the IPv4-mapped prefix that dual-stack sockets give, and without a scope."""
+    if address.startswith("::ffff:") and "." in address:
+        return address[7:]
+    return address.partition("%")[0]
+
+
+class Link:
+    """Calls ``on_frame(link, payload)`` for each frame and ``on_end(link, why, eof)`` once when the connection ends.
+
+    ``eof`` says that the other end closed it (an orderly end or a reset), as opposed to a network that gave up.
+    ``peer`` is the other end's address. ``owner`` is whatever the user of the link keeps there. ``seal``, once there is
+    one, marks what is sent and opens what comes.
+
+    Whatever ``on_frame`` raises ends this connection and nothing else: the ``journal`` tells of it. A few frames are
+    handled at a time, so that one who sends many delays nobody else.
+    """
+
+    __slots__ = (
+        "_behind", "_ignored", "_journal", "_loop", "_queue", "_queued", "_sock", "ended", "frames", "on_end",
+        "on_frame", "owner", "peer", "seal",
+    )  # fmt: skip
+
+    def __init__(
+        self, loop: Loop, sock: socket.socket, peer: str, limit: int,
+        on_frame: Callable[[Link, bytes], None], on_end: Callable[[Link, str, bool], None], journal: Journal,
+    ) -> None:  # fmt: skip
+        sock.setblocking(False)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            pass  # it has ended already; the first read says so
+        self._loop = loop
+        self._sock = sock
+        self._journal = journal
+        self._queue: deque[memoryview] | None = None
+        self._queued = 0
+        self._behind = False
+        self._ignored: int | None = None
+        self.peer = peer
+        self.frames = wire.Frames(limit)
+        self.on_frame = on_frame
+        self.on_end = on_end
+        self.owner: Any = None
+        self.seal: Seal | None = None
+        self.ended = False
+        loop.watch(sock.fileno(), READ, self._ready)
+
+    @property
+    def busy(self) -> bool:
+        """Bytes wait for the other end to read."""
+        return self._queue is not None
+
+    def send(self, frame: bytes) -> None:
+        """Sends or queues one whole frame; after the end it is dropped."""
+        if self.ended:
+            return
+        parts = [memoryview(frame)]
+        if self.seal is not None:
+            head = self.seal.close(frame)
+            parts = [memoryview(head), parts[0][wire.HEAD :]]
+            if len(frame) <= _JOINED:
+                parts = [memoryview(head + frame[wire.HEAD :])]
+        if self._queue is not None:
+            self._put(parts)
+            if self._queued > _MOST_QUEUED:
+                self._end("it does not read what it is sent", False)
+            return
+        try:
+            sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            # told later: whoever sends is in the middle of something
+            self._loop.call_later(0, partial(self._end, _why(error), _is_eof(error)))
+            return
+        if sent < sum(map(len, parts)):
+            self._queue = deque()
+            self._put(parts, sent)
+            self._loop.watch(self._sock.fileno(), READ | WRITE, self._ready)
+
+    def _put(self, parts: list[memoryview], sent: int = 0) -> None:
+        assert self._queue is not None
+        for part in parts:
+            rest = part[sent:]
+            sent = max(0, sent - len(part))
+            if rest:
+                self._queue.append(rest)
+                self._queued += len(rest)
+
+    def ignore(self) -> None:
+        """What comes from now on is read and dropped; the end is still told. Who sends a lot of it is cut off."""
+        self._ignored = 0
+
+    def close(self) -> None:
+        """Ends it from this side; ``on_end`` is not called."""
+        if not self.ended:
+            self.ended = True
+            self._loop.forget(self._sock.fileno())
+            self._sock.close()
+
+    def finish(self) -> None:
+        """Sends no more: the other end reads what was sent, then an end."""
+        if not self.ended:
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it has ended already; the next read says so
+
+    def _ready(self, ready: int) -> None:
+        if ready & WRITE and self._queue is not None:
+            self._flush()
+        if ready & READ and not self.ended:
+            self._read()
+
+    def _flush(self) -> None:
+        queue = self._queue or deque()
+        while queue:
+            try:
+                sent = self._sock.send(queue[0])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._end(_why(error), _is_eof(error))
+                return
+            self._queued -= sent
+            if sent < len(queue[0]):
+                queue[0] = queue[0][sent:]
+            else:
+                queue.popleft()
+        self._queue = None
+        self._loop.watch(self._sock.fileno(), READ, self._ready)
+
+    def _read(self) -> None:
+        if self._behind:
+            return  # what has come already goes first
+        try:
+            data = self._sock.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(_why(error), _is_eof(error))
+            return
+        if not data:
+            self._end("it closed the connection", True)
+        elif self._ignored is None:
+            self.frames.feed(data)
+            self._handle()
+        else:
+            self._ignored += len(data)
+            if self._ignored > _MOST_IGNORED:
+                self._end("it goes on sending", True)
+
+    def _handle(self) -> None:
+        self._behind = False
+        for _ in range(_AT_A_TURN):
+            if self.ended or self._ignored is not None:
+                return
+            try:
+                payload = self.frames.next()
+                if payload is None:
+                    return
+                self.on_frame(self, payload if self.seal is None else self.seal.open(payload))
+            except wire.WireError as error:
+                self._journal.misfit(self.peer, f"sent {error}")
+                self._end(printable(f"it sent {error}", _LONGEST_WHY), True)
+                return
+            except Exception as error:
+                self._journal.fault(self.peer, error)
+                self._end("what it sent could not be handled", True)
+                return
+        self._behind = True
+        self._loop.call_later(0, self._handle)
+
+    def _end(self, why: str, eof: bool) -> None:
+        if self.ended:
+            return
+        self.close()
+        try:
+            self.on_end(self, why, eof)
+        except Exception as error:
+            self._journal.fault(self.peer, error)
+
+    def take(self) -> tuple[socket.socket, list[memoryview]]:
+        """Takes the socket and its unsent bytes out of the loop (for :func:`say_bye`)."""
+        self.ended = True
+        self._loop.forget(self._sock.fileno())
+        return self._sock, list(self._queue or ())
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _is_eof(error: OSError) -> bool:
+    return isinstance(error, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError))
+
+
+def say_bye(links: Iterable[Link], seconds: float) -> None:
+    """Sends what is still queued, says the end, and waits until the others have read it: ``seconds`` in all."""
+    deadline = time.monotonic() + seconds
+    socks = {}
+    for link in links:
+        if not link.ended:
+            sock, queue = link.take()
+            if queue and not _send_rest(sock, queue, deadline):
+                sock.close()
+                continue
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                sock.close()
+                continue
+            socks[sock.fileno()] = sock
+    while socks and (left := deadline - time.monotonic()) > 0:
+        for fd in _readable(list(socks), left):
+            try:
+                if socks[fd].recv(_READ_SIZE):
+                    continue
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            socks.pop(fd).close()
+    for sock in socks.values():
+        sock.close()
+
+
+def _send_rest(sock: socket.socket, queue: list[memoryview], deadline: float) -> bool:
+    try:
+        for part in queue:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.sendall(part)
+        sock.setblocking(False)
+    except OSError:
+        return False
+    return True
+
+
+def _readable(fds: list[int], seconds: float) -> list[int]:
+    if not hasattr(select, "poll"):
+        return select.select(fds, [], [], seconds)[0]
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll(seconds * 1000)]

@@ -1,0 +1,179 @@
+"""The protocol in which the roll call's channel and the supervisor meet: events in, words out.
+
+The supervisor knows only this module of the other hosts; :mod:`musterpoint.rollcall` implements it three times (the
+leader's end, a worker's end, and a host that is alone).
+"""
+
+from typing import Callable, NamedTuple, Protocol, Union
+
+from musterpoint.failure import NO_FAILURES, Failure, Secondary
+from musterpoint.loop import Loop
+
+
+class JobFailed(NamedTuple):
+    """The leader's verdict: this is the job's first failure. Every host ends with its code and reason.
+
+    ``secondary`` counts the other failures known when the verdict fell.
+    """
+
+    failure: Failure
+    secondary: Secondary = Secondary()
+
+
+class StopAll(NamedTuple):
+    """A stop was asked for on ``host`` (SIGTERM there): every host stops, with checkpoints."""
+
+    host: str
+    signal: int
+
+
+class PeerLost(NamedTuple):
+    """``host`` is lost without a word; ``why`` says how that was seen. Only a warning to ``script`` jobs.
+
+    ``apart_from`` is the host that saw it, where that one, or the network, may as well be what failed.
+    """
+
+    host: str
+    why: str
+    apart_from: str = ""
+
+
+class PeerSilent(NamedTuple):
+    """``host`` has been silent for ``seconds``; it is being dialled again (or its call awaited)."""
+
+    host: str
+    seconds: float
+
+
+class PeerBack(NamedTuple):
+    """A silent or cut-off ``host`` is heard again; its session was resumed."""
+
+    host: str
+
+
+class Arrived(NamedTuple):
+    """Every host of the roster has called :meth:`Peers.arrive` with this ``point``."""
+
+    point: str
+
+
+class AllDone(NamedTuple):
+    """Every host has said ``done``: leave. ``failures`` counts those beside the first, on all hosts together."""
+
+    failures: Secondary = Secondary()
+
+
+class StartAsked(NamedTuple):
+    """The leader asks this host to start an MPI daemon. ``words`` are what its mpirun handed to the remote shell,
+    one text per argument; ``number`` names the request in the answers. Only workers get this.
+    """
+
+    number: int
+    words: tuple[str, ...]
+
+
+class Started(NamedTuple):
+    """``host`` runs the daemon of request ``number``. Only the leader gets this."""
+
+    host: str
+    number: int
+
+
+class StartEnded(NamedTuple):
+    """The daemon of request ``number`` ended on ``host``, or was refused there. Only the leader gets this.
+
+    ``status`` is as ``os.waitstatus_to_exitcode`` gives it; ``said`` is the end of what it wrote, or the refusal.
+    """
+
+    host: str
+    number: int
+    status: int
+    said: str = ""
+
+
+PeerEvent = Union[
+    JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded
+]  # fmt: skip
+
+
+class Peers(Protocol):
+    """This host's end of the open channel. All methods return at once; events come in the loop's thread."""
+
+    def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
+        """Delivers every event from now on (and those that waited) to ``on_event``."""
+
+    def failed(self, failure: Failure) -> None:
+        """Says that something failed here. The verdict comes back as :class:`JobFailed`, on a lone host too."""
+
+    def stopping(self, signal: int) -> None:
+        """Says that this host was told to stop; the others get :class:`StopAll`."""
+
+    def arrive(self, point: str) -> None:
+        """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
+
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
+        """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
+
+        ``failures`` counts the ranks that failed here, beside the job's first failure.
+        """
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        """Asks ``host`` to start an MPI daemon (:class:`StartAsked` there). The leader's to say: a worker or a lone
+        host that tries raises ``RuntimeError``. :class:`StartEnded` comes at once if ``host`` is lost or left.
+
+        ``ValueError``: no other host has this name, ``number`` is in use there until its end, or there are no words,
+        more than 4,096, or one with a zero byte.
+        """
+
+    def started(self, number: int) -> None:
+        """Says that the daemon of request ``number`` runs here; only workers have a say (``RuntimeError`` elsewhere).
+
+        Says nothing once the leader is lost.
+        """
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        """Says that the daemon of request ``number`` ended here, or that it was refused; once for each request.
+
+        ``status`` is -64 to 255 (``ValueError``); of ``said`` the last 8 KiB are sent.
+        """
+
+    def close(self) -> None:
+        """Says ``bye`` and gives every descriptor back."""
+
+
+class EventQueue:
+    """The listening half of :class:`musterpoint.channel.peers.Peers`, and what not every kind of peer may say."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiting: list[PeerEvent] = []
+        self._on_event: Callable[[PeerEvent], None] | None = None
+
+    def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
+        self._on_event = on_event
+        if self._waiting:
+            self._loop.call_later(0, self._deliver)
+
+    def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
+        raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")
+
+    def started(self, number: int) -> None:
+        raise RuntimeError(f"start request {number}: only a worker is asked, so only a worker answers")
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self.started(number)
+
+    def _emit(self, event: PeerEvent) -> None:
+        self._waiting.append(event)
+        if self._on_event is not None and len(self._waiting) == 1:
+            self._loop.call_later(0, self._deliver)
+
+    def _deliver(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            if self._on_event is not None:
+                self._on_event(event)
+
+    def _deafen(self) -> None:
+        self._on_event = None
+        self._waiting = []

@@ -1,0 +1,86 @@
+"""Proof of a shared secret without sending it, and the key both ends make of it: HMAC-SHA256 over what was said.
+
+The worker proves first, and the leader shows nothing before: the frames it seals with the session's key are its proof.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from hmac import compare_digest, digest
+
+from musterpoint.channel.wire import HEAD, WireError
+
+
+def prove(secret: str, opening: bytes, nonce: str) -> tuple[str, bytes]:
+    """What a worker answers to the leader's ``nonce``, and the key of the one connection that began so.
+
+    ``opening`` is the worker's hello or resume as it was sent, with a nonce of its own. They are the two halves of one
+    HMAC: who hears the proof knows nothing of the key.
+    """
+    import hashlib
+    import hmac
+
+    said = b"\0".join((b"muster", nonce.encode(), hashlib.sha256(opening).digest()))
+    mac = hmac.digest(secret.encode("utf-8", "surrogateescape"), said, "sha256")
+    return mac[:16].hex(), mac[16:]
+
+
+def same(one: str, other: str) -> bool:
+    """Compares two proofs or tokens without telling by time where they differ."""
+    import hmac
+
+    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
+
+
+SIZE = 16
+"""Bytes of a MAC: half of an HMAC-SHA256."""
+
+_LARGE = 1024
+
+
+class Seal:
+    """Both directions of one connection under the ``key`` of its handshake; ``leads``: this is the leader's end.
+
+    A MAC covers direction, number and payload (of a large one the digest, marked by a small letter), so a frame can't
+    be reflected, repeated, left out or moved.
+    """
+
+    __slots__ = ("_in", "_key", "_out", "_received", "_sent")
+
+    _last: tuple[bytes, bytes] = (b"", b"")
+
+    def __init__(self, key: bytes, leads: bool) -> None:
+        self._key = key
+        self._out, self._in = (b"L", b"W") if leads else (b"W", b"L")
+        self._sent = self._received = 0
+
+    def close(self, frame: bytes) -> bytes:
+        """The head of a frame (as :func:`wire.frame` made it) with its MAC; what follows is the frame's payload."""
+        if len(frame) - HEAD > _LARGE:
+            mac = self._mac(self._out.lower(), self._sent, self._digest(frame))
+        else:
+            mac = self._mac(self._out, self._sent, frame[HEAD:])
+        self._sent += 1
+        return (len(frame) - HEAD + SIZE).to_bytes(HEAD, "big") + mac
+
+    def open(self, data: bytes) -> bytes:
+        """The payload in what came next. WireError: the other end did not send that next."""
+        payload = data[SIZE:]
+        if len(payload) > _LARGE:
+            mac = self._mac(self._in.lower(), self._received, sha256(payload).digest())
+        else:
+            mac = self._mac(self._in, self._received, payload)
+        if not compare_digest(mac, data[:SIZE]):
+            raise WireError("a frame that does not bear the mark of our secret")
+        self._received += 1
+        return payload
+
+    def _mac(self, direction: bytes, number: int, said: bytes) -> bytes:
+        return digest(self._key, direction + number.to_bytes(8, "big") + said, "sha256")[:SIZE]
+
+    @classmethod
+    def _digest(cls, frame: bytes) -> bytes:
+        """The roster goes to thousands in a row: its digest is made once."""
+        if cls._last[0] is not frame:
+            cls._last = frame, sha256(memoryview(frame)[HEAD:]).digest()
+        return cls._last[1]

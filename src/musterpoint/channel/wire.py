@@ -1,0 +1,249 @@
+"""Bytes to messages and back: a four-byte length, then a JSON object, a zlib-compressed one, or a beat.
+
+A beat is the decimal count of messages received so far, which is also the acknowledgement; the leader's are answered
+with one. Messages are numbered by counting, so the same bytes can go to every connection. What comes is read as if an
+enemy had sent it: every field has its bounds, and what doesn't keep them is a :class:`WireError`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from musterpoint.failure import Failure
+from musterpoint.untrusted import is_host_name
+
+PROTOCOL = 2
+"""Counts up when hosts of two versions can no longer muster together."""
+
+HELLO_LIMIT = 16 * 1024
+"""Bytes of a frame from somebody who hasn't been seated yet."""
+MEMBER_LIMIT = 1024 * 1024
+"""Bytes of a frame from a seated host."""
+LEADER_LIMIT = 16 * 1024 * 1024
+"""Bytes of a frame from the leader (the roster of 10,000 hosts is some 100 KB)."""
+UNPACKED_LIMIT = LEADER_LIMIT
+MOST_VALUES = 1024 * 1024
+"""Of one message: decoded, each may take thirty times its bytes (a roster has 71 for a host with all its ports)."""
+
+HEAD = 4
+"""Bytes of a frame before its payload."""
+STOP_SIGNALS = (1, 2, 3, 15)
+"""SIGHUP, SIGINT, SIGQUIT and SIGTERM: what asks a host to stop."""
+
+_LONGEST_KIND = 16
+_JSON = ord("{")
+_ZLIB = ord("x")
+
+
+class WireError(ValueError):
+    """The other end doesn't speak this protocol."""
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(HEAD, "big") + payload
+
+
+def pack(kind: str, **fields: Any) -> bytes:
+    """A message as one frame."""
+    return frame(_ENCODER.encode({"t": kind, **fields}).encode())
+
+
+def pack_large(kind: str, **fields: Any) -> bytes:
+    """A message as one compressed frame; only the leader sends such."""
+    import zlib
+
+    return frame(zlib.compress(pack(kind, **fields)[HEAD:], 6))
+
+
+def pack_beat(received: int) -> bytes:
+    return frame(b"%d" % received)
+
+
+def is_beat(payload: bytes) -> bool:
+    return payload[:1].isdigit()
+
+
+def beat_count(payload: bytes) -> int:
+    """How many messages the other end has received, as its beat says."""
+    if len(payload) > 18 or not payload.isdigit():
+        raise WireError("not a beat")
+    return int(payload)
+
+
+def unpack(payload: bytes, compressed: bool = False) -> dict[str, Any]:
+    """The message in ``payload``: a JSON object with a kind ``t``. ``compressed`` allows a compressed one.
+
+    Raises:
+        WireError: it isn't one.
+    """
+    first = payload[0] if payload else 0
+    if compressed and first == _ZLIB:
+        payload = _inflate(payload)
+    elif first != _JSON:
+        raise WireError("a frame that is no message")
+    if len(payload) > MOST_VALUES and sum(map(payload.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise WireError(f"a message with more than {MOST_VALUES:,} values")
+    try:
+        message = _DECODER.decode(payload.decode())
+    except (ValueError, RecursionError):
+        raise WireError("a message that is not JSON") from None
+    kind = message.get("t") if isinstance(message, dict) else None
+    if not isinstance(kind, str) or not kind.isalpha() or not kind.isascii() or len(kind) > _LONGEST_KIND:
+        raise WireError("a message without a kind")
+    found: dict[str, Any] = message
+    return found
+
+
+def _inflate(payload: bytes) -> bytes:
+    import zlib
+
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, UNPACKED_LIMIT)
+    except zlib.error:
+        raise WireError("a compressed message that can't be expanded") from None
+    if inflater.unconsumed_tail or not inflater.eof:
+        raise WireError("a compressed message that is too large or cut short")
+    return data
+
+
+class Frames:
+    """Cuts a stream into frames. ``limit`` may change between two frames."""
+
+    __slots__ = ("_at", "_data", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._data: bytes | bytearray = b""
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        if self._at == len(self._data):
+            self._data = data
+        else:  # what is left is moved once for each feed, not for each frame
+            if isinstance(self._data, bytes):
+                self._data = bytearray(memoryview(self._data)[self._at :])
+            else:
+                del self._data[: self._at]
+            self._data += data
+        self._at = 0
+
+    def next(self) -> bytes | None:
+        """The next whole frame's payload, or None until more has come.
+
+        Raises:
+            WireError: the frame is longer than the limit, before any of it is kept.
+        """
+        data, start = self._data, self._at + HEAD
+        if len(data) < start:
+            return None
+        end = start + int.from_bytes(data[self._at : start], "big")
+        if end - start > self.limit:
+            raise WireError(f"a frame of {end - start} bytes where at most {self.limit} are expected")
+        if len(data) < end:
+            return None
+        payload = bytes(data[start:end])
+        if end == len(data):
+            self._data, self._at = b"", 0
+        else:
+            self._at = end
+        return payload
+
+
+def text(message: dict[str, Any], key: str, longest: int = 4096) -> str:
+    """A text field of ``message``; WireError if it is missing, no text, no Unicode or too long."""
+    value = message.get(key)
+    if not isinstance(value, str) or len(value) > longest or not _is_unicode(value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no text of at most {longest} characters")
+    return value
+
+
+def _is_unicode(value: str, otherwise: str = "strict") -> bool:
+    try:
+        value.encode("utf-8", otherwise)
+    except UnicodeEncodeError:  # JSON can spell half of a pair
+        return False
+    return True
+
+
+def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`hello.draw` gives."""
+    value = message.get(key)
+    plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
+    if not isinstance(value, str) or not plain or not least <= len(value) <= longest:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no token of at most {longest} characters")
+    return value
+
+
+def host(message: dict[str, Any], key: str = "host") -> str:
+    """A host's name in ``message``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, str) or not is_host_name(value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no host's name")
+    return value
+
+
+def addresses(message: dict[str, Any], key: str, most: int) -> tuple[str, ...]:
+    """At most ``most`` numeric addresses of ``message``; WireError else."""
+    found = texts(message, key, most, 64)
+    if not all(map(is_address, found)):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has what is no numeric address")
+    return found
+
+
+def is_address(value: str) -> bool:
+    """Whether it may be a numeric IPv4 or IPv6 address: nothing else is in it."""
+    return 0 < len(value) <= 64 and not value.strip("0123456789abcdefABCDEF.:")
+
+
+def stop_signal(message: dict[str, Any], key: str = "signal") -> int:
+    """A signal by which a host was told to stop; WireError else."""
+    value = number(message, key, 255)
+    if value not in STOP_SIGNALS:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is {value}, which stops nobody")
+    return value
+
+
+def number(message: dict[str, Any], key: str, most: int = 2**53, least: int = 0) -> int:
+    """A whole number of ``message``, from ``least`` to ``most``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no number from {least} to {most}")
+    return value
+
+
+def texts(message: dict[str, Any], key: str, most: int = 64, longest: int = 255) -> tuple[str, ...]:
+    """A list of at most ``most`` texts of at most ``longest`` characters, as an argument may be; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not str or len(v) > longest for v in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of texts")
+    if not all(_is_unicode(one, "surrogateescape") for one in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a text that is neither Unicode nor bytes")
+    return tuple(value)
+
+
+def failure(message: dict[str, Any], key: str) -> Failure:
+    """A failure in ``message``; WireError else."""
+    try:
+        return Failure.from_wire(message.get(key))
+    except ValueError as error:
+        raise WireError(f"a message {message.get('t')!r} with no failure: {error}") from None
+
+
+def numbers(message: dict[str, Any], key: str, least: int, largest: int, most: int) -> tuple[int, ...]:
+    """A list of at most ``most`` whole numbers from ``least`` to ``largest``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) > most or any(type(v) is not int for v in value):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is no list of at most {most} numbers")
+    if value and not least <= min(value) <= max(value) <= largest:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a number not from {least} to {largest}")
+    return tuple(value)

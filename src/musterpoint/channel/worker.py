@@ -1,0 +1,357 @@
+"""A worker's end of the channel: tells the leader, obeys the leader, calls it again when the connection breaks."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, NamedTuple
+
+from musterpoint.channel import session as rules
+from musterpoint.channel import start_requests, wire
+from musterpoint.channel.barriers import LONGEST, MOST_EVER
+from musterpoint.channel.dial import NOTHING, Dialer, is_local
+from musterpoint.channel.handshake import Handshake
+from musterpoint.channel.host_state import SHARES
+from musterpoint.channel.journal import Journal, Tally
+from musterpoint.channel.link import Link, say_bye
+from musterpoint.channel.names import Names
+from musterpoint.channel.peers import (
+    AllDone,
+    Arrived,
+    EventQueue,
+    JobFailed,
+    PeerBack,
+    PeerLost,
+    PeerSilent,
+    StartAsked,
+    StopAll,
+)
+from musterpoint.channel.root_cause import left_alone, of_silence
+from musterpoint.channel.secret import same
+from musterpoint.channel.session import Mailbox
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
+from musterpoint.loop import Loop, Timer
+from musterpoint.rollcall.hello import Resume, draw
+from musterpoint.rollcall.roster import Roster
+from musterpoint.settings import Settings
+from musterpoint.untrusted import printable
+
+_LONGEST_WHY = 600
+_MOST_STARTS = 1024
+_MOST_WAITING = 32 * 1024 * 1024
+"""Requests for starts, and bytes of them, that have not ended; answers that the leader has not, too."""
+
+
+class Ticket(NamedTuple):
+    """``token`` resumes this host's session; ``answer`` is what only the leader who gave it replies."""
+
+    token: str
+    answer: str
+
+
+class WorkerChannel(EventQueue):
+    """Acts as a lone host once the leader is lost or has left."""
+
+    def __init__(
+        self, loop: Loop, roster: Roster, leader: str, ticket: Ticket, link: Link, names: Names, settings: Settings,
+        timeouts: Timeouts, journal: Journal,
+    ) -> None:  # fmt: skip
+        super().__init__(loop)
+        self._roster = roster
+        self._leader = leader
+        self._ticket = ticket
+        self._goes_on = settings.on_failure == "finish"
+        self._timeouts = timeouts
+        self._secret = settings.secret
+        self._hosts = frozenset(seat.name for seat in roster.seats)
+        self._journal = journal
+        self._record = journal.record
+        self._backs = Tally()
+        self._silent = False
+        self._mailbox = Mailbox()
+        self._session = rules.Session(loop.clock(), True, settings.silence_timeout, timeouts)
+        self._source = tuple(filter(is_local, (roster.seat.address,)))
+        self._dialer = Dialer(
+            loop, names, leader, settings.rollcall_port, timeouts, lambda: self._source, self._connected, self._missed
+        )
+        self._link: Link | None = link
+        link.on_frame, link.on_end = self._frame, self._ended
+        self._attempt: Link | None = None
+        self._handshake: Handshake
+        self._attempt_timer: Timer | None = None
+        self._pending: list[Failure] = []
+        self._points: list[str] = []
+        self._told: set[tuple[str, str]] = set()
+        self._reached = 0
+        self._starts: dict[int, int] = {}
+        self._done = False
+        self._judged = self._stopped = self._all_done = False
+        self._alone = False
+        self._loss = PeerLost(leader, "")
+        self._period = timeouts.beat / SHARES
+        self._last_sweep = loop.clock()
+        self._sweeper = loop.call_later(self._period, self._sweep)
+
+    # what this host says
+
+    def failed(self, failure: Failure) -> None:
+        self._pending.append(failure)
+        if self._alone:
+            self._judge_alone()
+        elif not self._judged:
+            self._post(wire.pack("failed", failure=failure._asdict()))
+            self._act(self._session.pressed(self._now()))
+
+    def stopping(self, signal: int) -> None:
+        self._stopped = True
+        self._post(wire.pack("stopping", signal=signal))
+        self._act(self._session.pressed(self._now()))
+
+    def arrive(self, point: str) -> None:
+        if self._alone:
+            self._emit(Arrived(point))
+            return
+        self._points.append(point)
+        self._post(wire.pack("arrive", point=point))
+
+    def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
+        self._done = True
+        if self._alone:
+            self._emit(AllDone(failures))
+        else:
+            self._post(wire.pack("done", code=code, failures=failures))
+
+    def started(self, number: int) -> None:
+        self._post(start_requests.pack_started(number))
+
+    def start_ended(self, number: int, status: int, said: str = "") -> None:
+        self._starts.pop(number, None)
+        self._post(start_requests.pack_ended(number, status, said))
+
+    def close(self) -> None:
+        self._deafen()
+        self._post(wire.pack("bye"))
+        self._session.over()
+        self._sweeper.cancel()
+        self._drop_attempt()
+        self._dialer.stop()
+        if self._link is not None:
+            say_bye([self._link], self._timeouts.flush)
+            self._link = None
+
+    # what the leader says
+
+    def _frame(self, link: Link, payload: bytes) -> None:
+        self._act(self._session.heard(self._loop.clock()))
+        if wire.is_beat(payload):
+            self._mailbox.acknowledge(wire.beat_count(payload))
+            if not link.busy:
+                link.send(wire.pack_beat(self._mailbox.received))
+            return
+        message = wire.unpack(payload)
+        self._mailbox.received += 1
+        kind = message["t"]
+        if kind == "verdict":
+            self._once(kind)
+            self._verdict(message)
+        elif kind == "stop":
+            self._once(kind)
+            self._stopped = True
+            self._emit(StopAll(self._host(message), wire.stop_signal(message)))
+            self._act(self._session.pressed(self._now()))
+        elif kind == "lost":
+            why, host = printable(wire.text(message, "why"), _LONGEST_WHY), self._host(message)
+            self._once(kind, host)
+            self._emit(PeerLost(host, why))
+        elif kind == "arrived":
+            self._arrived(wire.text(message, "point", LONGEST))
+        elif kind == "start":
+            number, words = start_requests.read_start(message)
+            self._start_asked(number, words, len(payload))
+        elif kind == "alldone":
+            self._once(kind)
+            self._all_done = True
+            self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
+        elif kind == "bye":
+            self._lose("it left before the job was over")
+        else:
+            raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _once(self, kind: str, of: str = "") -> None:
+        """A leader says it once: who repeats it fills logs, reports and memory."""
+        if (kind, of) in self._told:
+            raise wire.WireError(f"a {kind!r} twice")
+        self._told.add((kind, of))
+
+    def _arrived(self, point: str) -> None:
+        if point in self._points:
+            self._points.remove(point)
+        self._reached += 1
+        if self._reached > 2 * MOST_EVER:  # the leader's own are not counted there
+            raise wire.WireError(f"more than {2 * MOST_EVER} points")
+        self._emit(Arrived(point))
+
+    def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
+        if number in self._starts:
+            raise wire.WireError(f"start request {number} before its last one ended")
+        self._starts[number] = size
+        if len(self._starts) + len(self._mailbox) > _MOST_STARTS or sum(self._starts.values()) > _MOST_WAITING:
+            del self._starts[number]
+            raise wire.WireError("more start requests than can wait")
+        self._emit(StartAsked(number, words))
+
+    def _host(self, message: dict[str, Any]) -> str:
+        host = wire.host(message)
+        if host not in self._hosts:
+            raise wire.WireError(f"a {message['t']!r} of {host}, which is no host of this job")
+        return host
+
+    def _verdict(self, message: dict[str, Any], key: str = "failure") -> None:
+        failure = wire.failure(message, key)
+        if failure.host not in self._hosts:
+            raise wire.WireError(f"the failure of {failure.host}, which is no host of this job")
+        self._announce(failure, Secondary(*wire.numbers(message, "secondary", 0, 2**31, 3)))
+        if not self._goes_on:
+            self._act(self._session.pressed(self._now()))
+
+    def _announce(self, failure: Failure, secondary: Secondary) -> None:
+        self._judged = True
+        self._emit(JobFailed(failure, secondary))
+
+    # the connection
+
+    def _post(self, data: bytes) -> None:
+        if self._session.state == rules.OVER:
+            return
+        self._mailbox.put(data)
+        if self._link is not None:
+            self._link.send(data)
+
+    def _now(self) -> float:
+        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
+        now = self._loop.clock()
+        late = now - self._last_sweep - self._period
+        if late > self._timeouts.beat:
+            self._last_sweep = now
+            self._session.forgive(late, now)
+        return now
+
+    def _sweep(self) -> None:
+        now = self._now()
+        self._last_sweep = now
+        self._act(self._session.tick(now))
+        if not self._alone:
+            self._sweeper = self._loop.call_later(self._period, self._sweep)
+
+    def _act(self, actions: list[rules.Action]) -> None:
+        for action in actions:
+            if isinstance(action, rules.Dial):
+                self._dialer.start()
+            elif isinstance(action, rules.Silent):
+                self._silent = True
+                self._emit(PeerSilent(self._leader, action.seconds))
+            elif isinstance(action, rules.Back):
+                self._drop_attempt()
+                self._dialer.stop()
+                if self._silent or self._backs.count(self._leader):
+                    self._silent = False
+                    self._emit(PeerBack(self._leader))
+            else:
+                self._lose(action.why, action.silence)
+
+    def _ended(self, _link: Link, why: str, eof: bool) -> None:
+        self._link = None
+        self._record("connection-ended", host=self._leader, why=why)
+        self._act(self._session.ended(self._loop.clock(), eof))
+
+    def _missed(self, kind: str, _detail: str) -> None:
+        self._act(self._session.tried(self._now(), kind))
+        self._dialer.again()
+
+    def _connected(self, sock: socket.socket, address: str) -> None:
+        link = Link(self._loop, sock, address, wire.LEADER_LIMIT, self._reply, self._refused, self._journal)
+        self._attempt = link
+        self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
+        nonce = draw() if self._secret else ""
+        resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received, nonce)
+        self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
+
+    def _reply(self, link: Link, payload: bytes) -> None:
+        taken = self._handshake.take(payload)
+        if taken is None:
+            return
+        message = wire.unpack(taken)
+        if message["t"] == "refused" and message.get("over") is True:
+            self._drop_attempt()
+            if "verdict" in message and not self._judged:
+                self._verdict(message, "verdict")
+            self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
+        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._ticket.answer):
+            self._resumed(link, wire.number(message, "got"))
+        else:
+            raise wire.WireError("no answer to our session")
+
+    def _resumed(self, link: Link, got: int) -> None:
+        self._mailbox.acknowledge(got)
+        self._attempt = None
+        self._drop_attempt()
+        if self._link is not None:
+            self._link.close()
+        self._link = link
+        link.on_frame, link.on_end = self._frame, self._ended
+        self._record("session-resumed", host=self._leader, address=link.peer)
+        for data in self._mailbox.unacknowledged():
+            link.send(data)
+        self._dialer.stop()
+        self._act(self._session.resumed(self._loop.clock()))
+
+    def _no_reply(self) -> None:
+        if self._attempt is not None:
+            self._refused(self._attempt, "no reply", True)
+
+    def _refused(self, _link: Link, _why: str, _eof: bool) -> None:
+        self._drop_attempt()
+        self._missed(NOTHING, "")
+
+    def _drop_attempt(self) -> None:
+        if self._attempt_timer is not None:
+            self._attempt_timer.cancel()
+            self._attempt_timer = None
+        if self._attempt is not None:
+            self._attempt.close()
+            self._attempt = None
+
+    # without the leader
+
+    def _lose(self, why: str, silence: float = 0.0) -> None:
+        """The leader is lost (after so many seconds of mere ``silence``), or has left: this host is alone now."""
+        if self._alone:
+            return
+        self._alone = True
+        self._session.over()
+        self._sweeper.cancel()
+        self._drop_attempt()
+        self._dialer.stop()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        me = self._roster.me
+        self._loss = of_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
+        # one that ends well says so before it closes the connection; over a network that failed it may have said so
+        done = self._done and not self._session.closed
+        if not self._all_done and not done and not self._judged and not self._judge_alone() and not self._stopped:
+            self._record("host-lost", host=self._leader, why=why)
+            self._emit(self._loss)
+        if self._done and not self._all_done:
+            self._emit(AllDone())
+        for point in self._points:
+            self._emit(Arrived(point))
+
+    def _judge_alone(self) -> bool:
+        host, why, apart_from = self._loss
+        loss = lost_host(host, why, time.time(), apart_from)
+        failure = None if self._judged else left_alone(self._pending, loss)
+        if failure is not None:
+            self._announce(failure, Secondary.of(self._pending, failure))
+        return failure is not None

@@ -1,0 +1,126 @@
+"""What is in an archive, member by member, whatever its kind; nothing of it is believed yet."""
+
+import io
+import os
+import stat
+from typing import Any, Callable, Iterator, NamedTuple
+
+from musterpoint.code.packed import CHUNK
+from musterpoint.errors import FetchError
+
+
+class ArchiveMember(NamedTuple):
+    """One entry of an archive. ``target`` is a link's, ``pieces`` gives a file's content, ``size`` bytes of it.
+
+    ``kind`` is ``directory``, ``file``, ``symlink``, ``hard link`` or a word for what can't be unpacked.
+    """
+
+    name: str
+    kind: str
+    mode: int = 0o644
+    size: int = 0
+    target: str = ""
+    modified: float = 0.0
+    pieces: Callable[[], Iterator[bytes]] = lambda: iter(())
+
+
+ZIP_MEMBERS = 100_000
+"""``zipfile`` keeps about a KiB for each."""
+_DIRECTORY = 16 * 1024**2
+"""Bytes that a zip's directory may have: it is read in one piece."""
+_NAMES = 20 * 1024**2
+"""Bytes of memory that its names may take: one character beyond the usual makes all of a name four times as large."""
+_LONGEST_TARGET = 4096
+
+
+def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
+    """The members of a zip, which people know as ``name``."""
+    import time
+    import zipfile
+
+    with _Zip(path, name) as file, zipfile.ZipFile(file) as archive:
+        file.opened = True
+        for entry in archive.infolist():
+            mode = entry.external_attr >> 16
+            kind = _zip_kind(entry.filename, mode)
+            if entry.flag_bits & 0x1:
+                kind = "encrypted"
+            elif entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                kind = f"packed by zip's method {entry.compress_type}; expected 8 (deflate) or 0 (nothing)"
+            target = ""
+            if kind == "symlink":
+                with archive.open(entry) as content:
+                    target = os.fsdecode(content.read(_LONGEST_TARGET))
+            try:
+                modified = time.mktime((*entry.date_time, 0, 0, -1))
+            except (ValueError, OverflowError):
+                modified = 0.0
+
+            def pieces(entry: Any = entry) -> Iterator[bytes]:
+                left = entry.file_size
+                with archive.open(entry) as content:
+                    # no more is asked for than is wanted: so much would be unpacked
+                    while piece := content.read(min(CHUNK, left)):
+                        left -= len(piece)
+                        yield piece
+
+            size = entry.file_size if kind == "file" else 0
+            mode = stat.S_IMODE(mode) or (0o755 if kind == "directory" else 0o644)
+            # zipfile's own name ends where a NUL is
+            yield ArchiveMember(entry.orig_filename, kind, mode, size, target, modified, pieces)
+
+
+class _Zip(io.FileIO):
+    """A zip that refuses to be read in large pieces until it is ``opened``: its directory's size is what it claims."""
+
+    opened = False
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(path)
+        self._called = name
+
+    def read(self, size: "int | None" = -1) -> bytes:
+        if self.opened:
+            return super().read(size) or b""
+        left = os.fstat(self.fileno()).st_size - self.tell()
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > _DIRECTORY:
+            raise FetchError(
+                f"{self._called} is refused: its directory has {wanted:,} bytes, more than {_DIRECTORY:,}; expected "
+                "fewer members, or a .tar.gz"
+            )
+        data = super().read(wanted) or b""
+        if (found := data.count(b"PK\1\2")) > ZIP_MEMBERS:
+            raise FetchError(
+                f"{self._called} is refused: its directory has {found:,} members, more than {ZIP_MEMBERS:,}; expected "
+                "fewer, or a .tar.gz"
+            )
+        if (size := _size_of_names(data)) > _NAMES:
+            raise FetchError(
+                f"{self._called} is refused: the names in its directory take {size:,} bytes of memory, more than "
+                f"{_NAMES:,}; expected fewer members, or a .tar.gz"
+            )
+        return data
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        if position < 0 and not whence:
+            raise EOFError("a member of it is before its beginning")
+        return super().seek(position, whence)
+
+
+def _size_of_names(directory: bytes) -> int:
+    """Bytes that the names in a zip's directory may take, decoded."""
+    size = at = 0
+    while directory.startswith(b"PK\1\2", at):
+        name, extra, comment = (int.from_bytes(directory[at + i : at + i + 2], "little") for i in (28, 30, 32))
+        size += name if directory[at + 46 : at + 46 + name].isascii() else 4 * name
+        at += 46 + name + extra + comment
+    return size
+
+
+def _zip_kind(name: str, mode: int) -> str:
+    if name.endswith("/") or stat.S_ISDIR(mode):
+        return "directory"
+    if stat.S_ISLNK(mode):
+        return "symlink"
+    return "file" if stat.S_ISREG(mode) or not stat.S_IFMT(mode) else "a device or named pipe"

@@ -1,0 +1,361 @@
+"""The culprit: of all that a program printed, the error that ended it, in its own words."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from typing import Callable, NamedTuple
+
+from musterpoint import exit_codes
+from musterpoint.diagnosis.classify import is_own_mistake, is_peer_lost
+from musterpoint.diagnosis.traceback import MESSAGE_LINES, Frame, Line, Raised, is_logged, is_noise, lines_of, parse
+
+
+class Error(NamedTuple):
+    """What ended a program. ``kind`` is ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that
+    looks like an error, or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames`` are the innermost of
+    the user's code, outermost first. ``wrapper`` says that the program was itself a launcher, which only passed a
+    child's failure on; ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's,
+    where it is known. ``echo`` says that the error only tells of another one elsewhere.
+    """
+
+    text: str
+    kind: str
+    frames: tuple[Frame, ...] = ()
+    wrapper: bool = False
+    second_hand: bool = False
+    rank: int | None = None
+    local_rank: int | None = None
+    echo: bool = False
+
+
+SHOWN_FRAMES = 2
+STALE = 40
+"""Lines after which a traceback is old news where the program may have gone on behind it."""
+RAISED = frozenset({1, -2, 130})
+"""How Python ends by an exception: 1, or SIGINT for a ``KeyboardInterrupt`` (130 from a shell)."""
+NEAR = 25
+"""An error line is looked for among so many last lines."""
+
+_WRAPPER = re.compile(
+    r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
+    r"|(?:[\w.]*\.)?_?RemoteTraceback\b|[\w.]*\bSignalException\b"
+    r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
+    r"|SystemExit\b"
+)
+_LIBRARY = re.compile(r"/(?:inputs|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
+_ERROR_LINE = re.compile(
+    r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
+    r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "
+    r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
+    r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
+)
+_ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?rank\s*: (\d+)(?: \(local_rank: (\d+)\))?.*?exitcode\s*: (-?\d+)", re.S
+)
+_TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
+"""Wrappers that tell of a child's end, of which the child may have said nothing."""
+_HEARD = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
+"""What torchrun logs as soon as one of its ranks has failed."""
+_RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
+_CRASHES = {
+    4: "Illegal instruction",
+    6: "Aborted",
+    7: "Bus error",
+    8: "Floating-point exception",
+    11: "Segmentation fault",
+}
+"""What faulthandler calls the signals that it sees."""
+_ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
+"""Of tools that say it behind what went wrong."""
+_SIGABRT = 6
+_LAUNCHES = re.compile(
+    r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
+)
+_STATUS = re.compile(r"returned non-zero exit status (\d+)|died with (?:<Signals\.\w+: |unknown signal )(\d+)")
+_ABORT = re.compile(rb"^Abort\(\d+\)[^\n]*: application called MPI_Abort\([^\n]*, (-?\d+)\) - process \d+$", re.M)
+_MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
+_PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
+
+
+def find(
+    tail: bytes, status: int | None = None, source: Callable[[str], str | None] = lambda file: None
+) -> Error | None:
+    """The error that ended the program which wrote ``tail``; None where it wrote nothing.
+
+    The last exception leads. Behind a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy),
+    and between several ranks in one tail, the one that isn't the echo of another leads. ``status`` is as in
+    ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
+    """
+    lines = lines_of(tail)
+    raised = parse(lines)
+    top = [one for one in raised if not one.aside] or raised
+    while top and _lines_after(lines, top[-1]) > STALE and not _ended_it(top[-1], status, source):
+        top.pop()
+    if top:
+        return _lead(lines, raised, top, tail)
+    error = _last_words(lines) if status == 1 else None
+    error = error or _error_line(lines)
+    return error and error._replace(echo=is_peer_lost(error.text))
+
+
+def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
+    """Whether a program that wrote much behind a traceback wrote it on its way out, and didn't go on."""
+    if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
+        return False
+    from musterpoint.diagnosis.program_source import goes_on
+
+    outermost = raised.frames[0]
+    text = source(outermost.file)
+    on = None if text is None else goes_on(text, outermost.line, outermost.code, raised.name)
+    return (
+        status in RAISED and (outermost.function == "<module>" or "runpy" in outermost.file) if on is None else not on
+    )
+
+
+def _last_words(lines: list[Line]) -> Error | None:
+    """What ``sys.exit(text)`` printed, which ends with 1: last lines unlike all before them, and no log's.
+
+    A line before them that looks like an error follows, unless it is one of many: programs print losses, too.
+    """
+    said = [line.text.rstrip() for line in lines if not is_noise(line.text) and not _ADVICE.match(line.text)]
+    counts = Counter(map(_shape, said))
+    if not said or counts[_shape(said[-1])] > 1 or is_logged(said[-1]) or _ERROR_LINE.search(said[-1]):
+        return None
+    start = len(said) - 1
+    for at in range(len(said) - 2, max(-1, len(said) - 1 - MESSAGE_LINES), -1):
+        if counts[_shape(said[at])] > 1 or is_logged(said[at]):
+            break
+        if said[at].endswith(":") or said[at + 1][:1].isspace():
+            start = at
+    before = [text.strip() for text in said[:start][-NEAR:] if counts[_shape(text)] == 1 and _ERROR_LINE.search(text)]
+    return Error("\n".join([text.strip() for text in said[start:]] + before[-1:]), "line")
+
+
+def _shape(text: str) -> str:
+    """A line but for its numbers."""
+    return re.sub(r"\d+", "0", text.strip())
+
+
+def inner_code(tail: bytes) -> int | None:
+    """The exit code that a launcher of the user's own hid behind its 1; None where its output doesn't tell.
+
+    Sources: torchrun's table (root cause), ``CalledProcessError``, ``torch.multiprocessing.spawn``.
+    """
+    text = "\n".join(line.text for line in lines_of(tail))
+    if table := _Table.of(tail):
+        return exit_codes.of_status(table.status)
+    if ended := _PROCESS.findall(text):
+        code, name = ended[-1]
+        return int(code) if code else exit_codes.of_signal(_signal_number(name))
+    for line in reversed(text.split("\n")):
+        status = _STATUS.search(line)
+        if "CalledProcessError" in line and status and _LAUNCHES.search(line):
+            return exit_codes.of_signal(int(status[2])) if status[2] else int(status[1]) & 0xFF
+    return None
+
+
+def abort_code(tail: bytes) -> int | None:
+    """The code that a program gave to ``MPI_Abort``, from what MPICH and Intel MPI print of it; None if it didn't.
+
+    Open MPI's programs end with it themselves.
+    """
+    asked = _ABORT.search(tail)
+    return (int(asked[1]) & 0xFF or 1) if asked else None
+
+
+def until_abort(tail: bytes) -> bytes:
+    """What a program wrote until it called ``MPI_Abort``: where its MPI doesn't end it, it goes on and fails again."""
+    asked = _ABORT.search(tail)
+    return tail[: asked.end()] if asked else tail
+
+
+class _Table(NamedTuple):
+    """What torchrun's table says of the rank that failed first. ``status`` is negative for a signal."""
+
+    rank: int
+    local_rank: int | None
+    status: int
+
+    @classmethod
+    def of(cls, tail: bytes) -> _Table | None:
+        tables = _ROOT_CAUSE.findall(tail.decode("utf-8", "replace"))
+        if not tables:
+            return None
+        rank, local_rank, status = tables[-1]
+        return cls(int(rank), int(local_rank) if local_rank else None, int(status))
+
+    def may_be_of(self, raised: Raised) -> bool:
+        """Whether that rank raised it: only ranks that have met tag what they say, and no crash does."""
+        if raised.fatal:
+            return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
+        return raised.label == str(self.rank) or (not raised.label and self.status == 1)
+
+
+def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
+    last, table = top[-1], _Table.of(tail)
+    # torchrun's table may end with the child's own traceback
+    wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
+    if last.fatal:
+        # an exception may be printed before the crash of a clean-up
+        before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
+        last = before[-1] if before else last
+    several = len({one.label for one in top if one.label}) > 1
+    if not wrapper and len(top) > 1 and _quotes(lines, top[-2], last):
+        whole = f"{top[-2].text}\n{last.text}"
+        return Error(whole, "exception", _user_frames(top[-2], top[-2]), echo=_is_echo(raised, top[-2]))
+    if wrapper or several:
+        inner = _innermost(raised, table)
+        if wrapper and table and (inner is None or (_is_echo(raised, inner) and not table.may_be_of(inner))):
+            return _silent(lines, table)
+        last = inner or last
+    if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
+        line = _error_line([line for line in lines if line.number < last.start])
+        if line is not None and line.kind == "line":
+            return line._replace(wrapper=True, echo=is_peer_lost(line.text))
+    if last.group == "group":
+        return _of_group(raised, last, lines)
+    echo = _is_echo(raised, last)
+    error = Error(
+        last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
+        not echo and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None, echo=echo,
+    )  # fmt: skip
+    if last.fatal and (said := _echo_before(lines, last.start)):
+        error = error._replace(text=said, echo=True)
+    if table is not None and wrapper and table.may_be_of(last):
+        return error._replace(rank=table.rank, local_rank=table.local_rank)
+    met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
+    return error._replace(rank=int(last.label)) if met else error
+
+
+def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
+    """Whether ``inner`` is a traceback in the message of ``outer``: ``worker said:`` and what it said."""
+    between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
+    return (
+        outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and outer.label == inner.label
+        and not inner.chained and not inner.fatal and not any(text.strip() for text in between)
+    )  # fmt: skip
+
+
+def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
+    """An exception group's own words, and those of the first exception in it, however deep."""
+    following = [one for one in raised if one.label == group.label and one.start > group.start]
+    tree = list(itertools.takewhile(lambda one: one.group, following))
+    leaves: list[Raised] = []
+    for one in tree:
+        if one.group == "member" and one.chained and leaves:
+            leaves[-1] = one
+        elif one.group == "member":
+            leaves.append(one)
+    if not leaves:
+        return Error(group.text, "exception", _user_frames(group, group))
+    within = (line.text for line in lines if group.end < line.number <= tree[-1].end + 2)
+    others = len(leaves) - 1 + sum(int(more[1]) for text in within if (more := _MORE.match(text)))
+    first, _, rest = leaves[0].text.partition("\n")
+    first += f" (and {others} other{'s' if others > 1 else ''})" if others else ""
+    text = "\n".join(filter(None, [group.text, first, rest]))
+    return Error(text, "exception", _user_frames(leaves[0], group), echo=_is_echo(raised, leaves[0]))
+
+
+def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
+    """The exception behind wrappers and echoes: the root cause's own if torchrun names its rank."""
+    real = [one for one in raised if not _is_wrapper(one)]
+    named = [one for one in real if table and one.label == str(table.rank)]
+    own = [one for one in named or real if not _is_echo(raised, one)]
+    if named and not own:  # a rank that fails may take longer to end than one that hears of it at once
+        own = [one for one in real if one.end < named[-1].start and not _is_echo(raised, one)]
+    chosen = own or named or real
+    return chosen[-1] if chosen else None
+
+
+def _silent(lines: list[Line], table: _Table) -> Error:
+    """What torchrun's table says of a rank that raised nothing: the crash of a library that lost a peer, or no word."""
+    if table.status == -_SIGABRT and (said := _echo_before(lines, len(lines))):
+        return Error(said, "line", (), True, False, table.rank, table.local_rank, echo=True)
+    how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
+    text = f"the program's own torchrun says: its rank {table.rank} {how}"
+    if table.status == 1:
+        until = next((line.number for line in lines if _HEARD.match(line.text)), 0)
+        words = _last_words([line for line in lines if line.number < until and not line.label])
+        text = f"{words.text}\n{text}" if words is not None else text
+    return Error(text, "line", (), True, True, table.rank, table.local_rank)
+
+
+def _is_echo(raised: list[Raised], one: Raised) -> bool:
+    """Whether an exception tells of a failure elsewhere, or was raised over one that does.
+
+    What the user's own code raises is its own, however it sounds.
+    """
+    chain = [other for other in raised if other.label == one.label and other.end <= one.end]
+    while chain:
+        link = chain.pop()
+        if is_peer_lost(link.text) and not _is_users_own(link):
+            return True
+        if not link.chained:
+            break
+    return False
+
+
+def _is_users_own(raised: Raised) -> bool:
+    """Whether a statement of the user's code raised it, not a library that this code called."""
+    inner = raised.frames[-1] if raised.frames else None
+    return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.search(inner.code) is not None
+
+
+def _echo_before(lines: list[Line], number: int) -> str:
+    """The last line before an abort with which a library says that it lost a peer; empty where none does."""
+    said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
+    said = said[-STALE:]
+    echoes = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
+    telling = [text for text in echoes if not text.startswith("terminate called")]
+    return (telling or echoes or [""])[-1]
+
+
+def _origin(raised: list[Raised], last: Raised) -> Raised:
+    """The exception whose frames to show: a copy from another process is chained before the one raised again here."""
+    index = raised.index(last)
+    if last.chained and index and raised[index - 1].text.split(".")[-1] == last.text.split(".")[-1]:
+        return raised[index - 1]
+    return last
+
+
+def _is_wrapper(raised: Raised) -> bool:
+    return not raised.fatal and _WRAPPER.match(raised.text) is not None
+
+
+def _user_frames(raised: Raised, outer: Raised) -> tuple[Frame, ...]:
+    """The innermost frames of the user's code in ``raised`` or else in ``outer``; without any, the innermost of all."""
+    for one in (raised, outer):
+        own = [frame for frame in one.frames if not _LIBRARY.search(frame.file)]
+        if own:
+            return tuple(own[-SHOWN_FRAMES:])
+    return raised.frames[-1:]
+
+
+def _lines_after(lines: list[Line], raised: Raised) -> int:
+    after = (line for line in lines[raised.end + 1 :] if line.label == raised.label)
+    return sum(not is_noise(line.text) for line in after)
+
+
+def _error_line(lines: list[Line]) -> Error | None:
+    """The last of the last lines that looks like an error, else the last line that isn't noise."""
+    said = [line.text.strip() for line in lines if not is_noise(line.text)]
+    for text in reversed(said[-NEAR:]):
+        if _ERROR_LINE.search(text):
+            return Error(_with_what(lines, text), "line")
+    return Error(said[-1], "last") if said else None
+
+
+def _with_what(lines: list[Line], text: str) -> str:
+    """A C++ ``terminate called`` line with the ``what():`` line after it."""
+    for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
+        if line.text.strip() == text and following.text.strip().startswith("what():"):
+            return f"{text}\n{following.text.strip()}"
+    return text
+
+
+def _signal_number(name: str) -> int:
+    import signal
+
+    return int(getattr(signal, name, signal.SIGKILL))

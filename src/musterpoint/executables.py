@@ -1,0 +1,42 @@
+"""Commands on PATH, as a shell finds them (``shutil.which`` costs an import of its own at start)."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterable, Mapping
+
+
+def find(command: str, environ: Mapping[str, str]) -> str:
+    """The path of ``command`` on ``environ``'s PATH; empty where it isn't. A name with a slash isn't looked up."""
+    if not command or "/" in command or "\0" in command:
+        return ""
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder or ".", command)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return ""
+
+
+LONGEST_WORD = 128 * 1024 - 1
+"""Bytes of one argument, or of one variable with its name."""
+_LEAST, _MOST = 128 << 10, 6 << 20
+_POINTER = 8
+
+
+def size_of(word: str) -> int:
+    """Bytes of ``word`` as the system gets it."""
+    return len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass"))
+
+
+def too_much(words: Iterable[str]) -> tuple[int, int] | None:
+    """The bytes that ``words`` (arguments, and variables with their names) take and the limit; None if they fit."""
+    taken = sum(size_of(word) + 1 + _POINTER for word in words)
+    if taken <= _LEAST:
+        return None
+    try:
+        import resource
+    except ImportError:  # Windows: nothing is started there
+        return None
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    limit = _MOST if stack == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, stack // 4))
+    return (taken, limit) if taken > limit else None

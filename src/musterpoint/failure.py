@@ -1,0 +1,122 @@
+"""One failure, and counts of those beside it, as they travel between hosts and into the reports."""
+
+from typing import Any, Iterable, NamedTuple
+
+from musterpoint import exit_codes
+
+
+class Failure(NamedTuple):
+    """One failure as it travels between hosts and into the reports (JSON: an object of these keys).
+
+    ``kind`` is the class in ``outcome.json``: ``user``, ``oom``, ``peer`` (a symptom of another host's failure),
+    ``infra``. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``. ``code`` is what the control plane gets
+    (1–255), ``at`` is seconds since the epoch on the host that failed. ``second_hand`` says that only a launcher of the
+    user's own tells of it, without a word of the rank itself.
+    """
+
+    host: str
+    code: int
+    cause: str
+    kind: str
+    reason: str
+    rank: int | None = None
+    local_rank: int | None = None
+    signal: int | None = None
+    at: float = 0.0
+    second_hand: bool = False
+
+    @property
+    def is_symptom(self) -> bool:
+        """Whether another failure may be what this one comes from: it waits for that one."""
+        return self.kind == "peer" or self.second_hand
+
+    def is_same_as(self, other: "Failure") -> bool:
+        """Whether both are the same failure, whatever became of its words on the way."""
+        return self._replace(reason="") == other._replace(reason="")
+
+    @classmethod
+    def from_wire(cls, value: Any) -> "Failure":
+        """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.
+
+        Raises:
+            ValueError: a key is missing, has a wrong type or is out of its range.
+        """
+        from musterpoint.untrusted import check_types, is_host_name, printable
+
+        if not isinstance(value, dict):
+            raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
+        try:
+            failure = cls(**{key: value[key] for key in cls._fields if key in value})
+        except TypeError as error:
+            raise ValueError(f"a failure lacks a key: {error}") from None
+        check_types(failure, _FAILURE_TYPES, "a failure's ")
+        for key, most in _MOST.items():
+            found = getattr(failure, key)
+            if found is not None and not (key == "code") <= found <= most:
+                raise ValueError(f"a failure's {key} is {found!r:.40}, not at most {most}")
+        if not is_host_name(failure.host):
+            raise ValueError(f"a failure's host is {failure.host!r:.40}, which is no name")
+        for word in (failure.cause, failure.kind):
+            if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
+                raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
+        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True))
+
+
+def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
+    """The failure that a host lost without a word stands for; see :class:`PeerLost`."""
+    reason = f"muster: host {host} was lost: {why}"
+    if apart_from:
+        reason = f"muster: hosts {' and '.join(sorted((host, apart_from)))} lost each other: {why}"
+    return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
+
+
+MOST_REASON = 900
+"""Bytes of a reason that is taken from another host."""
+_LONGEST_WORD = 24
+_MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 10**12}
+_TEXT = (str,)
+_OPTIONAL = (int, type(None))
+_FAILURE_TYPES: dict[str, tuple[type, ...]] = {
+    "host": _TEXT, "code": (int,), "cause": _TEXT, "kind": _TEXT, "reason": _TEXT,
+    "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float), "second_hand": (bool,),
+}  # fmt: skip
+
+
+class Secondary(NamedTuple):
+    """How many ranks failed beside the first: with the ``same`` error, because a peer was ``lost``, otherwise."""
+
+    same: int = 0
+    lost: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def plus(self, more: "Secondary") -> "Secondary":
+        return Secondary(*map(int.__add__, self, more))
+
+    @classmethod
+    def of(cls, failures: Iterable[Failure], first: Failure) -> "Secondary":
+        """What ``failures`` are beside ``first``, which may be among them."""
+        tally = cls()
+        for failure in failures:
+            if not failure.is_same_as(first):
+                tally = tally.plus(
+                    _ALIKE if _same_words(failure, first) else _LOST if failure.kind == "peer" else _OTHER
+                )
+        return tally
+
+
+NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1), Secondary(0, 0, 1)
+
+
+def _same_words(one: Failure, other: Failure) -> bool:
+    """Whether two failures are one mistake made twice: numbers in their words may differ, and who it was."""
+    return one.code == other.code and _words_of(one) == _words_of(other)
+
+
+def _words_of(failure: Failure) -> str:
+    import re  # only failures need it
+
+    return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])

@@ -1,0 +1,1 @@
+"""mpirun on the leader, its daemons on the other hosts: Open MPI 4 and 5, MPICH, Intel MPI."""

@@ -1,0 +1,94 @@
+"""MPICH and Intel MPI, whose mpirun is Hydra: one remote shell per host that stays as long as the daemon does.
+
+Hydra hands the leader's whole environment to every rank unless it is told not to; each host's ranks are to have their
+own host's. Seen to work in MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.18.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from musterpoint.errors import LauncherError
+from musterpoint.fabric.mpi import INTEL_MPI, Mpi
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.mpi.command import Command, Flag, Place
+from musterpoint.launch.plan import program_of_ours
+
+INTELS_WIDTH = 16
+"""Hosts that Intel MPI's mpirun starts itself; beyond, the daemons start each other."""
+
+MPICHS_DAEMONS, INTELS_DAEMONS = ("hydra_pmi_proxy",), ("hydra_bstrap_proxy", "hydra_pmi_proxy")
+
+_STAYS = EnvSetting("MUSTER_AGENT_STAYS", "1", "Hydra takes an agent that ends for a daemon that failed")
+_AGENT_REASON = "starts its daemons over the roll call's channel, not ssh"
+
+
+def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Command:
+    """Flags for the ranks of ``places``, the first of which is this host where it leads.
+
+    ``interface`` is the one by which this host reaches the others, empty if that isn't known; ``others`` says that it
+    has further ones that MPICH's UCX could take instead.
+
+    Raises:
+        LauncherError: Hydra can't start this job's hosts.
+    """
+    intel = mpi.flavour == INTEL_MPI
+    ranks = Flag("np", ("-np", str(sum(place.ranks for place in places))), "ranks in all: the slots of all hosts")
+    if len(places) == 1:
+        return Command((ranks,), INTELS_DAEMONS if intel else MPICHS_DAEMONS)
+    if any(":" in place.seat.address for place in places):
+        raise LauncherError(
+            f"launcher mpi: this job's hosts have IPv6 addresses, and {mpi.text} starts hosts by IPv4 only; use Open "
+            "MPI, or --launcher ranks or --launcher torchrun"
+        )
+    command = _intel(ranks, places, interface) if intel else _mpich(ranks, places, interface if others else "")
+    shared = (
+        Flag("launcher", ("-launcher", "ssh"), "one agent for each host, called as ssh is"),
+        Flag("genvnone", ("-genvnone",), "each host's ranks have that host's environment, not the leader's"),
+    )
+    tcp = "where libfabric speaks TCP: the interface by which this host reaches the others"
+    libfabric = (EnvSetting("FI_TCP_IFACE", interface, tcp),) if interface else ()
+    return command._replace(
+        flags=(*command.flags, *shared), own=(*command.own, _STAYS), everywhere=(*libfabric, *command.everywhere)
+    )
+
+
+def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
+    hosts = ",".join(f"{place.seat.address}:{place.ranks}" for place in places)
+    reason = "the interface by which this host reaches the others; UCX would take a bridge that every host has"
+    return Command(
+        (ranks, Flag("hosts", ("-hosts", hosts), "the group's hosts and their slots, in rank order")),
+        MPICHS_DAEMONS,
+        (EnvSetting("HYDRA_LAUNCHER_EXEC", *program_of_ours("launch_agent", _AGENT_REASON)),),
+        (EnvSetting("UCX_NET_DEVICES", interface, reason),) if interface else (),
+    )
+
+
+def _intel(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
+    flags: tuple[Flag, ...] = ()
+    sets: tuple[tuple[Flag, ...], ...] = ()
+    slots = {place.ranks for place in places}
+    if len(slots) == 1:
+        hosts = ",".join(place.seat.address for place in places)
+        flags = (
+            ranks,
+            Flag("hosts", ("-hosts", hosts), "the group's hosts, in rank order"),
+            Flag("ppn", ("-ppn", str(slots.pop())), "slots of each host"),
+        )
+    else:
+        reason = "slots of {}; Intel MPI wants uneven hosts one by one"
+        sets = tuple(
+            (
+                Flag("np", ("-np", str(place.ranks)), reason.format(place.seat.name)),
+                Flag("host", ("-host", place.seat.address), ""),
+            )
+            for place in places
+        )
+    if interface:
+        reason = "daemons call back on this interface's address: the leader's own name may mean nothing to them"
+        flags = (*flags, Flag("iface", ("-iface", interface), reason))
+    own = [EnvSetting("I_MPI_HYDRA_BOOTSTRAP_EXEC", *program_of_ours("launch_agent", _AGENT_REASON))]
+    if len(places) > INTELS_WIDTH:
+        flat = "every daemon is started from here: workers can't start any"
+        own.append(EnvSetting("I_MPI_HYDRA_BRANCH_COUNT", str(len(places)), flat))
+    return Command(flags, INTELS_DAEMONS, tuple(own), (), sets)

@@ -1,0 +1,202 @@
+"""``mpi``: mpirun on the leader, its daemons on the other hosts, the rank stub in front of every rank. No ssh.
+
+mpirun calls our launch agent where it would call ssh; the daemon is started by its own host's supervisor, with that
+host's environment, so nothing of it is on a command line. Flags and variables of each flavour are in
+:mod:`musterpoint.launch.mpi.open_mpi` and :mod:`musterpoint.launch.mpi.hydra`.
+"""
+
+from __future__ import annotations
+
+from musterpoint.errors import LauncherError, UsageError
+from musterpoint.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
+from musterpoint.launch.mpi.hydra import hydra
+from musterpoint.launch.mpi.open_mpi import open_mpi
+from musterpoint.launch.mpi.options import REASON, Options, read_options
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.ranks import IDENTITY
+from musterpoint.launch.stub import program_arguments, stub_arguments
+
+_OF_ANOTHER_WORLD = (
+    "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
+    "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
+    "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
+)  # fmt: skip
+"""What an mpirun around us has told us (names begin so): who we are to it, and where its daemons listen."""
+
+_OTHER_HOSTS = (
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
+    "I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_PERHOST",
+)  # fmt: skip
+"""Variables that name other hosts than the roster's, or another way to them."""
+
+RUNNER = """\
+import atexit, os, stat, sys
+from mpi4py import run
+code = 0
+def keep_connections():
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try: os.set_inheritable(fd, stat.S_ISSOCK(os.fstat(fd).st_mode))
+        except OSError: pass
+    own = [(os.POSIX_SPAWN_CLOSE, fd) for fd in range(3)]
+    os.posix_spawnp("sleep", ["sleep", "150"], os.environ, file_actions=own)
+def leave():
+    if code and "mpi4py.MPI" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            try: stream.flush()
+            except Exception: pass
+        try: "OMPI_COMM_WORLD_SIZE" in os.environ and keep_connections()
+        except Exception: pass
+        os._exit(code & 255 or 1)
+atexit.register(leave)
+try: run.main()
+except SystemExit as end:
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    raise
+except BaseException as error:
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    raise
+"""
+"""Runs the program as ``python -m mpi4py`` does. A rank that fails leaves after its last exit function, and before
+mpi4py calls ``MPI_Abort`` for it, with which MPI kills the other ranks within seconds.
+
+With Open MPI 5 a rank that looks for messages ends as soon as another's connection closes, so what the failed rank had
+stays open, in a process that does nothing and is killed with the job: the others get their grace.
+"""
+_MPI4PY = (
+    "a rank that fails ends at once, and the others get their grace: it would wait in MPI_Finalize for ever, or cut "
+    "their time with MPI_Abort"
+)
+
+
+def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
+    """mpirun where this host leads; elsewhere what it may ask this host to start.
+
+    Raises:
+        LauncherError: this host's MPI can't start the job.
+        UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
+    """
+    roster, workspace = inputs.roster, inputs.workspace
+    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {inputs.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
+            "channel, which launcher mpi needs: leave --rollcall out, or pass --launcher torchrun or --launcher ranks"
+        )
+    mpi = inputs.mpi
+    if mpi is None:
+        raise LauncherError("launcher mpi: this host's MPI is unknown")
+    places = _places(inputs)
+    options = read_options(inputs.job.distribution, mpi.flavour, inputs.settings.mpi_options)
+    command = _command(inputs, mpi, places)
+    flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, inputs.environ))
+    command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(inputs, mpi, options)))
+    leads = roster.node_rank == 0
+    ranks = next((place.ranks for place in places if place.seat.name == roster.me), 0)
+    before = sum(place.ranks for place in places[: roster.node_rank])
+    return LaunchPlan(
+        launcher="mpi",
+        host=roster.me,
+        processes=(_mpirun(inputs, mpi, command),) if leads else (),
+        environment=_environment(inputs, command, options, ranks, sum(place.ranks for place in places)),
+        local_ranks=ranks,
+        world_size=sum(place.ranks for place in places),
+        first_rank=before,
+        user_cwd=workspace.cwd,
+        user_pythonpath=inputs.pythonpath,
+        unset=tuple(name for name in inputs.environ if _misleads(name)),
+        notes=command.notes if leads else (),  # they are about mpirun
+        daemons=command.daemons,
+    )
+
+
+def _places(inputs: LaunchInputs) -> list[Place]:
+    """Ranks of each host: its slots, in host order, up to the number of processes where the job says one."""
+    group = inputs.roster.group
+    slots = sum(seat.slots for seat in group)
+    left = inputs.job.distribution.processes or slots
+    if left > slots:
+        raise UsageError(
+            f"the job asks for {left} MPI processes, and its {len(group)} hosts have {slots} slots: ask for more slots "
+            "per host, or fewer processes"
+        )
+    places = []
+    for seat in group:
+        places.append(Place(seat, min(seat.slots, left)))
+        left -= places[-1].ranks
+    return [place for place in places if place.ranks]
+
+
+def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
+    if mpi.flavour == OPEN_MPI:
+        return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus)
+    interface = _interface(inputs)
+    others = any(name not in ("lo", interface) for name in inputs.devices.interfaces)
+    return hydra(mpi, places, interface, others and not inputs.devices.infiniband)
+
+
+def _interface(inputs: LaunchInputs) -> str:
+    """The interface by which this host reaches the others, as it was found for torch's Gloo."""
+    found = {setting.name: setting.value for setting in inputs.environment}
+    name = (inputs.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or inputs.environ.get("GLOO_SOCKET_IFNAME", "")
+    return name if name in inputs.devices.interfaces else ""
+
+
+def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
+    from musterpoint.launch import horovod
+
+    theirs = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
+    ignored = theirs if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
+    mine = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
+    return (*mine, *horovod.notes(inputs.environ))
+
+
+def _mpirun(inputs: LaunchInputs, mpi: Mpi, command: Command) -> ProcessPlan:
+    flags = tuple(argument for flag in command.flags for argument in flag.arguments)
+    program = (*stub_arguments(inputs.workspace.interpreter, ()), *_program(inputs))
+    if command.sets:
+        sets = [(*(argument for flag in one for argument in flag.arguments), *program) for one in command.sets]
+        words = sets[0]
+        for one in sets[1:]:
+            words = (*words, Argument(":", "the next host"), *one)
+    else:
+        words = program
+    return ProcessPlan("launcher", "mpirun", (Argument(mpi.path, mpi.text), *flags, *words), command.own)
+
+
+def _program(inputs: LaunchInputs) -> tuple[Argument, ...]:
+    """The user's program, through mpi4py where it is Python that has mpi4py."""
+    workspace = inputs.workspace
+    arguments = program_arguments(workspace.argv)
+    if workspace.kind not in ("python", "module") or "mpi4py" not in inputs.modules:
+        return arguments
+    return (arguments[0], Argument("-c", _MPI4PY), Argument(RUNNER), *arguments[1:])
+
+
+def _environment(
+    inputs: LaunchInputs, command: Command, options: Options, ranks: int, world: int
+) -> tuple[EnvSetting, ...]:
+    """This host's ranks inherit it through their daemon. What the job itself exports goes before everything."""
+    roster = inputs.roster
+    identity = (
+        EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),
+        EnvSetting("LOCAL_WORLD_SIZE", str(ranks), "ranks of this host"),
+        EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens, for init_method='env://'"),
+        EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+    )
+    common = unless_set((*command.everywhere, *inputs.environment), inputs.environ)
+    chosen: dict[str, EnvSetting] = {}
+    for setting in (*options.exports, *identity, *common):
+        if setting.name not in IDENTITY or setting in identity or setting in options.exports:
+            chosen.setdefault(setting.name, setting)
+    return tuple(chosen.values())
+
+
+def _misleads(name: str) -> bool:
+    if name.startswith("PMIX_MCA_"):
+        return False
+    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OF_ANOTHER_WORLD)

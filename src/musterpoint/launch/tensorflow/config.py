@@ -1,0 +1,99 @@
+"""TF_CONFIG: what every TensorFlow strategy reads to find its cluster and its own place in it. Pure.
+
+Source: TensorFlow, "Distributed training with TensorFlow" (``TF_CONFIG``) and ``TFConfigClusterResolver``. Since 2.13 a
+role with an empty list is refused, so none is ever written.
+"""
+
+import json
+from typing import Mapping, NamedTuple, Sequence
+
+from musterpoint.errors import UsageError
+from musterpoint.launch.inputs import LOOPBACK, LaunchInputs
+from musterpoint.launch.service_ports import default_port
+
+NAME = "TF_CONFIG"
+TOOLKITS = ("sagemaker", "azureml")
+"""Platforms whose own toolkits write ``"environment": "cloud"``."""
+SERVERS = ("ps", "evaluator")
+"""Task types that run for as long as the others need them."""
+
+
+class Given(NamedTuple):
+    """What a TF_CONFIG that was set already says: this host's task, and the roles of the cluster."""
+
+    role: str = ""
+    number: int = 0
+    cluster: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return f"{self.role} {self.number}" if self.role else "no task"
+
+    @property
+    def serves(self) -> bool:
+        """Whether the program here ends only when it is told to.
+
+        Workers of a chief with parameter servers do so in TensorFlow 2; in TensorFlow 1 the chief's end is the job's.
+        """
+        return self.role in SERVERS or (self.role == "worker" and {"chief", "ps"} <= {*self.cluster})
+
+
+def given(environ: Mapping[str, str]) -> Given | None:
+    """The task that the platform or the user set in TF_CONFIG; None where it isn't set.
+
+    Raises:
+        UsageError: it is no JSON object, or its task isn't a type and an index.
+    """
+    text = environ.get(NAME, "")
+    if not text:
+        return None
+    form = f'{NAME}={text!r}: expected {{"cluster": {{"worker": ["host:port"]}}, "task": {{"type": …, "index": …}}}}'
+    try:
+        value = json.loads(text)
+        task, cluster = value.get("task") or {}, value.get("cluster") or {}
+        role, index = task.get("type", ""), task.get("index", 0)
+        found = Given(str(role), int(index), tuple(cluster))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UsageError(form) from None
+    return found
+
+
+def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform: str) -> str:
+    """The variable's text. ``cluster`` has each role's addresses (``host:port``) in the order of their indices."""
+    config: dict[str, object] = {
+        "cluster": {name: list(addresses) for name, addresses in cluster.items() if addresses},
+        "task": {"type": role, "index": index},
+    }
+    if platform in TOOLKITS:
+        config["environment"] = "cloud"
+    return json.dumps(config)
+
+
+def address(inputs: LaunchInputs, launcher: str, host: str, place: int) -> str:
+    """``host:port`` of the server number ``place`` on ``host``, as the other hosts reach it."""
+    seat = next(seat for seat in inputs.roster.seats if seat.name == host)
+    found = LOOPBACK if inputs.hosts == 1 else seat.name if inputs.settings.tf_hosts == "names" else seat.address
+    return f"{f'[{found}]' if ':' in found else found}:{port(inputs, launcher, host, place)}"
+
+
+def port(inputs: LaunchInputs, launcher: str, host: str, place: int) -> int:
+    """The port that ``host`` offered for its server number ``place``; the preferred one where it offered none."""
+    offered = next(seat.ports for seat in inputs.roster.seats if seat.name == host)
+    return offered[place] if place < len(offered) else preferred(inputs, launcher, place)
+
+
+def preferred(inputs: LaunchInputs, launcher: str, place: int) -> int:
+    """The port of a host's server number ``place`` where nobody else has it."""
+    return (inputs.settings.tf_port or default_port(launcher, inputs.job.platform)) + place
+
+
+def taken(inputs: LaunchInputs, launcher: str, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """A sentence for every server, as host and place, that doesn't get the port it would have had."""
+    if inputs.settings.tf_port is not None:
+        return ()
+    moved = [(host, preferred(inputs, launcher, place), port(inputs, launcher, host, place)) for host, place in servers]
+    return tuple(
+        f"port {wanted} is taken on {host}: its TensorFlow server listens on {got}"
+        for host, wanted, got in moved
+        if wanted != got
+    )

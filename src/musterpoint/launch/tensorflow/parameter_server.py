@@ -1,0 +1,97 @@
+"""``parameter-server``: the program, and the TensorFlow servers it keeps its variables in.
+
+:mod:`musterpoint.launch.tensorflow.tasks` says who runs where. Servers are processes of ours
+(:mod:`musterpoint.programs.tensorflow_server`) and services of the plan: they end when every rank has.
+"""
+
+from __future__ import annotations
+
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
+from musterpoint.launch.tensorflow import config
+from musterpoint.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
+from musterpoint.launch.tensorflow.workers import beside, check_channel, plan_given, plan_of, rank
+
+GPUS = "CUDA_VISIBLE_DEVICES"
+GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}
+"""Who has the GPUs of a host that several tasks share: a TensorFlow process takes all of their memory."""
+QUIET = (EnvSetting("TF_CPP_MIN_LOG_LEVEL", "1", "its own INFO lines would stand among the program's"),)
+SHOWN = 32
+"""At most so many tasks are listed in the log."""
+
+
+def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
+    """This host's tasks.
+
+    Raises:
+        UsageError: there are more hosts than roles, or hosts without the roll call's channel.
+    """
+    found = config.given(inputs.environ)
+    if found is not None:
+        return plan_given("parameter-server", inputs, found)
+    roster = inputs.roster
+    if inputs.hosts == 1 and inputs.settings.tf_port is None and not roles_of(inputs.job, inputs.settings):
+        note = "one host: no parameter server and no TF_CONFIG; --tf-port or --tf-roles asks for them"
+        return plan_of("parameter-server", inputs, (rank(inputs, 0),), 1, notes=(note,))
+    check_channel(inputs, "parameter-server")
+    tasks = tasks_of(inputs.job, inputs.settings)
+    ranks = [task for task in tasks if task.runs == RANK]
+    own = [task for task in tasks if task.host == roster.me]
+    before = len([task for task in ranks if _position(inputs, task.host) < roster.node_rank])
+    return plan_of(
+        "parameter-server", inputs, tuple(_process(inputs, task, tasks, ranks) for task in own), len(ranks),
+        local_ranks=len([task for task in own if task.runs == RANK]), first_rank=before,
+        notes=_notes(inputs, tasks) if roster.node_rank == 0 else (),
+    )  # fmt: skip
+
+
+def _position(inputs: LaunchInputs, host: str) -> int:
+    return [seat.name for seat in inputs.roster.group].index(host)
+
+
+def _process(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...], ranks: list[Task]) -> ProcessPlan:
+    settings = (_tf_config(inputs, task, tasks), *_devices(inputs, task, tasks))
+    if task.runs == RANK:
+        return rank(inputs, ranks.index(task), *settings)
+    if task.runs == BESIDE:
+        return beside(inputs, task.name, *settings)
+    return ProcessPlan(
+        "service",
+        task.name,
+        (
+            Argument(inputs.workspace.interpreter, "the program's Python, which has TensorFlow"),
+            program_of_ours("tensorflow_server", "serves until every rank has ended"),
+        ),
+        (*settings, *(QUIET if QUIET[0].name not in inputs.environ else ())),
+        inputs.workspace.cwd,
+    )
+
+
+def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> EnvSetting:
+    """An evaluator isn't part of the cluster: nobody would wait for it."""
+    cluster: dict[str, list[str]] = {}
+    for one in tasks:
+        if one.runs != BESIDE:
+            address = config.address(inputs, "parameter-server", one.host, one.place)
+            cluster.setdefault(one.role, []).append(address)
+    text = config.encode(cluster, task.role, task.number, inputs.job.platform)
+    return EnvSetting(config.NAME, text, f"this process is {task.name}")
+
+
+def _devices(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> tuple[EnvSetting, ...]:
+    if task.role == "ps":
+        return (EnvSetting(GPUS, "", "a parameter server needs no GPU, and would take its memory"),)
+    here = {one.role for one in tasks if one.host == task.host}
+    owner = next((role for role in GO_BEFORE.get(task.role, ()) if role in here), "")
+    if owner and GPUS not in inputs.environ:
+        return (EnvSetting(GPUS, "", f"the {owner} on this host has its GPUs, and their memory"),)
+    return ()
+
+
+def _notes(inputs: LaunchInputs, tasks: tuple[Task, ...]) -> tuple[str, ...]:
+    listed = [f"{task.name} on {task.host}" for task in tasks[:SHOWN]]
+    more = len(tasks) - len(listed)
+    listed += [f"and {more} more"] if more else []
+    servers = [(task.host, task.place) for task in tasks if task.runs != BESIDE]
+    return ("tasks: " + ", ".join(listed), *config.taken(inputs, "parameter-server", servers))

@@ -1,0 +1,265 @@
+"""The hosts' output on its way to people: every byte to the host's log, whole lines to the terminal.
+
+One thread reads all hosts, so that a slow reader of our output delays the hosts (as it would under Docker) but never a
+signal, nor the job's end: one that takes nothing any more is given up then, and the logs are still whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import threading
+import time
+from typing import Callable
+
+from musterpoint.loop import READ, WRITE, Loop
+from musterpoint.processes.streams import Sink, log_file
+
+CHUNK = 1 << 18
+LONGEST_LINE = 1 << 16
+COLOURS = (36, 33, 32, 35, 34, 91, 92, 93, 94, 95, 96)
+
+
+def prefixes(hosts: tuple[str, ...], colour: bool) -> dict[str, bytes]:
+    """What stands before each line of a host: nothing for a lone host, else its name, padded to one width."""
+    if len(hosts) == 1:
+        return {hosts[0]: b""}
+    width = max(map(len, hosts))
+    marks = {}
+    for index, host in enumerate(hosts):
+        mark = f"{host:{width}} |"
+        if colour:
+            mark = f"\x1b[{COLOURS[index % len(COLOURS)]}m{mark}\x1b[0m"
+        marks[host] = f"{mark} ".encode()
+    return marks
+
+
+class Lines:
+    """Bytes in, whole lines with ``prefix`` out. Without a prefix bytes pass as they come."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What may be written now; a last line without its end waits, unless it is longer than 64 KiB."""
+        if not self.prefix:
+            return data
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        if len(data) - end > LONGEST_LINE:
+            return self._marked(data, b"\n", b"")
+        whole, self._rest = data[:end], data[end:]
+        return self._marked(whole[:-1], b"\n", self._rest) if whole else b""
+
+    def end(self) -> bytes:
+        """The last line if it has no end of its own; one is added, or the next host's line would stand behind it."""
+        return self._marked(self._rest, b"\n", b"") if self._rest else b""
+
+    def _marked(self, data: bytes, end: bytes, rest: bytes) -> bytes:
+        self._rest = rest
+        return self.prefix + data.replace(b"\n", b"\n" + self.prefix) + end
+
+
+class Pump:
+    """Copies each host's pipe to its log and to descriptor ``out``. What comes in the pump's thread: ``on_end(host)``,
+    ``on_trouble`` with a log that can't be written, ``on_shown`` when what waited for the reader of ``out`` doesn't any
+    more.
+    """
+
+    def __init__(
+        self, out: int, on_end: Callable[[str], None], on_trouble: Callable[[OSError, str], None] = lambda *_: None,
+        on_shown: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.on_end = on_end
+        self._on_trouble = on_trouble
+        self._loop = Loop()
+        self._loop.prepare_posts()
+        self.out = Outlet(out, self._loop, on_shown)
+        self._streams: dict[str, tuple[int, Sink, Lines]] = {}
+        self._thread = threading.Thread(target=self._loop.run, name="pump", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, host: str, fd: int, log: str, prefix: bytes) -> None:
+        """Takes over ``fd``, the read end of the host's pipe; may be called before :meth:`start` and after."""
+        os.set_blocking(fd, False)
+        sink = log_file(log, lambda error: self._on_trouble(error, log))
+        self._streams[host] = (fd, sink, Lines(prefix))
+        self._loop.post(lambda: self._loop.watch(fd, READ, lambda _ready: self._serve(host)))
+
+    def _serve(self, host: str) -> None:
+        self._read(host)
+
+    def _read(self, host: str) -> bool:
+        """One piece; false where there is none now."""
+        fd, log, lines = self._streams[host]
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            log.write(data)
+            self.out.write(lines.feed(data))
+        else:
+            self._end(host)
+        return bool(data)
+
+    def _end(self, host: str) -> None:
+        stream = self._streams.pop(host, None)
+        if stream is None:
+            return
+        fd, log, lines = stream
+        self._loop.forget(fd)
+        self.out.write(lines.end())
+        os.close(fd)
+        log.close()
+        self.on_end(host)
+
+    def close(self) -> None:
+        """Gives up what hasn't ended and waits for the thread. Nobody may wait for the reader of ``out`` any more."""
+
+        def end_all() -> None:
+            for host in list(self._streams):
+                while host in self._streams and self._read(host):
+                    pass
+                self._end(host)
+            self._loop.stop()
+
+        if self._thread.is_alive():
+            self.out.give_up()
+            self._loop.post(end_all)
+            self._thread.join()
+        else:
+            end_all()
+        self.out.close()
+        self._loop.close()
+
+
+MOST_WAITING = 16 << 20
+"""Bytes that wait for a slow reader."""
+
+
+class Outlet:
+    """A descriptor that somebody may read, or not (-1: nobody does). What its reader doesn't take at once waits in
+    ``loop``; with more than :data:`MOST_WAITING` bytes the writer waits, too. ``emptied`` is called when nothing waits
+    any more.
+
+    ``waiting_since`` is the monotonic time since which the reader has taken nothing; None while nothing waits for it.
+    What changes anything, but for :meth:`give_up`, is for the loop's thread.
+    """
+
+    def __init__(self, fd: int, loop: Loop, emptied: Callable[[], None] = lambda: None) -> None:
+        own = _unblocked(fd)
+        self._fd = fd if own is None else own
+        self._owned = own is not None
+        self._slice = select.PIPE_BUF if own is None else 1 << 20
+        self._loop, self._emptied = loop, emptied
+        self._left = bytearray()
+        self.waiting_since: float | None = None
+        self._wake_read, self._wake_write = os.pipe()
+        loop.watch(self._wake_read, READ, lambda _ready: self._drop())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the writer waits for the reader. May be asked from any thread."""
+        return len(self._left) > MOST_WAITING
+
+    def write(self, data: bytes) -> None:
+        if self._fd < 0:
+            return
+        self._left += data
+        self._flush()
+        while self.is_full:
+            if self._wake_read in select.select([self._wake_read], [self._fd], [])[0]:
+                self._drop()
+            else:
+                self._flush()
+
+    def _flush(self, _ready: int = WRITE) -> None:
+        before = len(self._left)
+        try:
+            while self._left and (self._owned or select.select([], [self._fd], [], 0)[1]):
+                with memoryview(self._left) as view:
+                    written = os.write(self._fd, view[: self._slice])
+                del self._left[:written]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._left.clear()  # a file on a full disk: later lines may fit
+            else:
+                self._drop()  # nobody reads any more; the logs go on
+                return
+        if not self._left:
+            self._settle()
+        elif self.waiting_since is None or len(self._left) < before:
+            if self.waiting_since is None:
+                self._loop.watch(self._fd, WRITE, self._flush)
+            self.waiting_since = time.monotonic()
+
+    def _drop(self) -> None:
+        self._left.clear()
+        self._settle()
+        if self._owned:
+            os.close(self._fd)
+        self._fd, self._owned = -1, False
+        self._loop.forget(self._wake_read)
+
+    def _settle(self) -> None:
+        if self.waiting_since is not None:
+            self.waiting_since = None
+            self._loop.forget(self._fd)
+            self._emptied()
+
+    def give_up(self) -> None:
+        """Drops what waits and what comes. May be called from any thread."""
+        os.write(self._wake_write, b"\0")
+
+    def close(self) -> None:
+        self._drop()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def _unblocked(fd: int) -> int | None:
+    """The same file once more, never blocking, where the system gives it: others share ``fd`` as it is."""
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            return os.dup(fd)
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        pass
+    return None
+
+
+class Voice:
+    """Our own messages, to a descriptor whose reader may be slow or gone: what it doesn't take now goes with the next
+    message, or at the end.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting = b""
+
+    def say(self, data: bytes) -> None:
+        self._waiting = (self._waiting + data)[-MOST_WAITING:]
+        self._flush(0)
+
+    def close(self, seconds: float) -> None:
+        """Gives the reader so long for what still waits."""
+        self._flush(seconds)
+
+    def _flush(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        try:
+            # a pipe that is ready takes this much at once
+            while self._waiting and select.select([], [self._fd], [], max(0.0, until - time.monotonic()))[1]:
+                self._waiting = self._waiting[os.write(self._fd, self._waiting[: select.PIPE_BUF]) :]
+        except (OSError, ValueError):
+            self._waiting = b""  # nobody to tell

@@ -1,0 +1,169 @@
+"""This host made ready before any other is known, and planned once all are: the road's steps that nobody watches.
+
+``muster plan`` and a launcher below another musterpoint take the same steps.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+
+from musterpoint import __version__
+from musterpoint.code.workspace import Workspace, prepare
+from musterpoint.errors import UsageError
+from musterpoint.executables import size_of, too_much
+from musterpoint.fabric.devices import Devices, survey
+from musterpoint.fabric.mpi import Mpi
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
+from musterpoint.job.model import Job
+from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
+from musterpoint.rollcall.ports import check_agreed, offered
+from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.settings import LOCAL, Settings
+
+if TYPE_CHECKING:
+    from musterpoint.code.tools import Tools
+    from musterpoint.probe import Ask
+
+
+class Ready(NamedTuple):
+    """This host, before any other is known: what it would run, and the devices it has."""
+
+    workspace: Workspace
+    devices: Devices
+    choice: Choice
+    modules: frozenset[str] = frozenset()
+    mpi: Mpi | None = None
+    ports: tuple[int, ...] = ()
+
+
+def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ`` as the user's program will see it: with the conda environment it names, if any, first on PATH.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
+        return environ
+    from musterpoint.code.interpreter import activated
+
+    return activated(environ)
+
+
+def get_ready(
+    job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
+    tools: "Callable[[], Tools] | None" = None, ask: "Ask | None" = None,
+) -> Ready:  # fmt: skip
+    """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
+
+    ``environ`` is :func:`activated`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
+    programs of this host where a stop has to be heard meanwhile.
+
+    Raises:
+        MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
+    """
+    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
+    devices = survey(environ)
+
+    # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
+    launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+
+    answers: dict[str, bool] = {}
+
+    def has(module: str) -> bool:
+        from musterpoint import probe
+        from musterpoint.code.interpreter import has_module
+
+        if module not in answers:
+            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/", ask or probe.ask)
+        return answers[module]
+
+    local = typed or bool(environ.get(LOCAL))
+    choice = choose(job, options, devices, has, local, environ)
+    if not job.in_group:
+        return Ready(workspace, devices, choice)
+    module = WANTED.get(choice.launcher, "")
+    modules = frozenset([module]) if module and has(module) else frozenset()
+    mpi = None
+    if choice.launcher == "mpi":
+        from musterpoint.fabric.mpi import find_mpi
+
+        mpi = find_mpi(environ, choice.reason, ask)
+    return Ready(workspace, devices, choice, modules, mpi)
+
+
+def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
+    devices = ready.devices
+    exports = sagemaker_exports(
+        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
+        roster.master_port,
+    )  # fmt: skip
+    fabric: tuple[EnvSetting, ...] = ()
+    note = ""
+    if devices.gpus and options.cuda_compat == "auto":
+        from musterpoint.fabric.cuda import cuda_settings
+
+        fabric, note = cuda_settings(environ)
+    if len(roster.group) > 1 or ready.choice.slots > 1:
+        from musterpoint.fabric.network import network_settings
+
+        fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
+    plan = build_plan(
+        job,
+        ready.workspace,
+        roster,
+        devices,
+        options,
+        ready.choice,
+        exports,
+        environ,
+        fabric,
+        ready.modules,
+        ready.mpi,
+    )
+    _check_size(plan, environ)
+    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    """Whether the system takes every process's arguments and variables; a UsageError names the longest."""
+    for process in plan.processes:
+        variables = dict(environ)
+        variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
+        exceeded = too_much((*process.words, *(f"{name}={value}" for name, value in variables.items())))
+        if exceeded is not None:
+            before = ("", *process.words)
+            sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]
+            sizes += [(size_of(value), f"the variable {name:.80}") for name, value in variables.items()]
+            longest = ", ".join(f"{what} ({size:,} bytes)" for size, what in sorted(sizes, reverse=True)[:3])
+            taken, limit = exceeded
+            raise UsageError(
+                f"the arguments and variables of {process.name} take {taken:,} bytes, and this system takes {limit:,}: "
+                f"the longest are {longest}; send them as files of an input channel"
+            )
+
+
+def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
+    """What this host offers for servers of the launcher's framework.
+
+    Raises:
+        MusterError: a port that all hosts go by can't be had.
+    """
+    launcher = ready.choice.launcher
+    wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
+    ports = offered(wanted, insisted(launcher, options))
+    if options.rollcall != "full" and len(job.hosts) > 1:
+        agreed = agreed_ports(launcher, ready.modules, options.master_port or MASTER_PORT)
+        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
+    return ports
+
+
+def offer_of(job: Job, options: Settings, ready: Ready | None) -> Offer:
+    if ready is None:
+        return Offer(job.name, "", 0, __version__)
+    room = capacity_of(job, options, ready.devices)
+    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room, ready.ports)

@@ -1,0 +1,120 @@
+"""Sidecars: programs of ours that run beside the job, before it starts and after it ended, and are no part of it.
+
+They are neither counted among the job's processes nor signalled or killed with them.
+"""
+
+import os
+import signal
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.lines import Line, Lines
+from musterpoint.loop import Loop
+from musterpoint.processes import tree
+from musterpoint.processes.process import Streams, spawn
+
+UNKILLABLE_SECONDS = 3.0
+
+
+class Sidecar:
+    """One of them. ``code`` is its exit status once it has ended (negative for a signal), None until then."""
+
+    def __init__(self, loop: Loop, pid: int, stdin: int, output: int, line: Line, ended: Callable[[int], None]) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self._stdin = stdin
+        self._tell_ended = ended
+        self._lines = Lines(loop, output, line, self._fell_silent)
+
+    def tell(self, line: str) -> None:
+        """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
+        try:
+            os.write(self._stdin, line.encode() + b"\n")
+        except OSError:
+            pass
+
+    def dismiss(self) -> None:
+        """Asks it to end: its stdin ends."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _fell_silent(self) -> None:
+        """What ends closes its output; whoever waits for all children may have its status already."""
+        if self.code is None:
+            try:
+                self.has_ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+            except ChildProcessError:
+                pass
+
+    def has_ended(self, code: int) -> None:
+        if self.code is None:
+            self.code = code
+            self._lines.close()
+            self.dismiss()
+            self._tell_ended(code)
+
+
+class Sidecars:
+    """Those of this process. Start them in the main thread."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._all: dict[int, Sidecar] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        """Of those that run."""
+        return {pid for pid, sidecar in self._all.items() if sidecar.code is None}
+
+    def start(
+        self, argv: Sequence[str], environ: Mapping[str, str], line: Line, ended: Callable[[int], None],
+    ) -> Sidecar:  # fmt: skip
+        """Starts a program of ours in a process group of its own, in ``/``.
+
+        It ends when its stdin does. ``line`` gets each line of its stdout and stderr, ``ended`` its exit status
+        (negative for a signal), both in the loop's thread.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        stdin_read, stdin = os.pipe()
+        output, output_write = os.pipe()
+        try:
+            streams = Streams(stdin_read, output_write, output_write)
+            pid = spawn(list(argv), environ, "/", streams, with_parent=os.getpid() != 1)
+        except BaseException:
+            os.close(stdin)
+            os.close(output)
+            raise
+        finally:
+            os.close(stdin_read)
+            os.close(output_write)
+        os.set_blocking(stdin, False)
+        sidecar = self._all[pid] = Sidecar(self._loop, pid, stdin, output, line, ended)
+        return sidecar
+
+    def ended(self, pid: int, code: int) -> bool:
+        """Whether the child that ended is one of them; to be called for every child of this process."""
+        sidecar = self._all.get(pid)
+        if sidecar is None or sidecar.code is not None:  # a number is given again
+            return False
+        sidecar.has_ended(code)
+        return True
+
+    def close(self, patience: float = 0.0) -> None:
+        """Asks all to end, waits ``patience`` seconds for that, then kills them.
+
+        What can't be killed, as it waits for a disk that is gone, isn't waited for beyond :data:`UNKILLABLE_SECONDS`.
+        """
+        for sidecar in self._all.values():
+            sidecar.dismiss()
+        self._wait(patience)
+        for pid in self.pids:
+            tree.send(pid, signal.SIGKILL)
+        self._wait(UNKILLABLE_SECONDS)
+        self._all.clear()
+
+    def _wait(self, seconds: float) -> None:
+        until = self._loop.clock() + seconds
+        while self.pids and (left := until - self._loop.clock()) > 0:
+            self._loop.turn(left)

@@ -1,0 +1,220 @@
+"""A sink: a file the pump writes to (our own stdout or stderr, a rank's log file), whatever becomes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from typing import Callable, Collection, Union
+
+from musterpoint.errors import UsageError
+from musterpoint.processes.tail import Tail
+
+Bytes = Union[bytes, memoryview]
+
+_GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ECONNRESET)
+
+
+class Sink:
+    """Written by one thread, which it may block. ``streams`` counts the streams that end here.
+
+    A reader that has gone away makes it ``gone``: the pump goes on reading and discarding. Any other trouble (a full
+    disk) costs the bytes at hand and is told to ``on_trouble`` once.
+    """
+
+    __slots__ = ("fd", "gone", "mid_line", "owner", "streams", "_on_trouble", "_told")
+
+    def __init__(self, fd: int, on_trouble: Callable[[OSError], None] | None = None) -> None:
+        self.fd = fd
+        self.streams = 0
+        self.mid_line = False
+        self.owner: object = None
+        self.gone = False
+        self._on_trouble = on_trouble
+        self._told = False
+
+    def write(self, *parts: Bytes) -> None:
+        """Writes all ``parts`` in order; returns when they are written or can't be."""
+        if self.gone:
+            return
+        left = [part for part in parts if len(part)]
+        if not left:
+            return
+        self.mid_line = left[-1][-1] != 10
+        while left:
+            try:
+                left = _after(left, os.writev(self.fd, left))
+            except BlockingIOError:  # somebody who shares this file made it non-blocking
+                select.select([], [self.fd], [])
+            except OSError as error:
+                self.gone = error.errno in _GONE
+                if not self.gone and not self._told and self._on_trouble is not None:
+                    self._told = True
+                    self._on_trouble(error)
+                return
+
+    def write_within(self, data: bytes, seconds: float) -> None:
+        """Writes ``data`` if the reader takes it within about ``seconds``; drops it otherwise."""
+        while data and not self.gone:
+            try:
+                if not select.select([], [self.fd], [], seconds)[1]:
+                    return
+                # a pipe that is ready has room for this much without blocking
+                written = os.write(self.fd, data[: select.PIPE_BUF])
+                self.mid_line = data[written - 1] != 10
+                data = data[written:]
+            except OSError:
+                return
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.gone = -1, True
+
+
+def log_file(path: str, on_trouble: Callable[[OSError], None]) -> Sink:
+    """A sink that appends to the file at ``path``; one that drops everything if it can't be opened.
+
+    The program may have put something else there, which is neither followed nor waited for.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "it is no file", path)
+    except OSError as error:
+        on_trouble(error)
+        fd = -1
+    sink = Sink(fd, on_trouble)
+    sink.gone = fd < 0
+    return sink
+
+
+def _after(parts: list[Bytes], written: int) -> list[Bytes]:
+    """``parts`` without the first ``written`` bytes."""
+    while parts and written >= len(parts[0]):
+        written -= len(parts[0])
+        parts = parts[1:]
+    if written:
+        parts = [memoryview(parts[0])[written:], *parts[1:]]
+    return parts
+
+
+LARGEST_PIPE, SMALLEST_PIPE, ALL_PIPES = 1 << 20, 64 << 10, 16 << 20
+
+
+class Stream:
+    """The read end of a pipe. ``sink`` and ``file`` are where its bytes go (None: nowhere).
+
+    ``carry`` is an unfinished line held back since ``carry_since``; ``adopted`` are bytes that another thread than the
+    pump's has read, to be written before anything else. ``ranked``: a rank's, not a launcher's or a service's.
+    """
+
+    __slots__ = ("adopted", "carry", "carry_since", "fd", "file", "prefix", "ranked", "sink", "tail")
+
+    def __init__(
+        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, ranked: bool
+    ) -> None:  # fmt: skip
+        self.fd = fd
+        self.sink = sink
+        self.file = file
+        self.prefix = prefix
+        self.tail = tail
+        self.ranked = ranked
+        self.carry = b""
+        self.carry_since = 0.0
+        self.adopted: list[bytes] = []
+
+
+def open_pipe(size: int) -> tuple[int, int]:
+    """A pipe of ``size`` bytes where the system allows it: (read end, not blocking; write end, blocking)."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    try:
+        import fcntl
+
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, size)
+    except (ImportError, AttributeError, OSError):
+        pass  # over the user's limit, or not Linux: smaller is fine
+    return read_end, write_end
+
+
+def prefix_of(mode: str, host: str, rank: int | None, name: str, label: str) -> bytes:
+    """What ``--log-prefix`` puts before each line. ``mpi`` is the form in which SageMaker's ``mpirun`` tags them."""
+    who = name if rank is None else str(rank)
+    if mode == "rank":
+        return f"[{who if rank is None else f'rank {rank}'}] ".encode()
+    if mode == "host":
+        return f"[{host}:{who}] ".encode()
+    if mode == "mpi" and rank is not None:
+        return f"[1,mpirank:{rank},{host}]<{'stderr' if label == 'stderr' else 'stdout'}>:".encode()
+    return b""
+
+
+def ranks_of(text: str) -> frozenset[int] | None:
+    """``--log-ranks`` as a set; None for ``all``."""
+    return None if text == "all" else frozenset(int(part) for part in text.split(","))
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two descriptors lead to the same file. Closed ones are nobody's."""
+    try:
+        return os.path.samestat(os.fstat(one), os.fstat(other))
+    except OSError:
+        return one == other
+
+
+def pipe_size(streams: int) -> int:
+    """Bytes for each of ``streams`` pipes, a power of two: 16 MiB shared out, 64 KiB to 1 MiB each."""
+    share = max(SMALLEST_PIPE, min(LARGEST_PIPE, ALL_PIPES // max(streams, 1)))
+    return 1 << (share.bit_length() - 1)
+
+
+class Outlets:
+    """``warn`` is told of trouble with a file (or ``stdout``), once for each.
+
+    Raises:
+        UsageError: ``log_dir`` can't be made.
+    """
+
+    def __init__(
+        self, out_fd: int, err_fd: int, prefix: str, host: str, log_ranks: Collection[int] | None, log_dir: str,
+        warn: Callable[[OSError, str], None],
+    ) -> None:  # fmt: skip
+        self.shared = same_file(out_fd, err_fd)
+        self.out = Sink(out_fd, lambda error: warn(error, "stdout"))
+        self.err = self.out if self.shared else Sink(err_fd)
+        self._prefix, self._host = prefix, host
+        self._log_ranks, self._log_dir = log_ranks, log_dir
+        self._warn = warn
+        self._files: dict[str, Sink] = {}
+        if log_dir:
+            try:
+                os.makedirs(log_dir, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--log-dir {log_dir}: can't make the directory: {error.strerror}") from None
+
+    def forwards(self, rank: int | None) -> bool:
+        """Whether the output of a rank is shown; that of what isn't a rank always is."""
+        return rank is None or self._log_ranks is None or rank in self._log_ranks
+
+    def stream(self, fd: int, rank: int | None, name: str, label: str, kept: int) -> Stream:
+        """The stream out of the pipe ``fd``; ``label`` is stdout, stderr or both, ``kept`` the size of its tail."""
+        sink = self.err if label == "stderr" else self.out
+        prefix = prefix_of(self._prefix, self._host, rank, name, label)
+        return Stream(
+            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(kept), rank is not None
+        )
+
+    def _file(self, rank: int | None, name: str) -> Sink | None:
+        if not self._log_dir:
+            return None
+        path = os.path.join(self._log_dir, (f"rank-{rank}" if rank is not None else name or "process") + ".log")
+        if path not in self._files:
+            self._files[path] = log_file(path, lambda error: self._warn(error, path))
+        return self._files[path]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()

@@ -1,0 +1,117 @@
+"""The programs of ours that run as processes of their own: their names, and their texts for other processes to read.
+
+Each is a module beside this one; where it runs, musterpoint need not be importable. Its text lies in a memfd, so that
+nothing need be writable or cleaned up.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Literal, get_args
+
+Program = Literal[
+    "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "aws_reader",
+    "upload_ledger", "upload_bucket", "uploader",
+]  # fmt: skip
+PROGRAMS: tuple[Program, ...] = get_args(Program)
+PLANNED: tuple[Program, ...] = ("launch_agent", "tensorflow_server", "horovod_rendezvous")
+"""Those that a launch plan may name."""
+UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
+"""The parts of the uploader, each after those that it imports; the last one is started."""
+SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
+"""What is called by its path alone, and so needs a first line that says who runs it."""
+
+LONGEST_FIRST_LINE = 127
+"""Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); blanks part it, whatever is quoted."""
+
+_MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
+
+
+class Texts:
+    """Written when they are first asked for; :meth:`close` removes them. Other processes of this user can open them."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, str] = {}
+        self._fds: list[int] = []
+        self._folder = ""
+
+    def path(self, name: Program) -> str:
+        """Where the program's text lies. Those of :data:`SCRIPTS` can be executed."""
+        if name not in self._paths:
+            self._paths[name] = self._script(name) if name in SCRIPTS else self._write(name, text_of(name))
+        return self._paths[name]
+
+    def hold(self, name: str, text: str) -> str:
+        """Where a text that isn't ours to know lies under ``name``; a program may write to it."""
+        self._paths[name] = self._write(name, text)
+        return self._paths[name]
+
+    def _script(self, name: Program) -> str:
+        first = f"#!{sys.executable} -IS"
+        if len(first.encode()) <= LONGEST_FIRST_LINE and not {" ", "\t", "\n"} & set(sys.executable):
+            return self._write(name, f"{first}\n{text_of(name)}", executable=True)
+        import shlex
+
+        words = [sys.executable, "-IS", self._write(f"{name}-text", text_of(name))]
+        return self._write(name, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', executable=True)
+
+    def _write(self, name: str, text: str, executable: bool = False) -> str:
+        fd = _memfd(f"muster-{name}", executable)
+        if fd >= 0:
+            self._fds.append(fd)
+            os.write(fd, text.encode())
+            return f"/proc/{os.getpid()}/fd/{fd}"
+        import tempfile
+
+        self._folder = self._folder or tempfile.mkdtemp(prefix="muster-")
+        path = os.path.join(self._folder, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o700 if executable else 0o600), "wb") as file:
+            file.write(text.encode())
+        return path
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        if self._folder:
+            import shutil
+
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._fds, self._folder, self._paths = [], "", {}
+
+
+def _memfd(name: str, executable: bool) -> int:
+    """-1 where it can't be had. Linux before 6.3 knows no flag about execution; later ones may insist on it, or refuse
+    it (sysctl ``vm.memfd_noexec``).
+    """
+    if not hasattr(os, "memfd_create"):
+        return -1
+    for flag in (_MFD_EXEC if executable else _MFD_NOEXEC_SEAL, 0):
+        try:
+            return os.memfd_create(name, _MFD_CLOEXEC | flag)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                return -1
+    return -1
+
+
+def module_of(name: Program) -> str:
+    """The full name of the program's module."""
+    return f"{__package__}.{name}"
+
+
+def text_of(name: Program) -> str:
+    """The program's source, from a directory or from the one-file launcher's archive.
+
+    Raises:
+        FileNotFoundError: the package lacks it.
+    """
+    from importlib.util import find_spec
+
+    spec = find_spec(module_of(name))
+    loader = spec.loader if spec else None
+    source = loader.get_source(spec.name) if spec and loader and hasattr(loader, "get_source") else None
+    if source is None:
+        raise FileNotFoundError(f"programs/{name}.py is missing from the package")
+    return str(source)

@@ -1,0 +1,206 @@
+"""Which files are to go up, and when: the uploader's one decision. Pure; runs in a Python without musterpoint.
+
+Paths are relative to the directory, times are seconds on one monotonic clock. A version is what tells one content of a
+file from the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import json
+import os
+import stat
+
+SETTLE = 1.0
+"""Seconds from a change to its upload: what is rewritten or renamed at once goes up once, under its last name."""
+FILES = 4
+"""Uploads at the same time."""
+LONGEST_PAUSE = 60.0
+"""Seconds without uploads, at most, after failures in a row."""
+LONGEST_FINAL_PAUSE = 5.0
+
+Version = tuple[int, int, int]
+"""Size, time of the last change (ns), inode."""
+
+
+class Ledger:
+    """``up`` is what has gone up, ``uploading`` what is on its way, each with the version its upload began with."""
+
+    def __init__(self, up: dict[str, Version] | None = None) -> None:
+        self.up: dict[str, Version] = dict(up or {})
+        self.uploading: dict[str, Version] = {}
+        self.failures = 0
+        self._due: dict[str, float] = {}
+        self._queue: list[tuple[float, str]] = []
+        self._again: set[str] = set()
+        self._paused_until = 0.0
+        self._settle, self._longest = SETTLE, LONGEST_PAUSE
+
+    def changed(self, path: str, now: float, wait: float | None = None) -> None:
+        """Something happened to the file. A change that waits already doesn't wait longer for the next one."""
+        if path in self.uploading:
+            self._again.add(path)
+        elif path not in self._due:
+            self._put(path, now + (self._settle if wait is None else wait))
+
+    def forget(self, path: str) -> None:
+        """There is nothing to upload under this name."""
+        self._due.pop(path, None)
+        self._again.discard(path)
+
+    def ready(self, now: float) -> list[str]:
+        """What may begin now, the longest due first; each has to :meth:`begin` or to be forgotten."""
+        found: list[str] = []
+        while self._queue and now >= self._paused_until and len(self.uploading) + len(found) < FILES:
+            due, path = self._queue[0]
+            if due > now:
+                break
+            heapq.heappop(self._queue)
+            if self._due.get(path) == due:
+                del self._due[path]
+                found.append(path)
+        return found
+
+    def next_at(self) -> float | None:
+        """When :meth:`ready` has to be asked again; None: not before something else happens."""
+        while self._queue and self._due.get(self._queue[0][1]) != self._queue[0][0]:
+            heapq.heappop(self._queue)
+        if not self._queue or len(self.uploading) >= FILES:
+            return None
+        return max(self._queue[0][0], self._paused_until)
+
+    def is_up(self, path: str, version: Version) -> bool:
+        return self.up.get(path) == version
+
+    def begin(self, path: str, version: Version) -> None:
+        self.uploading[path] = version
+
+    def went_up(self, path: str, version: Version | None, now: float) -> bool:
+        """The upload is over. ``version`` is the file's now, None if it is gone; False: it changed meanwhile, and goes
+        up again.
+        """
+        begun = self.uploading.pop(path)
+        self.failures, self._paused_until = 0, 0.0
+        self.up[path] = begun
+        same = version is None or version == begun
+        if not same or path in self._again:
+            self._again.discard(path)
+            self._put(path, now + self._settle)
+        return same
+
+    def failed(self, path: str, version: Version | None, now: float, lasting: bool) -> bool:
+        """The upload failed, and is tried again, after a pause for all unless the failure is ``lasting`` and time is
+        short. False: because the file changed meanwhile, which is no failure.
+        """
+        begun = self.uploading.pop(path)
+        self._again.discard(path)
+        if version is not None:
+            self._put(path, now)
+        if version != begun:
+            return False
+        self.failures += 1
+        if not (lasting and self._settle == 0.0):
+            self._paused_until = now + min(0.5 * 2.0 ** min(self.failures, 20), self._longest)
+        return True
+
+    def refused(self, path: str) -> None:
+        """It can't go up, however often one tries."""
+        self.uploading.pop(path, None)
+        self.forget(path)
+
+    def hurry(self) -> None:
+        """Nothing changes any more: nothing waits."""
+        self._settle, self._longest, self._paused_until, self.failures = 0.0, LONGEST_FINAL_PAUSE, 0.0, 0
+        for path in self._due:
+            self._due[path] = 0.0
+        self._queue = [(0.0, path) for path in self._due]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing is on its way."""
+        return not self._due and not self.uploading
+
+    def _put(self, path: str, due: float) -> None:
+        self._due[path] = due
+        heapq.heappush(self._queue, (due, path))
+
+
+PRIVATE = ".tmp."
+"""What directories begin with whose content is never uploaded; sagemaker-training keeps its copies in one."""
+
+
+def version_of(path: str) -> Version | None:
+    """Of the file, or of the file that a link leads to; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def is_private(path: str) -> bool:
+    """Whether a relative path leads through a private directory."""
+    return any(part.startswith(PRIVATE) for part in path.split(os.sep)[:-1])
+
+
+def listing(directory: str, below: str = "") -> dict[str, Version]:
+    """Every file below ``directory`` (only those in its folder ``below``, if given), by its relative path.
+
+    Links to files are files; links to directories aren't followed, as they may lead in circles.
+    """
+    found = {}
+    for folder, folders, files in os.walk(os.path.join(directory, below)):
+        folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
+        for name in files:
+            path = os.path.join(folder, name)
+            version = version_of(path)
+            relative = os.path.relpath(path, directory)
+            if version is not None and not is_private(relative):
+                found[relative] = version
+    return found
+
+
+def has_files(directory: str) -> bool:
+    return any(files for _folder, _folders, files in os.walk(directory))
+
+
+def is_written(path: str) -> bool | None:
+    """Whether some process has the file open for writing; None where the system doesn't tell.
+
+    The kernel gives out a read lease only while nobody has; it is given back at once (fcntl(2), "Leases").
+    """
+    import fcntl
+
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
+
+
+def read_record(path: str) -> dict[str, Version]:
+    """What an uploader before this one has uploaded; the last line of one that was killed may be half a line."""
+    found: dict[str, Version] = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                name, size, changed, inode = json.loads(line)
+            except ValueError:
+                continue
+            found[name] = (size, changed, inode)
+    return found
+
+
+def write_record(path: str, name: str, version: Version) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps([name, *version]))

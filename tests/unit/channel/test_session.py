@@ -1,0 +1,109 @@
+"""Histories of one connection against what they must mean, with the real timeouts and a clock of our own."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED
+from musterpoint.channel.session import Action, Back, Dial, Lost, Session, Silent
+from musterpoint.channel.timeouts import Timeouts
+
+Step = tuple[float, Callable[[Session, float], list[Action]]]
+
+
+def heard(session: Session, now: float) -> list[Action]:
+    return session.heard(now)
+
+
+def closed(session: Session, now: float) -> list[Action]:
+    return session.ended(now, True)
+
+
+def broken(session: Session, now: float) -> list[Action]:
+    return session.ended(now, False)
+
+
+def refused(session: Session, now: float) -> list[Action]:
+    return session.tried(now, REFUSED)
+
+
+def vanished(session: Session, now: float) -> list[Action]:
+    return session.tried(now, VANISHED)
+
+
+def nothing(session: Session, now: float) -> list[Action]:
+    return session.tried(now, NOTHING)
+
+
+def resumed(session: Session, now: float) -> list[Action]:
+    return session.resumed(now)
+
+
+def pressed(session: Session, now: float) -> list[Action]:
+    return session.pressed(now)
+
+
+def tick(session: Session, now: float) -> list[Action]:
+    return session.tick(now)
+
+
+def bye(session: Session, now: float) -> list[Action]:
+    session.over()
+    return []
+
+
+def stood_still(session: Session, now: float) -> list[Action]:
+    session.forgive(60.0, now)
+    return []
+
+
+WORKER, LEADER = True, False
+
+HISTORIES: list[tuple[str, bool, list[Step], list[type[Any]]]] = [
+    ("a beat in time", WORKER, [(5, heard), (10, heard), (24, tick)], []),
+    ("15 s of silence: told once, dialled once", WORKER, [(14, tick), (15, tick), (20, tick)], [Silent, Dial]),
+    ("the leader can't dial", LEADER, [(15, tick), (16, tick)], [Silent]),
+    ("silence, then the old connection speaks", WORKER, [(15, tick), (20, heard)], [Silent, Dial, Back]),
+    ("silence, then a new connection", LEADER, [(15, tick), (80, resumed), (94, tick)], [Silent, Back]),
+    ("60 s of silence are no death", WORKER, [(15, tick), (40, nothing), (60, nothing), (75, resumed)],
+     [Silent, Dial, Back]),
+    ("300 s of silence are", LEADER, [(15, tick), (299, tick), (300, tick), (301, tick)], [Silent, Lost]),
+    ("300 s are, in one step", LEADER, [(301, tick)], [Lost]),
+    ("closed, and back in a moment", WORKER, [(3, closed), (4, refused), (5, resumed), (14, tick)], [Dial, Back]),
+    ("closed, and refused for 10 s", WORKER, [(3, closed), (4, refused), (13, refused), (14, refused), (20, tick)],
+     [Dial, Lost]),
+    ("closed, and the name vanished", WORKER, [(3, closed), (4, vanished), (14, vanished)], [Dial, Lost]),
+    ("closed, but the network says nothing", WORKER, [(3, closed), (4, refused), (9, nothing), (14, tick)], [Dial]),
+    ("refused again after that: 10 s from then", WORKER,
+     [(3, closed), (9, nothing), (12, refused), (16, refused), (22, refused)], [Dial, Silent, Lost]),
+    ("the name vanishes with the network, not with the host", WORKER,
+     [(15, tick), (16, vanished), (30, vanished), (40, resumed)], [Silent, Dial, Back]),
+    ("refused while silent: nobody is there", WORKER, [(15, tick), (16, refused), (26, refused)], [Silent, Dial, Lost]),
+    ("broken by the network: waited for like silence", WORKER, [(3, broken), (4, nothing), (14, tick), (200, resumed)],
+     [Dial, Back]),
+    ("closed, and nobody calls the leader", LEADER, [(3, closed), (12, tick), (13, tick), (14, tick)], [Lost]),
+    ("closed, and the worker calls in time", LEADER, [(3, closed), (12, resumed), (26, tick)], [Back]),
+    ("broken by the network at the leader", LEADER, [(3, broken), (14, tick), (20, tick), (299, tick)], [Silent]),
+    ("a failure waits while the peer is silent", LEADER, [(15, tick), (16, pressed)], [Silent, Lost]),
+    ("a failure waits, then the peer falls silent", WORKER, [(5, pressed), (14, tick), (15, tick)], [Lost]),
+    ("a failure waits while all is well", WORKER, [(5, pressed), (6, heard), (20, tick)], []),
+    ("said bye", LEADER, [(1, bye), (2, closed), (400, tick)], []),
+    ("lost is lost", LEADER, [(301, tick), (302, resumed), (303, heard)], [Lost]),
+    ("this host itself stood still", LEADER, [(60, stood_still), (61, tick), (74, tick), (76, tick)], [Silent]),
+    ("heard right after it stood still", LEADER, [(60, heard), (60, stood_still), (74, tick), (75, tick)], [Silent]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "calls", "history", "expected"), HISTORIES, ids=[row[0] for row in HISTORIES])
+def test_histories(name: str, calls: bool, history: list[Step], expected: list[type[Any]]) -> None:
+    session = Session(0.0, calls, 300.0, Timeouts())
+    got = [action for when, step in history for action in step(session, when)]
+    assert [type(action) for action in got] == expected
+
+
+def test_a_loss_says_how_it_was_seen() -> None:
+    session = Session(0.0, LEADER, 300.0, Timeouts())
+    closed(session, 1.0)
+    assert session.tick(11.0) == [Lost("its connection was closed and it did not come back within 10 s")]

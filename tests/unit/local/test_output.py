@@ -1,0 +1,111 @@
+"""Every byte to the log, whole lines to people."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from musterpoint.local.output import LONGEST_LINE, Lines, Pump, prefixes
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([b"one\ntwo\n"], b"> one\n> two\n"),
+        ([b"o", b"ne\ntw", b"o\n"], b"> one\n> two\n"),
+        ([b"no end"], b"> no end\n"),
+        ([b"\n\n"], b"> \n> \n"),
+        ([b"\xff\x00\r50%\r100%\n"], b"> \xff\x00\r50%\r100%\n"),
+        ([], b""),
+    ],
+)
+def test_whole_lines_with_a_prefix(chunks: list[bytes], expected: bytes) -> None:
+    lines = Lines(b"> ")
+    assert b"".join(map(lines.feed, chunks)) + lines.end() == expected
+
+
+def test_an_endless_line_is_not_kept() -> None:
+    lines = Lines(b"> ")
+    assert lines.feed(b"x" * (LONGEST_LINE + 1)).startswith(b"> xxx")
+    assert lines.end() == b""
+
+
+def test_without_a_prefix_nothing_waits() -> None:
+    assert Lines(b"").feed(b"(Pdb) ") == b"(Pdb) "
+
+
+def test_prefixes() -> None:
+    assert prefixes(("algo-1",), colour=True) == {"algo-1": b""}
+    assert prefixes(("algo-1", "algo-10"), colour=False) == {"algo-1": b"algo-1  | ", "algo-10": b"algo-10 | "}
+    assert prefixes(("a", "b"), colour=True)["a"] == b"\x1b[36ma |\x1b[0m "
+
+
+def test_the_pump_loses_nothing(tmp_path: Path) -> None:
+    out_read, out = os.pipe()
+    ended = threading.Semaphore(0)
+    pump = Pump(out, lambda host: ended.release())
+    data = bytes(range(256)) * 4096
+    ends = {}
+    for host in ("a", "b"):
+        read, ends[host] = os.pipe()
+        pump.add(host, read, str(tmp_path / host), f"{host} ".encode())
+    pump.start()
+    shown = bytearray()
+
+    def read_all() -> None:
+        while chunk := os.read(out_read, 65536):
+            shown.extend(chunk)
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    writers = [threading.Thread(target=_write_and_close, args=(end, data)) for end in ends.values()]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+        ended.acquire()
+    while pump.out.waiting_since is not None:  # the reader is slower than the writers
+        time.sleep(0.01)
+    pump.close()
+    os.close(out)
+    reader.join()
+    os.close(out_read)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == data
+    of_a = [line[2:] for line in shown.splitlines(keepends=True) if line.startswith(b"a ")]
+    assert len(of_a) > 4096
+
+
+def test_a_reader_that_left_stops_nothing(tmp_path: Path) -> None:
+    out_read, out = os.pipe()
+    os.close(out_read)
+    ended = threading.Event()
+    pump = Pump(out, lambda host: ended.set())
+    read, end = os.pipe()
+    pump.add("a", read, str(tmp_path / "a"), b"")
+    pump.start()
+    _write_and_close(end, b"one\n")
+    ended.wait()
+    pump.close()
+    os.close(out)
+    assert (tmp_path / "a").read_bytes() == b"one\n"
+
+
+def test_a_pump_that_never_started_gives_its_descriptors_back(tmp_path: Path) -> None:
+    read, end = os.pipe()
+    pump = Pump(-1, lambda host: None)
+    pump.add("a", read, str(tmp_path / "a"), b"")
+    pump.close()
+    os.close(end)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(read)
+
+
+def _write_and_close(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.close(fd)

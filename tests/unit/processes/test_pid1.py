@@ -1,0 +1,146 @@
+"""Which programs as PID 1 keep a stop to themselves, and of those, which are ours to watch."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from musterpoint.processes.pid1 import deaf_pid1, pid1_note, refusal, refused_note, tracer_of_pid1
+
+NOTHING = "0000000000000000"
+TERM = "0000000000004000"
+OWN = 7
+CONTAINERS = "pid:[4026532301]"
+MACHINES = "pid:[4026531836]"
+
+
+class Proc:
+    """A ``/proc`` as it was seen: PID 1's status, and our ancestors, nearest first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ancestors(5, 1)
+        (folder / str(OWN) / "ns").mkdir()
+        (folder / "self").symlink_to(str(OWN))
+        self.namespace(CONTAINERS)
+
+    def ancestors(self, *pids: int) -> None:
+        for pid, parent in zip((OWN, *pids), (*pids, 0)):
+            (self.folder / str(pid)).mkdir(exist_ok=True)
+            (self.folder / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {parent} {pid} {pid} 0 -1\n")
+
+    def namespace(self, name: str) -> None:
+        link = self.folder / str(OWN) / "ns" / "pid"
+        link.unlink(missing_ok=True)
+        os.symlink(name, link)
+
+    def status(self, name: str, caught: str, blocked: str = NOTHING, ignored: str = NOTHING, tracer: int = 0) -> None:
+        (self.folder / "1").mkdir(exist_ok=True)
+        (self.folder / "1" / "status").write_text(
+            f"Name:\t{name}\nPid:\t1\nTracerPid:\t{tracer}\nSigPnd:\t{NOTHING}\nSigBlk:\t{blocked}\n"
+            f"SigIgn:\t{ignored}\nSigCgt:\t{caught}\n"
+        )
+
+    def deaf(self) -> str:
+        return deaf_pid1(str(self.folder), OWN)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "caught", "blocked", "ignored", "deaf"),
+    [
+        ("sh", NOTHING, NOTHING, NOTHING, True),
+        ("bash", "0000000000010002", NOTHING, "0000000000000004", True),
+        ("bash", NOTHING, NOTHING, "0000000000384004", True),  # an interactive one ignores it
+        ("python3.11", "0000000000000002", NOTHING, "0000000001001000", True),
+        ("node", "0000000188000000", NOTHING, "0000000000001000", True),
+        ("bash", TERM, NOTHING, NOTHING, False),
+        ("tini", NOTHING, "fffffffe7ffbfeff", "0000000000384000", False),
+        ("docker-init", NOTHING, "fffffffe7ffbfeff", "0000000000384000", False),
+        ("dumb-init", "7fefc1fe280149fb", "fffffffe3bfa3aff", NOTHING, False),
+        ("systemd", "7fefc1fe28014a03", NOTHING, NOTHING, False),
+        ("catatonit", NOTHING, "fffffffe7bfbfaff", NOTHING, False),
+    ],
+)
+def test_what_it_catches_and_blocks_decides(
+    proc: Proc, name: str, caught: str, blocked: str, ignored: str, deaf: bool
+) -> None:
+    proc.status(name, caught, blocked, ignored)
+    assert proc.deaf() == (name if deaf else "")
+
+
+def test_an_init_that_waits_for_signals_passes_them_on(proc: Proc) -> None:
+    """While tini waits, its status shows none of them as blocked."""
+    proc.status("tini", NOTHING, NOTHING, "0000000000300000")
+    assert proc.deaf() == "tini"
+    (proc.folder / "1" / "wchan").write_text("do_sigtimedwait.isra.0")
+    assert proc.deaf() == ""
+    (proc.folder / "1" / "wchan").write_text("do_wait")
+    assert proc.deaf() == "tini"
+
+
+def test_the_machines_own_init_is_left_alone(proc: Proc) -> None:
+    proc.status("init", "00000000000004e8")
+    assert proc.deaf() == "init"
+    proc.namespace(MACHINES)
+    assert proc.deaf() == ""
+
+
+def test_it_must_be_an_ancestor(proc: Proc) -> None:
+    """A program started with ``docker exec`` isn't below PID 1, and is stopped by whoever started it."""
+    proc.status("sleep", NOTHING)
+    proc.ancestors(5)
+    assert proc.deaf() == ""
+    proc.ancestors(5, 4, 3, 1)
+    assert proc.deaf() == "sleep"
+
+
+def test_us_and_another_namespaces_processes(proc: Proc) -> None:
+    proc.status("bash", NOTHING)
+    assert deaf_pid1(str(proc.folder), 1) == ""
+    assert deaf_pid1(str(proc.folder), 8) == "", "this /proc shows other processes than ours"
+
+
+@pytest.mark.parametrize("text", ["", "Name:\tbash\n", "Name:\tbash\nSigBlk:\tx\nSigCgt:\ty\n"])
+def test_what_cannot_be_read_is_left_alone(proc: Proc, text: str) -> None:
+    assert proc.deaf() == ""
+    (proc.folder / "1" / "status").write_text(text)
+    assert proc.deaf() == ""
+
+
+def test_here(tmp_path: Path) -> None:
+    """On the machine that runs the tests, in or out of a container, nothing is traced by asking."""
+    assert deaf_pid1(str(tmp_path / "nowhere")) == ""
+    assert deaf_pid1() in ("", Path("/proc/1/comm").read_text().strip() if os.path.exists("/proc/1/comm") else "")
+
+
+def test_words(proc: Proc) -> None:
+    assert "it is watched" in pid1_note("bash", "auto")
+    off = pid1_note("bash", "off")
+    assert "PID 1 of this container is bash" in off
+    assert "exec" in off
+    refused = refused_note("sh", "ptrace: Operation not permitted")
+    assert refused.startswith("warning: PID 1 of this container is sh")
+    assert "Operation not permitted" in refused
+    proc.status("bash", NOTHING, tracer=12)
+    assert tracer_of_pid1(str(proc.folder)) == 12
+    assert tracer_of_pid1(str(proc.folder / "nowhere")) == 0
+
+
+def test_why_it_was_refused(proc: Proc) -> None:
+    folder = str(proc.folder)
+    assert refusal(errno.EPERM, folder) == "ptrace: Operation not permitted"
+    scope = proc.folder / "sys" / "kernel" / "yama" / "ptrace_scope"
+    scope.parent.mkdir(parents=True)
+    for level, words in (("0", ""), ("1", ", kernel.yama.ptrace_scope is 1")):
+        scope.write_text(f"{level}\n")
+        assert refusal(errno.EPERM, folder) == "ptrace: Operation not permitted" + words
+    proc.status("bash", NOTHING, tracer=12)
+    assert refusal(errno.EPERM, folder) == "process 12 traces it already"

@@ -1,0 +1,111 @@
+"""Which files go up, and when, from tables of what happens to them."""
+
+from __future__ import annotations
+
+from musterpoint.programs.upload_ledger import FILES, LONGEST_FINAL_PAUSE, LONGEST_PAUSE, SETTLE, Ledger
+
+ONE, TWO = (1, 10, 100), (1, 20, 100)
+
+
+def uploading(path: str = "a") -> Ledger:
+    ledger = Ledger()
+    ledger.changed(path, 0.0)
+    assert ledger.ready(SETTLE) == [path]
+    ledger.begin(path, ONE)
+    return ledger
+
+
+def test_a_change_settles_first_and_further_ones_add_nothing() -> None:
+    ledger = Ledger()
+    ledger.changed("a", 0.0)
+    ledger.changed("a", 0.9)
+    assert (ledger.next_at(), ledger.ready(0.9)) == (SETTLE, [])
+    assert ledger.ready(SETTLE) == ["a"]
+    assert (ledger.next_at(), ledger.ready(9.0)) == (None, [])
+
+
+def test_the_longest_due_go_first_a_few_at_a_time() -> None:
+    ledger = Ledger()
+    for number in range(FILES + 2):
+        ledger.changed(str(number), number / 100)
+    first = ledger.ready(5.0)
+    assert first == [str(number) for number in range(FILES)]
+    for path in first:
+        ledger.begin(path, ONE)
+    assert (ledger.ready(5.0), ledger.next_at()) == ([], None)
+    ledger.went_up("0", ONE, 5.0)
+    assert ledger.ready(5.0) == [str(FILES)]
+
+
+def test_what_changes_while_it_goes_up_goes_up_again() -> None:
+    ledger = uploading()
+    ledger.changed("a", 2.0)
+    assert ledger.ready(9.0) == []
+    assert not ledger.went_up("a", TWO, 3.0)
+    assert ledger.ready(3.0 + SETTLE) == ["a"]
+    ledger.begin("a", TWO)
+    assert ledger.went_up("a", TWO, 5.0)
+    assert ledger.is_up("a", TWO)
+    assert not ledger.is_up("a", ONE)
+    assert ledger.is_idle
+
+
+def test_a_renamed_or_deleted_file_is_forgotten() -> None:
+    ledger = Ledger()
+    ledger.changed("x.tmp", 0.0)
+    ledger.forget("x.tmp")
+    ledger.changed("x", 0.1)
+    assert ledger.ready(5.0) == ["x"]
+    gone = uploading()
+    assert gone.went_up("a", None, 2.0)
+    assert gone.is_idle
+    lost = uploading()
+    assert not lost.failed("a", None, 2.0, False)
+    assert lost.is_idle
+
+
+def test_failures_pause_everything_longer_each_time_and_a_success_ends_that() -> None:
+    ledger = uploading()
+    pauses, now = [], SETTLE
+    for _ in range(9):
+        assert ledger.failed("a", ONE, now, True)
+        pauses.append((ledger.next_at() or 0.0) - now)
+        now += pauses[-1]
+        assert ledger.ready(now) == ["a"]
+        ledger.begin("a", ONE)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, LONGEST_PAUSE]
+    ledger.went_up("a", ONE, now)
+    ledger.changed("b", now)
+    assert ledger.next_at() == now + SETTLE
+
+
+def test_a_failure_of_a_file_that_changed_is_none() -> None:
+    ledger = uploading()
+    assert not ledger.failed("a", TWO, 2.0, False)
+    assert ledger.ready(2.0) == ["a"]
+
+
+def test_at_the_end_nothing_waits() -> None:
+    ledger = uploading()
+    ledger.failed("a", ONE, 2.0, True)
+    ledger.changed("b", 2.0)
+    ledger.hurry()
+    assert ledger.ready(2.0) == ["a", "b"]
+    ledger.begin("a", ONE)
+    ledger.begin("b", ONE)
+    ledger.failed("a", ONE, 2.0, True)
+    assert ledger.ready(2.0) == ["a"], "what won't change isn't waited for"
+    for _ in range(9):
+        ledger.begin("a", ONE)
+        ledger.failed("a", ONE, 2.0, False)
+        assert ledger.ready(2.0 + LONGEST_FINAL_PAUSE) == ["a"]
+
+
+def test_what_a_predecessor_uploaded_and_what_can_not_go_up() -> None:
+    ledger = Ledger({"a": ONE})
+    assert ledger.is_up("a", ONE)
+    ledger.changed("b", 0.0)
+    ledger.ready(SETTLE)
+    ledger.begin("b", ONE)
+    ledger.refused("b")
+    assert ledger.is_idle

@@ -1,0 +1,214 @@
+"""Ranks that an MPI started: how they end when it ends them, and what a call of MPI_Abort makes of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any, Iterator
+
+import pytest
+
+from musterpoint.diagnosis.explain import Explain
+from musterpoint.failure import Failure
+from musterpoint.loop import Loop
+from musterpoint.processes.control_socket import Connection
+from musterpoint.processes.pump import Pump
+from musterpoint.supervise.events import LocalEvent, RankEnded
+from musterpoint.supervise.ranks import Rank, Ranks
+from musterpoint.supervise.unranked import UnrankedProcesses
+
+ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
+
+
+class Slot:
+    """One expected rank with a stub of its own; the program is a process that sleeps."""
+
+    def __init__(self, mpi: bool = True) -> None:
+        self.loop = Loop()
+        self.read, self.write = os.pipe()
+        self.pump = Pump(out_fd=self.write, err_fd=self.write)
+        self.events: list[LocalEvent] = []
+        self.records: list[str] = []
+        self.oom = 0
+        self.members = Ranks(
+            self.loop, self.pump, UnrankedProcesses(), self.events.append, lambda: Explain("algo-1"), self.record,
+            lambda: self.oom,
+        )  # fmt: skip
+        self.members.expect([(0, 0)])
+        self.program = subprocess.Popen(["sleep", "600"])
+        self.output, err = self.pump.open(0, 0, "")
+        assert err == self.output, "one pipe for both, as our own outputs are one"
+        connection = Connection.__new__(Connection)
+        self.member = Rank((0, 0), 0, 0, "", 0, connection, 1, mpi)
+        self.members.add(self.member)
+        self.members.has_pid(self.member, self.program.pid)
+
+    def record(self, event: str, /, **facts: Any) -> None:
+        self.records.append(event)
+
+    def says(self, text: bytes) -> None:
+        os.write(self.output, text)
+
+    @property
+    def end(self) -> tuple[int, str, str] | None:
+        """Code, class and first line of the failure that the rank's end is; None where it has not ended or is none."""
+        failures = [event.failure for event in self.events if isinstance(event, RankEnded)]
+        if not failures or failures[0] is None:
+            return None
+        return failures[0].code, failures[0].kind, failures[0].reason.partition("\n")[0]
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        os.close(self.output)
+        self.pump.drain(5)
+        self.members.close()
+        self.loop.close()
+        os.close(self.read)
+        os.close(self.write)
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    slot = Slot()
+    yield slot
+    slot.close()
+
+
+def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
+    """MPICH and Intel MPI end the stub, which isn't the program that called."""
+    slot.says(b"working\n" + ABORT + b"still working\n")
+    slot.members.lost_stub(slot.member)
+    assert slot.end == (5, "user", ABORT.decode().strip())
+    assert slot.program.wait(60) == -9
+
+
+@pytest.mark.parametrize("status", [0, 15, -11, 5])
+def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
+    slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
+    slot.members.ended(slot.member, status)
+    assert slot.end is not None
+    assert slot.end[:2] == (5, "user")
+
+
+def test_the_users_own_words_lead(slot: Slot) -> None:
+    slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
+    slot.members.ended(slot.member, 15)
+    assert slot.end == (5, "user", "ValueError: boom")
+
+
+def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
+    slot.says(b"working\n")
+    slot.members.lost_stub(slot.member)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.members.reaped(slot.program.pid, 195)
+    assert slot.end is not None
+    assert slot.end[:2] == (195, "peer")
+
+
+def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
+    slot.members.ended(slot.member, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "peer")
+
+
+def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> None:
+    slot = Slot(mpi=False)
+    slot.says(ABORT)
+    slot.members.lost_stub(slot.member)
+    assert (slot.program.poll(), slot.events) == (None, [])
+    slot.members.reaped(slot.program.pid, 14)
+    assert slot.end is not None
+    assert slot.end[:2] == (14, "user")
+    slot.close()
+
+
+def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
+    slot.says(ABORT)
+    assert slot.members.tell(15) == 1
+    slot.members.lost_stub(slot.member)
+    assert slot.program.wait(60) == -15
+    slot.members.reaped(slot.program.pid, -15)
+    assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
+
+
+def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
+    assert not slot.members.oom_struck(-9)
+    slot.oom = 1
+    assert slot.members.oom_struck(-9)
+    assert slot.members.oom_struck(1), "its child may have been the one"
+    assert not slot.members.oom_struck(0)
+    slot.members.ended(slot.member, -9)
+    assert slot.end is not None
+    assert slot.end[:2] == (137, "oom")
+
+
+def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
+    slot.oom = 1
+    slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
+    slot.members.ended(slot.member, 1)
+    assert slot.end is not None
+    assert slot.end[:2] == (1, "oom")
+
+
+def test_who_is_missing(slot: Slot) -> None:
+    slot.members.expect([(0, 1), (1, 0)])
+    assert [slot.members.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
+    assert (slot.members.came_up(0), slot.members.came_up(1)) == (1, 0)
+    slot.members.forget((0, 1))
+    assert not slot.members.is_missing((0, 1))
+
+
+STUBBORN = (
+    "import signal, time\nsignal.signal(15, lambda *_: None)\nprint('up', flush=True)\nwhile True: time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("killed_first", [True, False])
+def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool) -> None:
+    """A launcher may die of the stop while everything is being killed, and its rank become ours after that."""
+    slot = Slot(mpi=False)
+    with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
+            slot.members.tell(15, patient=True)
+            if killed_first:
+                slot.members.all_told()
+            slot.members.ended(slot.member, -15)
+            if not killed_first:
+                assert slot.events == []
+                slot.members.all_told()
+            assert [type(event) for event in slot.events] == [RankEnded]
+            assert rank.poll() is None
+        finally:
+            rank.kill()
+            slot.close()
+
+
+INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
+
+
+@pytest.mark.parametrize(
+    ("session", "status", "reason"),
+    [
+        (0, 64, INNER.reason),
+        (0, 3, "rank 0 (local rank 0) on algo-1, exit code 3"),
+        (1, 64, "rank 0 (local rank 0) on"),
+    ],
+    ids=["as it ended", "otherwise", "a rank that it started"],
+)
+def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int, status: int, reason: str) -> None:
+    slot = Slot(mpi=False)
+    slot.members.reported = INNER
+    key = (session, 0)
+    member = slot.member
+    if session:
+        slot.members.expect([key])
+        member = Rank(key, 0, 0, "", 0, None, 0)
+        slot.members.add(member)
+    slot.members.ended(member, status)
+    assert slot.end is not None
+    assert slot.end[0] == status
+    assert slot.end[2].startswith(reason)
+    slot.close()

@@ -6,7 +6,6 @@ read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common
 
 from __future__ import annotations
 
-import sys
 from typing import Mapping, NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
@@ -89,12 +88,12 @@ def _server(inputs: LaunchInputs) -> ProcessPlan:
         "service",
         "Horovod's rendezvous server",
         (
-            Argument(sys.executable or inputs.workspace.interpreter, "runs the rendezvous server"),
-            Argument("-I", "nothing of the user's is imported into it"),
+            Argument(inputs.workspace.interpreter, "the program's Python, which has Horovod"),
             program_of_ours("horovod_rendezvous", "the key-value store that Horovod's ranks find each other in"),
             Argument(str(_port(inputs)), "its port, free on this host"),
             Argument(inputs.master_address, "the one address it listens on"),
         ),
+        cwd=inputs.workspace.cwd,
     )
 
 

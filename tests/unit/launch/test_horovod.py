@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Callable
 
 import pytest
@@ -51,8 +50,8 @@ def test_the_leader_serves_and_all_are_told_where(plan: Planner, values: Values)
         values(made, -1)  # every reason is there, no name twice
     leader = plan("ranks", {"algo-1": 2, "algo-2": 2}, "algo-1", modules=HOROVOD)
     server, *ranks = leader.processes
-    assert (server.role, server.users, server.rank, server.cwd) == ("service", False, None, "/")
-    assert server.words == [sys.executable, "-I", "{muster:horovod_rendezvous}", "7701", "10.0.0.1"]
+    assert (server.role, server.users, server.rank, server.cwd) == ("service", False, None, ranks[0].cwd)
+    assert server.words == ["/usr/bin/python3", "{muster:horovod_rendezvous}", "7701", "10.0.0.1"]
     assert [rank.role for rank in ranks] == ["rank", "rank"]
     assert all(process.role == "rank" for process in made.processes), "a worker serves nothing"
 

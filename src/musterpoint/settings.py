@@ -3,17 +3,21 @@
 The command line, the variables, the documentation's table and ``muster env`` all derive from :data:`OPTIONS`.
 """
 
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
+
+Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+LAUNCHERS: tuple[Literal["auto"] | Launcher, ...] = ("auto", *get_args(Launcher))
+Rendezvous = Literal["static", "c10d"]
 
 
 class Settings(NamedTuple):
     """The options as the rooms read them. None or an empty string: not given, the default depends on the job."""
 
-    launcher: str = "auto"
+    launcher: Literal["auto"] | Launcher = "auto"
     slots: int | None = None
-    rendezvous: str = "static"
+    rendezvous: Rendezvous = "static"
     rollcall: str = "full"
     rollcall_timeout: float = 900.0
     rollcall_check: str = "warn"
@@ -139,7 +143,6 @@ def _signal(text: str) -> str:
     return name
 
 
-LAUNCHERS = ("auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed")
 TF_ROLES = ("worker", "ps", "evaluator")
 
 OPTIONS: tuple[Option, ...] = (
@@ -149,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
            default="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1"),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           _text, "HOW", ("static", "c10d"), default="static"),
+           _text, "HOW", get_args(Rendezvous), default="static"),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
            ("full", "names", "off"), default="full; a one-host job never listens"),
     Option("rollcall_timeout", "deadline for all hosts to be here", _seconds, "S", default="900"),

@@ -1,15 +1,19 @@
 """Which MPI this host has: found on PATH, told apart by what ``mpirun --version`` says."""
 
 import os
-from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
 
 from musterpoint import executables
 from musterpoint.errors import LauncherError
+from musterpoint.fabric.devices import read
 
 if TYPE_CHECKING:
     from musterpoint.probe import Ask
 
-OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
+Flavour = Literal["openmpi", "mpich", "intel"]
+OPEN_MPI: Final = "openmpi"
+MPICH: Final = "mpich"
+INTEL_MPI: Final = "intel"
 
 COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
 """Looked for in this order: images that wrap MPI's start wrap ``mpirun``."""
@@ -20,13 +24,17 @@ _INSTEAD = "--launcher ranks and --launcher torchrun start ranks without MPI"
 class Mpi(NamedTuple):
     """This host's MPI, and what of this host it goes by.
 
-    ``path`` is its mpirun, absolute. ``flavour`` is one of the three above; ``version`` is as many numbers as it said,
-    ``text`` its own words ("mpirun (Open MPI) 4.1.4"). ``hostname`` is the kernel's name of this host, ``as_root``
-    whether we run as root, ``configured`` the Open MPI parameters that files of the image or the user set.
+    path: its mpirun, absolute.
+    flavour: which one it is.
+    version: as many numbers as it said.
+    text: its own words, such as "mpirun (Open MPI) 4.1.4".
+    hostname: the kernel's name of this host.
+    as_root: whether we run as root.
+    configured: the Open MPI parameters that files of the image or of the user set.
     """
 
     path: str
-    flavour: str
+    flavour: Flavour
     version: tuple[int, ...]
     text: str = ""
     hostname: str = ""
@@ -66,7 +74,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
     return Mpi(os.path.abspath(path), flavour, version, text, os.uname().nodename, os.geteuid() == 0, configured)
 
 
-_SAYS = (
+_SAYS: tuple[tuple[str, Flavour], ...] = (
     # under another name than mpirun, as in AWS's images, where a script of that name starts mpirun.real, it is OpenRTE
     (r"^\S+ \((?:Open MPI|OpenRTE)\) v?(\d[\d.]*)", OPEN_MPI),
     (r"^Intel\(R\) MPI Library.*?Version (\d[\d.]*)", INTEL_MPI),
@@ -74,7 +82,7 @@ _SAYS = (
 )
 
 
-def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
+def parse_version(said: str) -> tuple[Flavour, tuple[int, ...], str] | None:
     """Flavour, version and the words it was told by, from the output of ``mpirun --version``; None for others.
 
     The pattern must begin a line; a wrapper may write lines of its own before it.
@@ -118,12 +126,7 @@ def _configured(path: str, environ: Mapping[str, str]) -> Iterator[str]:
         "/etc/prte/prte-mca-params.conf",
     ]
     for file in dict.fromkeys(files):
-        try:
-            with open(file, encoding="utf-8", errors="replace") as opened:
-                lines = opened.read().splitlines()
-        except OSError:
-            continue
-        for line in lines:
+        for line in read(file).splitlines():
             name, equals, _value = line.partition("#")[0].partition("=")
             if equals and name.strip():
                 yield name.strip()

@@ -5,15 +5,13 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.settings import Settings
+from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.settings import Launcher, Settings
 
-WANTED = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
+WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
 """The module of the user's Python that matters to a launcher."""
 
-ONE_PER_HOST = ("script", "tensorflow", "parameter-server")
-"""Launchers that start the program once per host, whatever devices there are."""
-
-_KINDS = {
+_KINDS: dict[str, tuple[Launcher, str]] = {
     "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
     "pytorch_ddp": ("torchrun", "the job asks for pytorchddp, which is torchrun by another name"),
     "mpi": ("mpi", "the job asks for MPI"),
@@ -28,9 +26,14 @@ _KINDS = {
 
 
 class Choice(NamedTuple):
-    """``slots`` is the number of ranks on this host: 0 if it is outside the distribution group."""
+    """How this host's ranks are started.
 
-    launcher: str
+    launcher: by what.
+    slots: how many ranks; 0 outside the distribution group.
+    reason: why by that, for ``muster plan``.
+    """
+
+    launcher: Launcher
     slots: int
     reason: str
 
@@ -61,7 +64,9 @@ def choose(
     return Choice(launcher, slots if job.in_group else 0, reason)
 
 
-def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, environ: Mapping[str, str] = {}) -> int:
+def slots_of(
+    host: str, launcher: Launcher, job: Job, settings: Settings, room: int, environ: Mapping[str, str] = {}
+) -> int:
     """How many ranks ``host``, which has ``room`` for so many, runs under ``launcher``."""
     if launcher not in ONE_PER_HOST:
         return room
@@ -94,7 +99,7 @@ def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     )
 
 
-def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:
+def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[Launcher, str]:
     if settings.launcher != "auto":
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind
@@ -112,7 +117,7 @@ def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool
     return _for_typed_program(len(job.group_hosts), room, has)
 
 
-def _for_typed_program(hosts: int, room: int, has: Callable[[str], bool]) -> tuple[str, str]:
+def _for_typed_program(hosts: int, room: int, has: Callable[[str], bool]) -> tuple[Launcher, str]:
     if hosts == 1 and room == 1:
         return "script", "one slot on one host"
     world = f"{_count(hosts, 'host')} with {_count(room, 'slot')} each" if hosts > 1 else _count(room, "slot")

@@ -107,9 +107,7 @@ def _interface(inputs: LaunchInputs) -> str:
     """The one torch's Gloo was given; the loopback where nobody else takes part; empty: Horovod goes by the name."""
     if inputs.hosts == 1:
         return "lo"
-    found = {setting.name: setting.value for setting in inputs.environment}
-    names = inputs.environ.get("GLOO_SOCKET_IFNAME") or found.get("GLOO_SOCKET_IFNAME", "")
-    return names.partition(",")[0]
+    return inputs.gloo_interface.partition(",")[0]
 
 
 class Gloo(NamedTuple):

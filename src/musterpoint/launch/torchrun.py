@@ -11,9 +11,9 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import stub_arguments
+from musterpoint.launch.program import stub_arguments
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
@@ -84,19 +84,8 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     )
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
-    return LaunchPlan(
-        launcher="torchrun",
-        host=roster.me,
-        processes=(agent,),
-        environment=unless_set((node_rank, *inputs.environment), inputs.environ),
-        local_ranks=roster.seat.slots,
-        world_size=roster.world_size,
-        first_rank=roster.first_rank,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        unset=(*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset),
-        notes=(*order, *own.notes),
-    )
+    unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
+    return inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:

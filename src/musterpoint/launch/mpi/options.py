@@ -3,7 +3,7 @@
 from typing import NamedTuple, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.fabric.mpi import OPEN_MPI
+from musterpoint.fabric.mpi import OPEN_MPI, Flavour
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.command import Flag
@@ -52,7 +52,7 @@ class Options(NamedTuple):
     flags: tuple[Flag, ...] = ()
 
 
-def read_options(distribution: Distribution, flavour: str, more: str = "") -> Options:
+def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -> Options:
     """The options of a job for one flavour of MPI, those of ``--mpi-options`` (``more``) behind the job's own.
 
     Raises:
@@ -62,7 +62,7 @@ def read_options(distribution: Distribution, flavour: str, more: str = "") -> Op
     return Options(jobs.exports + ours.exports, _one_genvlist(jobs.flags + ours.flags))
 
 
-def _read(text: str, source: str, flavour: str) -> Options:
+def _read(text: str, source: str, flavour: Flavour) -> Options:
     given = _split(text, source)
     words = _Words(_without_env_list(given) if flavour == OPEN_MPI else given, source)
     take = _open_mpi if flavour == OPEN_MPI else _hydra

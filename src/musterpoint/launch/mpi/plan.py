@@ -10,14 +10,14 @@ from __future__ import annotations
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.launch.mpi.hydra import hydra
 from musterpoint.launch.mpi.open_mpi import open_mpi
 from musterpoint.launch.mpi.options import REASON, Options, read_options
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.program import program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
-from musterpoint.launch.stub import program_arguments, stub_arguments
 
 _OF_ANOTHER_WORLD = (
     "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
@@ -79,7 +79,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         LauncherError: this host's MPI can't start the job.
         UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
     """
-    roster, workspace = inputs.roster, inputs.workspace
+    roster = inputs.roster
     if inputs.hosts > 1 and inputs.settings.rollcall != "full":
         raise UsageError(
             f"--rollcall {inputs.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
@@ -93,23 +93,17 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
     command = _command(inputs, mpi, places)
     flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, inputs.environ))
     command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(inputs, mpi, options)))
-    leads = roster.node_rank == 0
+    world = sum(place.ranks for place in places)
     ranks = next((place.ranks for place in places if place.seat.name == roster.me), 0)
-    before = sum(place.ranks for place in places[: roster.node_rank])
-    return LaunchPlan(
-        launcher="mpi",
-        host=roster.me,
-        processes=(_mpirun(inputs, mpi, command),) if leads else (),
-        environment=_environment(inputs, command, options, ranks, sum(place.ranks for place in places)),
-        local_ranks=ranks,
-        world_size=sum(place.ranks for place in places),
-        first_rank=before,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        unset=tuple(name for name in inputs.environ if _misleads(name)),
-        notes=command.notes if leads else (),  # they are about mpirun
-        daemons=command.daemons,
+    leads = roster.node_rank == 0
+    plan = inputs.plan(
+        (_mpirun(inputs, mpi, command),) if leads else (),
+        _environment(inputs, command, options, ranks, world),
+        tuple(name for name in inputs.environ if _misleads(name)),
+        command.notes if leads else (),  # they are about mpirun
     )
+    before = sum(place.ranks for place in places[: roster.node_rank])
+    return plan._replace(local_ranks=ranks, world_size=world, first_rank=before, daemons=command.daemons)
 
 
 def _places(inputs: LaunchInputs) -> list[Place]:
@@ -132,16 +126,9 @@ def _places(inputs: LaunchInputs) -> list[Place]:
 def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
     if mpi.flavour == OPEN_MPI:
         return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus)
-    interface = _interface(inputs)
+    interface = inputs.gloo_interface if inputs.gloo_interface in inputs.devices.interfaces else ""
     others = any(name not in ("lo", interface) for name in inputs.devices.interfaces)
     return hydra(mpi, places, interface, others and not inputs.devices.infiniband)
-
-
-def _interface(inputs: LaunchInputs) -> str:
-    """The interface by which this host reaches the others, as it was found for torch's Gloo."""
-    found = {setting.name: setting.value for setting in inputs.environment}
-    name = (inputs.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or inputs.environ.get("GLOO_SOCKET_IFNAME", "")
-    return name if name in inputs.devices.interfaces else ""
 
 
 def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
@@ -188,9 +175,8 @@ def _environment(
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens, for init_method='env://'"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
-    common = unless_set((*command.everywhere, *inputs.environment), inputs.environ)
     chosen: dict[str, EnvSetting] = {}
-    for setting in (*options.exports, *identity, *common):
+    for setting in (*options.exports, *identity, *inputs.environment(*command.everywhere)):
         if setting.name not in IDENTITY or setting in identity or setting in options.exports:
             chosen.setdefault(setting.name, setting)
     return tuple(chosen.values())

@@ -27,7 +27,7 @@ class Devices(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Ranks this host has room for: GPUs, else Neuron cores, else 1."""
+        """How many ranks this host can take: GPUs, else Neuron cores, else 1."""
         return self.gpus or self.neuron_cores or 1
 
 

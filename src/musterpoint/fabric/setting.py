@@ -1,11 +1,11 @@
-"""One environment variable that a device, a launcher or a platform calls for; the user's own value goes before it."""
+"""An environment variable that a device, a launcher or a platform calls for; a value of the user's own is kept."""
 
 from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.programs.registry import Program
 
 SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
-"""What we set of these goes on with the user's own value, and so may take its place."""
+"""Our value of one of these ends with the user's own, and so may replace it."""
 
 
 class EnvSetting(NamedTuple):

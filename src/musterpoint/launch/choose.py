@@ -53,23 +53,23 @@ def choose(
         LauncherError: no launcher of this release fits the job, or its module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
-    room = capacity_of(job, settings, devices)
-    launcher, reason = _launcher(job, settings, room, has, local)
+    capacity = capacity_of(job, settings, devices)
+    launcher, reason = _launcher(job, settings, capacity, has, local)
     if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
             f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
         )
-    slots = slots_of(job.current_host, launcher, job, settings, room, environ)
+    slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
 
 
 def slots_of(
-    host: str, launcher: Launcher, job: Job, settings: Settings, room: int, environ: Mapping[str, str] = {}
+    host: str, launcher: Launcher, job: Job, settings: Settings, capacity: int, environ: Mapping[str, str] = {}
 ) -> int:
-    """How many ranks ``host``, which has ``room`` for so many, runs under ``launcher``."""
+    """How many ranks ``host`` runs under ``launcher``; ``capacity`` is how many it can take."""
     if launcher not in ONE_PER_HOST:
-        return room
+        return capacity
     if launcher == "script":
         return 1
     from musterpoint.launch.tensorflow.config import given
@@ -82,7 +82,7 @@ def slots_of(
 
 
 def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
-    """Ranks that fit on this host: what the settings say, else the job, another toolkit's count, or the devices."""
+    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
     return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
 
 
@@ -92,14 +92,16 @@ def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
         return ""
-    room = _count(capacity_of(job, settings, devices), "slot")
+    capacity = _count(capacity_of(job, settings, devices), "slot")
     return (
-        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the "
+        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {capacity} all the "
         "same (--slots or MUSTER_SLOTS says how many)"
     )
 
 
-def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[Launcher, str]:
+def _launcher(
+    job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool
+) -> tuple[Launcher, str]:
     if settings.launcher != "auto":
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind
@@ -114,13 +116,13 @@ def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool
         )
     if not local:
         return "script", "the job names no distribution: the program runs once per host"
-    return _for_typed_program(len(job.group_hosts), room, has)
+    return _for_typed_program(len(job.group_hosts), capacity, has)
 
 
-def _for_typed_program(hosts: int, room: int, has: Callable[[str], bool]) -> tuple[Launcher, str]:
-    if hosts == 1 and room == 1:
+def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) -> tuple[Launcher, str]:
+    if hosts == 1 and capacity == 1:
         return "script", "one slot on one host"
-    world = f"{_count(hosts, 'host')} with {_count(room, 'slot')} each" if hosts > 1 else _count(room, "slot")
+    world = f"{_count(hosts, 'host')} with {_count(capacity, 'slot')} each" if hosts > 1 else _count(capacity, "slot")
     if not has("torch"):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         raise LauncherError(

@@ -22,6 +22,21 @@ IPV6_NOTE = (
 )
 
 
+class Gloo(NamedTuple):
+    """What Horovod without MPI adds to one host's plan.
+
+    environment: variables of every rank.
+    identities: variables of each rank, slot by slot.
+    services: the rendezvous server, on the leader.
+    notes: sentences for ``muster plan`` and the log.
+    """
+
+    environment: tuple[EnvSetting, ...] = ()
+    identities: tuple[tuple[EnvSetting, ...], ...] = ()
+    services: tuple[ProcessPlan, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def notes(environ: Mapping[str, str]) -> tuple[str, ...]:
     """What a plan for Horovod ranks should say about the ``HOROVOD_*`` variables of ``environ``, under any launcher."""
     return (AUTOTUNE_NOTE,) if _is_on(environ.get("HOROVOD_AUTOTUNE", "")) else ()
@@ -41,17 +56,17 @@ def plan_gloo(inputs: LaunchInputs) -> Gloo:
     roster = inputs.roster
     if "horovod" not in inputs.modules or roster.world_size == 1:
         return Gloo()
-    said = notes(inputs.environ)
+    about_options = notes(inputs.environ)
     if inputs.environ.get("HOROVOD_CONTROLLER", "gloo").lower() != "gloo":
-        return Gloo(notes=said)
+        return Gloo(notes=about_options)
     if ":" in inputs.master_address:
-        return Gloo(notes=(*said, IPV6_NOTE))
+        return Gloo(notes=(*about_options, IPV6_NOTE))
     serves = roster.node_rank == 0 and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in inputs.environ
     return Gloo(
         environment=_environment(inputs),
         identities=tuple(_identity(inputs, local_rank) for local_rank in range(roster.seat.slots)),
         services=(_server(inputs),) if serves else (),
-        notes=said,
+        notes=about_options,
     )
 
 
@@ -104,16 +119,7 @@ def _port(inputs: LaunchInputs) -> int:
 
 
 def _interface(inputs: LaunchInputs) -> str:
-    """The one torch's Gloo was given; the loopback where nobody else takes part; empty: Horovod goes by the name."""
+    """The interface of torch's Gloo; on one host the loopback. Empty: Horovod takes the one of the host's name."""
     if inputs.hosts == 1:
         return "lo"
     return inputs.gloo_interface.partition(",")[0]
-
-
-class Gloo(NamedTuple):
-    """What Horovod without MPI adds on one host: ``identities`` are who its ranks are to Horovod, slot by slot."""
-
-    environment: tuple[EnvSetting, ...] = ()
-    identities: tuple[tuple[EnvSetting, ...], ...] = ()
-    services: tuple[ProcessPlan, ...] = ()
-    notes: tuple[str, ...] = ()

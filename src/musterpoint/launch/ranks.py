@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.horovod import Gloo
+from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.launch.program import rank_process
@@ -16,20 +16,12 @@ IDENTITY = (
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """One process per slot of this host."""
-    gloo = _gloo(inputs)
+    gloo = plan_gloo(inputs)
     ranks = (_process(inputs, gloo, local_rank) for local_rank in range(inputs.roster.seat.slots))
     common = inputs.program_environment(*gloo.environment)
     return inputs.plan(
         (*gloo.services, *ranks), tuple(setting for setting in common if setting.name not in IDENTITY), notes=gloo.notes
     )
-
-
-def _gloo(inputs: LaunchInputs) -> Gloo:
-    if "horovod" not in inputs.modules:
-        return Gloo()
-    from musterpoint.launch.horovod import plan_gloo
-
-    return plan_gloo(inputs)
 
 
 def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:

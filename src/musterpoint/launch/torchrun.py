@@ -1,8 +1,8 @@
-"""``torchrun``: one agent per host, told everything it would otherwise infer from host names.
+"""``torchrun``: one agent per host, with flags for all that it would otherwise infer from host names.
 
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (a ``queue.py`` beside
 the script would be imported by torch); the stub gives both back to the program. Flags are torch.distributed.run's, from
-torch 2.2 on; each also reads a ``PET_*`` variable (:mod:`musterpoint.launch.torchrun`).
+torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`).
 """
 
 from __future__ import annotations
@@ -121,9 +121,11 @@ def _bracketed(address: str) -> str:
 
 
 class Variables(NamedTuple):
-    """``unset`` are those that torchrun must not see, ``notes`` say which were not followed.
+    """What becomes of torchrun's variables.
 
-    ``virtual`` is true where torchrun tells every rank that its local rank is 0.
+    unset: those that torchrun must not see.
+    notes: sentences about those that aren't followed.
+    virtual: whether torchrun gives every rank the local rank 0.
     """
 
     unset: tuple[str, ...]

@@ -21,11 +21,22 @@ LONGEST_HOSTNAME = 56
 """Characters of the leader's own name; mpirun 4.1.4 with a longer one ends with "stack smashing detected"."""
 
 NETWORK_UNKNOWN = "<network of the hosts>"
-"""In a plan made before the roll call."""
+"""Stands in a plan made before the roll call."""
 
 
 class Names(NamedTuple):
-    """What one generation calls its parameters; ``word`` is the option that sets those of the runtime."""
+    """What one generation calls its parameters.
+
+    word: the option that sets those of the runtime.
+    daemon: what runs on every host.
+    agent: the variable with what starts daemons in place of ssh.
+    flat: every daemon is started by mpirun itself.
+    concurrent: how many are started at once.
+    interfaces: which networks the daemons use.
+    single_copy: how ranks read each other's memory, and the value that keeps them from it.
+    binding: which processors a rank may use.
+    mapping: in which order ranks go to hosts.
+    """
 
     word: str
     daemon: str

@@ -46,7 +46,11 @@ _SAME = {
 
 
 class Options(NamedTuple):
-    """``exports`` become variables of every rank on all hosts; ``flags`` go to mpirun."""
+    """What the job's options ask for.
+
+    exports: variables of every rank on all hosts.
+    flags: options of mpirun.
+    """
 
     exports: tuple[EnvSetting, ...] = ()
     flags: tuple[Flag, ...] = ()
@@ -58,8 +62,8 @@ def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -
     Raises:
         UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
     """
-    jobs, ours = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
-    return Options(jobs.exports + ours.exports, _one_genvlist(jobs.flags + ours.flags))
+    first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
+    return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 
 def _read(text: str, source: str, flavour: Flavour) -> Options:
@@ -91,7 +95,7 @@ def _read(text: str, source: str, flavour: Flavour) -> Options:
 
 
 class _Words:
-    """What is left of the text, and how to complain about it."""
+    """The words that are still to be read, and the error that names where they come from."""
 
     def __init__(self, words: list[str], source: str) -> None:
         self.left, self._source = words, source

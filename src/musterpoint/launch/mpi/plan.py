@@ -19,13 +19,13 @@ from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.launch.program import program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
 
-_OF_ANOTHER_WORLD = (
+_OTHER_MPIRUN = (
     "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
     "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
     "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
     "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
 )  # fmt: skip
-"""What an mpirun around us has told us (names begin so): who we are to it, and where its daemons listen."""
+"""Variables of an mpirun that started this process begin so: its rank there, and where that mpirun's daemons listen."""
 
 _OTHER_HOSTS = (
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
@@ -136,8 +136,8 @@ def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
 
     theirs = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
     ignored = theirs if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
-    mine = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
-    return (*mine, *horovod.notes(inputs.environ))
+    about_names = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
+    return (*about_names, *horovod.notes(inputs.environ))
 
 
 def _mpirun(inputs: LaunchInputs, mpi: Mpi, command: Command) -> ProcessPlan:
@@ -165,7 +165,7 @@ def _program(inputs: LaunchInputs) -> tuple[Argument, ...]:
 def _environment(
     inputs: LaunchInputs, command: Command, options: Options, ranks: int, world: int
 ) -> tuple[EnvSetting, ...]:
-    """This host's ranks inherit it through their daemon. What the job itself exports goes before everything."""
+    """What this host's ranks inherit from their daemon. The variables of the job's options replace any others."""
     roster = inputs.roster
     identity = (
         EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),
@@ -185,4 +185,4 @@ def _environment(
 def _misleads(name: str) -> bool:
     if name.startswith("PMIX_MCA_"):
         return False
-    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OF_ANOTHER_WORLD)
+    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OTHER_MPIRUN)

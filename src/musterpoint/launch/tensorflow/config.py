@@ -19,7 +19,12 @@ SERVERS = ("ps", "evaluator")
 
 
 class Given(NamedTuple):
-    """What a TF_CONFIG that was set already says: this host's task, and the roles of the cluster."""
+    """A TF_CONFIG that was set already.
+
+    role: the type of this host's task; empty: it has none.
+    number: its index.
+    cluster: the roles of all tasks.
+    """
 
     role: str = ""
     number: int = 0
@@ -31,7 +36,7 @@ class Given(NamedTuple):
 
     @property
     def serves(self) -> bool:
-        """Whether the program here ends only when it is told to.
+        """Whether the program here runs until it is stopped.
 
         Workers of a chief with parameter servers do so in TensorFlow 2; in TensorFlow 1 the chief's end is the job's.
         """

@@ -17,24 +17,21 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
     if launcher in TENSORFLOW:
         first, servers = _servers(launcher, settings, job)
         return tuple(first and first + place for place in range(servers))
-    if launcher == "ranks" and "horovod" in modules and _can_be_told(settings, job):
+    announced = settings.rollcall == "full" or len(job.hosts) == 1
+    if launcher == "ranks" and "horovod" in modules and announced:
         return (0,)  # Horovod's rendezvous server, on the leader
     return ()
 
 
 def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
-    """What the leader's processes listen on where no roll call can tell of other ports; TensorFlow has its own."""
+    """What the leader's processes listen on where no roll call announces ports; TensorFlow has its own."""
     if launcher in TENSORFLOW:
         return ()
     return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
 
 
-def _can_be_told(settings: Settings, job: Job) -> bool:
-    return settings.rollcall == "full" or len(job.hosts) == 1
-
-
 def insisted(launcher: Launcher, settings: Settings) -> str:
-    """The words of why only the wanted ports will do; empty where any free one is as good."""
+    """The option by which only the wanted ports will do; empty where any free ones are as good."""
     if launcher not in TENSORFLOW:
         return ""
     if settings.tf_port:

@@ -1,4 +1,4 @@
-"""Counting devices in recorded trees, and how many ranks a host has room for."""
+"""Counting devices in recorded trees, and how many ranks a host can take."""
 
 from __future__ import annotations
 

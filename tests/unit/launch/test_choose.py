@@ -100,9 +100,9 @@ def test_a_host_that_only_serves_has_no_slot(launcher: str, roles: str, task: st
 def test_another_toolkits_count(
     counted: Counted, devices: Devices, settings: dict[str, Any], per_host: int | None, slots: int, words: str
 ) -> None:
-    told = job(per_host=per_host)._replace(counted=counted)
-    assert choose(told, Settings(**settings), devices, lambda module: True, True).slots == slots
-    warning = miscounted(told, Settings(**settings), devices)
+    counted_job = job(per_host=per_host)._replace(counted=counted)
+    assert choose(counted_job, Settings(**settings), devices, lambda module: True, True).slots == slots
+    warning = miscounted(counted_job, Settings(**settings), devices)
     assert words in warning
     assert bool(words) == (f"it has {slots} slot" in warning)
 

@@ -1,4 +1,4 @@
-"""Horovod without MPI: what its ranks are told on even and uneven hosts, and when they are told nothing."""
+"""Horovod without MPI: the variables of its ranks on even and uneven hosts, and when there are none."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_path_without_additions_of_ours_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "room", "threads", "reason"),
+    ("cpus", "slots", "threads", "reason"),
     [
         (8, 1, "8", "8 processors of this container over 1 slot"),
         (8, 3, "2", "8 processors of this container over 3 slots"),
@@ -97,8 +97,8 @@ def test_a_path_without_additions_of_ours_is_left_alone() -> None:
         (2, 8, "1", "2 processors of this container over 8 slots"),
     ],
 )
-def test_threads_are_the_containers_processors_over_the_slots(cpus: int, room: int, threads: str, reason: str) -> None:
-    settings = inputs(slots=room, devices=Devices(cpus=cpus, machine_cpus=96)).environment()
+def test_threads_are_the_containers_processors_over_the_slots(cpus: int, slots: int, threads: str, reason: str) -> None:
+    settings = inputs(slots=slots, devices=Devices(cpus=cpus, machine_cpus=96)).environment()
     assert [(name, value) for name, value, *_ in settings if name.startswith("PYTHON")] == [
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONFAULTHANDLER", "1"),

@@ -58,10 +58,10 @@ def test_so_does_every_launchers(plan: Callable[..., LaunchPlan], launcher: str)
 
 PROCESS = sent(PLAN)["processes"][0]
 WRONG: list[dict[str, Any]] = [
-    {"launcher": 1}, {"launcher": "boss"}, {"local_ranks": 10**12},
+    {"launcher": 1}, {"launcher": "other"}, {"local_ranks": 10**12},
     {"host": None}, {"processes": None}, {"processes": [[]]}, {"processes": ["rank"]},
     {"processes": [[*PROCESS[:2], [], *PROCESS[3:]]]}, {"processes": [[*PROCESS[:2], [[1, ""]], *PROCESS[3:]]]},
-    {"processes": [["boss", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
+    {"processes": [["other", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
     {"processes": [[*PROCESS[:4], None, 0, 0]]}, {"environment": [["A"]]}, {"environment": [["A", 1, ""]]},
     {"environment": [["A", "", "", "nothing"]]}, {"environment": [["A", "", "", ["launch_agent"]]]},
     {"processes": [[*PROCESS[:2], [["x", "", "os"]], *PROCESS[3:]]]},

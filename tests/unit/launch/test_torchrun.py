@@ -170,11 +170,11 @@ def test_what_says_the_same_as_the_plan_is_not_worth_a_word(plan: Planner) -> No
     assert (made.notes, made.unset) == ((), ("PET_STANDALONE",))
 
 
-@pytest.mark.parametrize(("text", "told"), [("1", True), ("7", True), ("0", False), ("", False)])
-def test_where_every_local_rank_is_0_the_stub_is_told_its_slot(text: str, told: bool, plan: Planner) -> None:
+@pytest.mark.parametrize(("text", "virtual"), [("1", True), ("7", True), ("0", False), ("", False)])
+def test_where_every_local_rank_is_0_the_stub_gets_its_slot(text: str, virtual: bool, plan: Planner) -> None:
     words = plan("torchrun", {"a": 2}, environ={VIRTUAL: text}).processes[0].words
-    assert words[words.index("--") - 1 :][:1] == (["${local_rank}"] if told else [words[words.index("--") - 1]])
-    assert ("${local_rank}" in words) == told
+    assert words[words.index("--") - 1 :][:1] == (["${local_rank}"] if virtual else [words[words.index("--") - 1]])
+    assert ("${local_rank}" in words) == virtual
 
 
 def test_a_switch_that_is_no_number_is_refused_by_name(plan: Planner) -> None:

@@ -92,7 +92,7 @@ def preferred(inputs: LaunchInputs, place: int) -> int:
     return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job.platform)) + place
 
 
-def taken(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
     """A sentence for every server, as host and place, that doesn't get the port it would have had."""
     if inputs.settings.tf_port is not None:
         return ()

@@ -97,4 +97,4 @@ def _notes(inputs: LaunchInputs, tasks: tuple[Task, ...]) -> tuple[str, ...]:
     more = len(tasks) - len(listed)
     listed += [f"and {more} more"] if more else []
     servers = [(task.host, task.place) for task in tasks if task.runs != BESIDE]
-    return ("tasks: " + ", ".join(listed), *config.taken(inputs, servers))
+    return ("tasks: " + ", ".join(listed), *config.port_notes(inputs, servers))

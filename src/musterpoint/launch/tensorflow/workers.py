@@ -31,7 +31,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     )  # fmt: skip
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
-    notes = config.taken(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
+    notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
     return plan_once(inputs, rank_process(inputs, roster.first_rank, (setting,)), notes)
 
 

@@ -16,8 +16,8 @@ from musterpoint.job.distribution import enabled, groups_named
 from musterpoint.job.hyperparameters import hidden, passable, text_of, values
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import INPUT_DATA, RESOURCES
+from musterpoint.settings import MASTER_PORT
 
-MASTER_PORT = 7777
 _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (
     "MODEL", "INPUT", "INPUT_CONFIG", "INPUT_DATA", "OUTPUT", "OUTPUT_DATA", "OUTPUT_INTERMEDIATE", "CHECKPOINT",

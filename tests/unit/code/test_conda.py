@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.interpreter import VARIABLE, activated
+from musterpoint.code.interpreter import CONDA_ENVIRONMENT, activated
 from musterpoint.errors import UsageError
 
 
@@ -18,7 +18,7 @@ def environment(prefix: Path) -> Path:
 def test_without_one_nothing_changes() -> None:
     environ = {"PATH": "/bin"}
     assert activated(environ) is environ
-    assert activated({VARIABLE: ""}) == {VARIABLE: ""}
+    assert activated({CONDA_ENVIRONMENT: ""}) == {CONDA_ENVIRONMENT: ""}
 
 
 def test_where_conda_keeps_environments(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_where_conda_keeps_environments(tmp_path: Path) -> None:
         {"CONDA_PREFIX": str(root / "envs" / "other")},
         {"CONDA_ENVS_DIRS": f"/none:{root}/envs"},
     ):
-        environ = activated({VARIABLE: "training", "PATH": "/usr/bin", **told})
+        environ = activated({CONDA_ENVIRONMENT: "training", "PATH": "/usr/bin", **told})
         assert environ["MUSTER_PYTHON"] == f"{prefix}/bin/python"
         assert environ["PATH"].startswith(f"{prefix}/bin:/usr/bin")
         assert (environ["CONDA_PREFIX"], environ["CONDA_DEFAULT_ENV"]) == (prefix, "training")
@@ -45,17 +45,26 @@ def test_where_conda_keeps_environments(tmp_path: Path) -> None:
 
 def test_a_path_and_the_base_and_what_was_noted(tmp_path: Path) -> None:
     prefix = environment(tmp_path / "somewhere" / "own")
-    assert activated({VARIABLE: str(prefix)})["CONDA_DEFAULT_ENV"] == "own"
-    assert activated({VARIABLE: "~/somewhere/own", "HOME": str(tmp_path)})["CONDA_PREFIX"] == str(prefix)
+    assert activated({CONDA_ENVIRONMENT: str(prefix)})["CONDA_DEFAULT_ENV"] == "own"
+    assert activated({CONDA_ENVIRONMENT: "~/somewhere/own", "HOME": str(tmp_path)})["CONDA_PREFIX"] == str(prefix)
     base = environment(tmp_path / "base-conda")
-    assert activated({VARIABLE: "base", "CONDA_ROOT": str(base)})["CONDA_PREFIX"] == str(base)
+    assert activated({CONDA_ENVIRONMENT: "base", "CONDA_ROOT": str(base)})["CONDA_PREFIX"] == str(base)
     (tmp_path / ".conda").mkdir()
     (tmp_path / ".conda" / "environments.txt").write_text(f"/none/of/it\n{prefix}\n")
-    assert activated({VARIABLE: "own", "HOME": str(tmp_path)})["CONDA_PREFIX"] == str(prefix)
+    assert activated({CONDA_ENVIRONMENT: "own", "HOME": str(tmp_path)})["CONDA_PREFIX"] == str(prefix)
 
 
 def test_one_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{VARIABLE}='x': there is no such conda environment .*looked at {tmp_path}"):
-        activated({VARIABLE: "x", "MAMBA_ROOT_PREFIX": str(tmp_path), "PATH": "", "HOME": str(tmp_path)})
+    said = f"{CONDA_ENVIRONMENT}='x': there is no such conda environment .*looked at {tmp_path}"
+    with pytest.raises(UsageError, match=said):
+        activated({CONDA_ENVIRONMENT: "x", "MAMBA_ROOT_PREFIX": str(tmp_path), "PATH": "", "HOME": str(tmp_path)})
     with pytest.raises(UsageError, match="looked at nothing, since there is no conda on PATH"):
-        activated({VARIABLE: "x", "PATH": "/none", "HOME": str(tmp_path)})
+        activated({CONDA_ENVIRONMENT: "x", "PATH": "/none", "HOME": str(tmp_path)})
+
+
+def test_the_option_names_the_python_unless_there_is_an_environment(tmp_path: Path) -> None:
+    environ = {"PATH": "/bin", "MUSTER_PYTHON": "/usr/bin/python3"}
+    assert activated(environ)["MUSTER_PYTHON"] == "/usr/bin/python3"
+    assert activated(environ, "/opt/python")["MUSTER_PYTHON"] == "/opt/python"
+    prefix = environment(tmp_path / "own")
+    assert activated({CONDA_ENVIRONMENT: str(prefix)}, "/opt/python")["MUSTER_PYTHON"] == f"{prefix}/bin/python"

@@ -65,11 +65,11 @@ def is_archive(path: str) -> bool:
 
 
 def unpack(
-    path: str, folder: str, name: str, breathe: Callable[[], None] = lambda: None, limits: Limits = LIMITS
+    path: str, folder: str, name: str, poll: Callable[[], None] = lambda: None, limits: Limits = LIMITS
 ) -> Unpacked:
     """Unpacks the archive at ``path``, which people know as ``name``, into ``folder``, which is new and empty.
 
-    ``breathe`` is called between pieces of work and may raise. Owners, set-user-ID and the like, and others' right to
+    ``poll`` is called between pieces of work and may raise. Owners, set-user-ID and the like, and others' right to
     write are dropped. A file that comes twice is the last one, as in ``tar``.
 
     Raises:
@@ -80,10 +80,10 @@ def unpack(
     most = min(limits.size, max(limits.free, limits.ratio * os.path.getsize(path)))
     most_bytes = most + _HEADERS * limits.members
     for writes in (False, True):
-        tree = _Tree(folder, name, most, limits.members, breathe, writes)
+        tree = _Tree(folder, name, most, limits.members, poll, writes)
         try:
             zipped = packing == "zip"
-            for member in zip_members(path, name) if zipped else tar_members(path, packing, name, most_bytes, breathe):
+            for member in zip_members(path, name) if zipped else tar_members(path, packing, name, most_bytes, poll):
                 tree.add(member)
         except FetchError:
             raise
@@ -100,11 +100,11 @@ class _Tree:
     """The directory as it fills; unless it ``writes``, as it would. ``kinds`` is what lies at each path in it."""
 
     def __init__(
-        self, folder: str, name: str, most: int, most_members: int, breathe: Callable[[], None], writes: bool
+        self, folder: str, name: str, most: int, most_members: int, poll: Callable[[], None], writes: bool
     ) -> None:
         self.members = 0
         self.size = 0
-        self._folder, self._name, self._breathe, self._writes = folder, name, breathe, writes
+        self._folder, self._name, self._poll, self._writes = folder, name, poll, writes
         self._most, self._most_members = most, most_members
         self._longest = _LONGEST_PATH - len(os.fsencode(folder)) - 1
         self._kinds: dict[str, str] = {}
@@ -112,7 +112,7 @@ class _Tree:
         self._kept = self._steps = 0
 
     def add(self, member: ArchiveMember) -> None:
-        self._breathe()
+        self._poll()
         self.members += 1
         if self.members > self._most_members:
             self._refuse(member, f"it is one of more than {self._most_members:,} members")
@@ -139,7 +139,7 @@ class _Tree:
     def check_links(self) -> None:
         """No symbolic link leads out, whatever lies between its ends."""
         for path in self._targets:
-            self._breathe()
+            self._poll()
             if self._leads_out(path):
                 raise self._refusal(path, "it is a link that leads out of the code")
 
@@ -208,7 +208,7 @@ class _Tree:
         with open(os.open(place, flags, 0o600), "wb") as out:
             left = member.size
             for piece in member.pieces():
-                self._breathe()
+                self._poll()
                 left -= len(piece)
                 out.write(piece)
             if left:

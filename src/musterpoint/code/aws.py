@@ -33,7 +33,7 @@ def download(
 
     Raises:
         FetchError: there is no such object, no right to it, no credentials, no network or no boto3; says which.
-        Stopped: this host was told to stop.
+        StoppedEarly: this host was told to stop.
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not bucket or not key:
@@ -61,7 +61,7 @@ def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools:
 
     Raises:
         FetchError: the ARN has another form, or the index can't be asked for.
-        Stopped: this host was told to stop.
+        StoppedEarly: this host was told to stop.
     """
     fields = arn.split(":", 5)
     kind, _, names = fields[5].partition("/") if len(fields) == 6 else ("", "", "")
@@ -117,7 +117,7 @@ def _ask(
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, environ, "/", line, give=text_of("aws_reader").encode(), apart=True)
+            status = tools.run(command, environ, "/", line, stdin=text_of("aws_reader").encode(), show_stderr=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue

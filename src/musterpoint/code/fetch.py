@@ -25,7 +25,7 @@ def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], in
 
     Raises:
         FetchError: it can't be had, or is refused; nothing of it is in ``code`` then.
-        Stopped: this host was told to stop; likewise.
+        StoppedEarly: this host was told to stop; likewise.
     """
     tools.begin(f"fetching {source.place}")
     try:
@@ -101,7 +101,7 @@ def _bring_file(
         path = stage.path("object")
         download(source.place, path, region, environ, interpreter, tools)
     if is_archive(path):
-        found = unpack(path, stage.tree, source.place, tools.breathe)
+        found = unpack(path, stage.tree, source.place, tools.poll)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")
     elif name.endswith(PACKED):
         raise FetchError(

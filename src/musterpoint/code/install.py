@@ -44,7 +44,7 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
 
     Raises:
         FetchError: it can't be installed; the message has the resolver's own sentence.
-        Stopped: this host was told to stop; the installer has ended.
+        StoppedEarly: this host was told to stop; the installer has ended.
     """
     tools.begin(f"installing {project.names} with {installer}")
     if project.lock and installer != "uv":
@@ -215,7 +215,7 @@ class InstallLock:
             self._tools.say(f"another process is installing into {self._interpreter}: waiting for it")
             # a child waits on the same open file, so that the lock it gets is ours, and a stop ends the wait
             words = (self._interpreter, "-I", "-S", "-c", _WAIT, str(self._fd))
-            self._tools.run(words, self._environ, "/", lambda text: None, keep=(self._fd,))
+            self._tools.run(words, self._environ, "/", lambda text: None, pass_fds=(self._fd,))
 
     def __exit__(self, *_: Any) -> None:
         if self._fd >= 0:

@@ -25,13 +25,13 @@ def packing_of(head: bytes) -> str:
 class Packed:
     """The bytes of the file at ``path``, which people know as ``name``, unpacked: no more than ``most`` of them.
 
-    ``packing`` is ``gzip``, ``bzip2``, ``xz`` or empty. ``breathe`` is called between pieces of work and may raise.
+    ``packing`` is ``gzip``, ``bzip2``, ``xz`` or empty. ``poll`` is called between pieces of work and may raise.
     """
 
-    def __init__(self, path: str, packing: str, name: str, most: int, breathe: Callable[[], None]) -> None:
+    def __init__(self, path: str, packing: str, name: str, most: int, poll: Callable[[], None]) -> None:
         self.at = 0
-        self._name, self._most, self._breathe = name, most, breathe
-        self._file = _File(path, breathe)
+        self._name, self._most, self._poll = name, most, poll
+        self._file = _File(path, poll)
         self._size = os.path.getsize(path)
         self._plain = not packing
         self._stream: Any = _unpacked(self._file, packing, name)
@@ -44,7 +44,7 @@ class Packed:
 
     def read(self, size: int) -> bytes:
         """The next ``size`` bytes, fewer only at the end; to be asked for pieces."""
-        self._breathe()
+        self._poll()
         data: bytes = self._stream.read(min(size, self._most - self.at + 1))
         self.at += len(data)
         if self.at > self._most:
@@ -91,15 +91,15 @@ class Packed:
 
 
 class _File:
-    """A file whose readers take breath also where much of it unpacks to nothing."""
+    """A file that polls at every read: much of it may unpack to nothing."""
 
-    def __init__(self, path: str, breathe: Callable[[], None]) -> None:
-        self._breathe = breathe
+    def __init__(self, path: str, poll: Callable[[], None]) -> None:
+        self._poll = poll
         self._file = open(path, "rb")  # noqa: SIM115
         self.seek, self.close = self._file.seek, self._file.close
 
     def read(self, size: int = -1) -> bytes:
-        self._breathe()
+        self._poll()
         return self._file.read(size)
 
 

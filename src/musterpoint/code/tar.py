@@ -35,13 +35,13 @@ Holes = list[tuple[int, int]]
 
 
 def tar_members(
-    path: str, packing: str, name: str, most: int, breathe: Callable[[], None] = lambda: None
+    path: str, packing: str, name: str, most: int, poll: Callable[[], None] = lambda: None
 ) -> Iterator[ArchiveMember]:
     """The members of a tar, which may come to ``most`` bytes with its headers; ``packing`` is what it is packed with.
 
     A member's content can be read until the next one is asked for.
     """
-    with Packed(path, packing, name, most, breathe) as stream:
+    with Packed(path, packing, name, most, poll) as stream:
         yield from _Tar(stream)
         stream.finish()
 

@@ -46,7 +46,7 @@ def prepare(
     Raises:
         UsageError: the program isn't there; the message says what is.
         FetchError: the code or its requirements can't be had.
-        Stopped: this host was told to stop meanwhile.
+        StoppedEarly: this host was told to stop meanwhile.
     """
     program, code = job.entry_point.program, job.paths.code
     if not program:

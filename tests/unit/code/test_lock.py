@@ -10,7 +10,8 @@ from typing import Iterator
 import pytest
 
 from musterpoint.code.install import InstallLock
-from musterpoint.code.tools import Stopped, Tools
+from musterpoint.code.tools import Output, Tools
+from musterpoint.errors import StoppedEarly
 from musterpoint.loop import Loop
 
 HOLD = """
@@ -25,7 +26,7 @@ with open(sys.argv[1], "w") as file:
 class Machine:
     def __init__(self, folder: Path) -> None:
         self.loop, self.said, self.environ = Loop(), list[str](), {"TMPDIR": str(folder), "PATH": os.environ["PATH"]}
-        self.tools = Tools(self.loop, self.said.append, print, lambda *_: None)
+        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, print, lambda *_: None))
 
     def lock(self) -> InstallLock:
         return InstallLock(sys.executable, self.environ, self.tools)
@@ -72,8 +73,8 @@ def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(machine: Machine)
             assert machine.held()
             assert machine.said == [f"another process is installing into {sys.executable}: waiting for it"]
             other = Machine(Path(machine.environ["TMPDIR"]))
-            other.loop.call_later(0.2, lambda: other.tools.hear(15))
-            with pytest.raises(Stopped), other.lock():
+            other.loop.call_later(0.2, lambda: other.tools.stop(15))
+            with pytest.raises(StoppedEarly), other.lock():
                 pytest.fail("it was given away twice")
             other.loop.close()
     finally:

@@ -13,7 +13,7 @@ from musterpoint.executables import size_of, too_much
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
@@ -97,10 +97,8 @@ def get_ready(
 def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
     """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
     devices = ready.devices
-    exports = sagemaker_exports(
-        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
-        roster.master_port,
-    )  # fmt: skip
+    machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
+    exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     fabric: tuple[EnvSetting, ...] = ()
     note = ""
     if devices.gpus and options.cuda_compat == "auto":

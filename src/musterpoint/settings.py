@@ -10,6 +10,8 @@ from musterpoint.errors import UsageError
 
 Launcher = Literal["auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
 LAUNCHERS: tuple[Launcher, ...] = get_args(Launcher)
+Platform = Literal["auto", "sagemaker", "plain"]
+Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
@@ -45,7 +47,7 @@ class Settings(NamedTuple):
     log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
-    platform: Literal["auto", "sagemaker", "plain"] = "auto"
+    platform: Platform = "auto"
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
@@ -54,7 +56,7 @@ class Settings(NamedTuple):
     tf_roles: str = ""
     deepspeed_local_rank: Literal["argument", "variable"] = "argument"
     cuda_compat: Switch = "auto"
-    installer: Literal["auto", "pip", "uv", "none"] = "auto"
+    installer: Installer = "auto"
 
 
 class Option(NamedTuple):

@@ -10,7 +10,7 @@ import sys
 import zlib
 from typing import Callable, NamedTuple, NoReturn
 
-from musterpoint.code.archive_members import ArchiveMember, zip_members
+from musterpoint.code.archive_members import ArchiveMember, Kind, zip_members
 from musterpoint.code.packed import packing_of
 from musterpoint.code.tar import has_check_sum, tar_members
 from musterpoint.errors import FetchError
@@ -107,7 +107,7 @@ class _Tree:
         self._folder, self._name, self._poll, self._writes = folder, name, poll, writes
         self._most, self._most_members = most, most_members
         self._longest = _LONGEST_PATH - len(os.fsencode(folder)) - 1
-        self._kinds: dict[str, str] = {}
+        self._kinds: dict[str, Kind] = {}
         self._targets: dict[str, str] = {}
         self._kept = self._steps = 0
 
@@ -122,7 +122,7 @@ class _Tree:
                 self._refuse(member, "it has no name of its own")
             return
         self._make_parents(member, path)
-        kind = "file" if member.kind == "hard link" else member.kind
+        kind: Kind = "file" if member.kind == "hard link" else member.kind
         before = self._kinds.get(path)
         if before is not None and before != kind:
             self._refuse(member, f"it is there already, as a {before}")
@@ -158,7 +158,7 @@ class _Tree:
                     f"room for {room:,}"
                 )
 
-    def _keep(self, member: ArchiveMember, path: str, kind: str) -> None:
+    def _keep(self, member: ArchiveMember, path: str, kind: Kind) -> None:
         if path not in self._kinds:
             self._kept += sys.getsizeof(path) + _EACH
             if len(self._kinds) >= self._most_members:
@@ -180,7 +180,7 @@ class _Tree:
             if self._kinds.get(self._source(member)) != "file":
                 self._refuse(member, f"it is a link to {shown(member.target)}, which isn't a file before it")
         elif member.kind != "directory":
-            self._refuse(member, f"it is {member.kind}")
+            self._refuse(member, f"it is {member.other}")
 
     def _put(self, member: ArchiveMember, path: str) -> None:
         place = os.path.join(self._folder, path)

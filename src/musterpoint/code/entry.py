@@ -1,16 +1,19 @@
 """What kind of program an entry point is, and the words that start it."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import Literal, Mapping, NamedTuple
 
 from musterpoint import executables
 from musterpoint.errors import UsageError
 
+Kind = Literal["python", "module", "shell", "executable"]
+"""A Python script, a Python module, a shell script, or any other command."""
+
 
 class Start(NamedTuple):
-    """``kind`` is a workspace's; ``words`` start the program, without its arguments."""
+    """What kind of program it is, and the ``words`` that start it, without its arguments."""
 
-    kind: str
+    kind: Kind
     words: tuple[str, ...]
 
 

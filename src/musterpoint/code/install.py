@@ -6,8 +6,9 @@ import os
 import sys
 import zlib
 from collections import deque
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequence
 
+import musterpoint
 from musterpoint import settings
 from musterpoint.code import installer_output, installers
 from musterpoint.code.credentials import Credentials
@@ -15,6 +16,7 @@ from musterpoint.code.installer_output import sentences
 from musterpoint.code.project import Project
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
+from musterpoint.programs import registry
 
 TAIL = 800
 """Lines of an installer's output that are looked at when it fails."""
@@ -39,8 +41,8 @@ class Place(NamedTuple):
     isolated: bool = False
 
 
-def install(project: Project, installer: str, place: Place, tools: Tools) -> None:
-    """Installs ``project`` with ``installer`` (``pip`` or ``uv``) for ``place.interpreter``.
+def install(project: Project, installer: Literal["pip", "uv"], place: Place, tools: Tools) -> None:
+    """Installs ``project`` with ``installer`` for ``place.interpreter``.
 
     Raises:
         FetchError: it can't be installed; the message has the resolver's own sentence.
@@ -52,9 +54,7 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
     import tempfile
 
     if os.path.dirname(place.interpreter) == os.path.dirname(sys.executable):
-        from musterpoint.code import own_modules
-
-        own_modules.keep()  # a requirement may be another musterpoint
+        load_package(tools.poll)
     with (
         InstallLock(place.interpreter, place.environ, tools),
         tempfile.TemporaryDirectory(prefix="musterpoint-install-", ignore_cleanup_errors=True) as folder,
@@ -77,6 +77,41 @@ def install(project: Project, installer: str, place: Place, tools: Tools) -> Non
     tools.record("installed", what=project.names, installer=installer, seconds=tools.seconds)
     for text in sentences(run.lines):
         tools.say(text)
+
+
+NO_PART_OF_A_JOB = (
+    "__main__", "check", "cli", "integrations", "local", "nested", "programs", "sagemaker", "smdistributed", "standins",
+)  # fmt: skip
+"""What a job doesn't import once its code is being made ready."""
+
+
+def load_package(poll: Callable[[], None]) -> None:
+    """Imports whatever of musterpoint the rest of the job may need, and reads the programs' texts.
+
+    A requirement may be another musterpoint, and the installer replaces or removes the files of this one. ``poll`` is
+    called between modules and may raise.
+    """
+    if not os.path.isfile(musterpoint.__file__):
+        return  # the one-file launcher: no installer knows of it
+    for name in registry.PROGRAMS:
+        registry.text_of(name)
+    _import_all(musterpoint.__path__, "musterpoint.", poll)
+
+
+def _import_all(paths: Iterable[str], prefix: str, poll: Callable[[], None]) -> None:
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    for found in iter_modules(paths, prefix):
+        if found.name.split(".")[1] in NO_PART_OF_A_JOB:
+            continue
+        poll()
+        try:
+            module = import_module(found.name)
+        except ImportError:
+            continue  # it isn't for this system, or needs what isn't here
+        if found.ispkg:
+            _import_all(module.__path__, found.name + ".", poll)
 
 
 class _Run:

@@ -1,7 +1,7 @@
 """A packed file's bytes, read forward only, in bounded pieces and with bounded memory, however small it was packed."""
 
 import os
-from typing import Any, Callable, Iterator, NoReturn
+from typing import Any, Callable, Iterator, Literal, NoReturn
 
 from musterpoint.errors import FetchError
 
@@ -13,22 +13,24 @@ _BEHIND = 64 * 1024**2
 """Bytes behind the end of what is packed. A tar is padded to its blocks, 10 KiB as a rule."""
 
 
-def packing_of(head: bytes) -> str:
-    """``gzip``, ``bzip2``, ``xz`` or ``zip``, by a file's first bytes; empty where it is none of them."""
-    for magic, packing in ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"),
-                           (b"PK\x05\x06", "zip")):  # fmt: skip
-        if head.startswith(magic):
-            return packing
-    return ""
+Packing = Literal["gzip", "bzip2", "xz", "zip", ""]
+_MAGIC: tuple[tuple[bytes, Packing], ...] = (
+    (b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"), (b"PK\x05\x06", "zip"),
+)  # fmt: skip
+
+
+def packing_of(head: bytes) -> Packing:
+    """How a file is packed, by its first bytes; empty where it isn't."""
+    return next((packing for magic, packing in _MAGIC if head.startswith(magic)), "")
 
 
 class Packed:
     """The bytes of the file at ``path``, which people know as ``name``, unpacked: no more than ``most`` of them.
 
-    ``packing`` is ``gzip``, ``bzip2``, ``xz`` or empty. ``poll`` is called between pieces of work and may raise.
+    ``poll`` is called between pieces of work and may raise.
     """
 
-    def __init__(self, path: str, packing: str, name: str, most: int, poll: Callable[[], None]) -> None:
+    def __init__(self, path: str, packing: Packing, name: str, most: int, poll: Callable[[], None]) -> None:
         self.at = 0
         self._name, self._most, self._poll = name, most, poll
         self._file = _File(path, poll)
@@ -103,7 +105,7 @@ class _File:
         return self._file.read(size)
 
 
-def _unpacked(file: Any, packing: str, name: str) -> Any:
+def _unpacked(file: Any, packing: Packing, name: str) -> Any:
     if packing == "gzip":
         import gzip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Iterable, Mapping
+from typing import Iterable, Literal, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import path, text, wrong
@@ -60,7 +60,7 @@ def read_job(
     )
 
 
-def found(base: str, environ: Mapping[str, str]) -> str:
+def found(base: str, environ: Mapping[str, str]) -> Literal["sagemaker", "plain"]:
     """The platform whose settings are here; an input folder without its main file is still SageMaker's."""
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import musterpoint
 from musterpoint.code import install as module
-from musterpoint.code.install import Place, install
+from musterpoint.code.install import NO_PART_OF_A_JOB, Place, install
 from musterpoint.code.project import Project
 from musterpoint.errors import FetchError
 
@@ -137,3 +143,28 @@ def test_a_lock_that_is_not_used_is_told(bench: Bench, interpreter: str) -> None
     bench.pip("")
     run(bench, interpreter, Project(requirements="requirements.txt", lock="uv.lock"))
     assert bench.said[0] == "uv.lock isn't used: pip installs; MUSTER_INSTALLER=uv would use it"
+
+
+REMOVED = """
+import ast, shutil, sys
+from pathlib import Path
+from musterpoint.code.install import load_package
+load_package(lambda: None)
+folder = Path(sys.argv[1])
+rooms = [path for path in folder.iterdir() if path.stem not in sys.argv[2:]]
+modules = [path for room in rooms for path in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
+names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in modules]
+shutil.rmtree(folder)
+print([name for name in names if name.removesuffix(".__init__") not in sys.modules])
+from musterpoint.programs.registry import PROGRAMS, text_of
+print([name for name in PROGRAMS if not ast.parse(text_of(name)).body])
+import musterpoint.nothing
+"""
+
+
+def test_a_job_goes_on_without_the_files_of_the_package(tmp_path: Path) -> None:
+    shutil.copytree(Path(musterpoint.__file__).parent, tmp_path / "musterpoint")
+    words = [sys.executable, "-S", "-c", REMOVED, tmp_path / "musterpoint", "__pycache__", *NO_PART_OF_A_JOB]
+    done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n[]\n", done.stderr
+    assert "No module named 'musterpoint.nothing'" in done.stderr

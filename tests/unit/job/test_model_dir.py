@@ -7,7 +7,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.job.exports import sagemaker_exports
-from musterpoint.job.hyperparameters import decode, of_this_job, text_of
+from musterpoint.job.hyperparameters import decode, text_of, with_own_model_dir
 from musterpoint.job.sagemaker import read_tree
 from musterpoint.settings import Settings
 
@@ -36,7 +36,7 @@ TOOLKIT = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_tensorflow_container.training
     ],
 )  # fmt: skip
 def test_where_the_model_goes(sent: dict[str, Any], environ: dict[str, str], expected: str) -> None:
-    found = of_this_job(decode(sent, "hyperparameters.json"), "tune-007", environ)
+    found = with_own_model_dir(decode(sent, "hyperparameters.json"), "tune-007", environ)
     assert text_of(found, "model_dir") == expected
     assert [entry.name for entry in found] == list(sent)
 

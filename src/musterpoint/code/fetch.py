@@ -7,13 +7,11 @@ import os
 import shutil
 from typing import Any, Mapping
 
-from musterpoint.code.project import PART
+from musterpoint.code.project import LOCAL_JOBS, PART
 from musterpoint.code.source import Source
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
 
-LOCAL_JOBS = "muster-jobs"
-"""Where ``muster local`` puts what its jobs leave; never part of a source directory."""
 PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lzma", ".tar.zst", ".zip", ".7z")
 """A file that is called so and is no archive was damaged, or is something else: an error page, or empty."""
 

@@ -5,12 +5,12 @@ from typing import Any, Literal, NamedTuple
 
 from musterpoint.errors import FetchError
 from musterpoint.job.model import Job
+from musterpoint.job.sagemaker import TRAINING_JOB
 
 CHANNEL = "code"
 """The input channel by which the SDK brings code: v2 under network isolation, v3 always."""
 ARCHIVE = "sourcedir.tar.gz"
 """What SDK v2 calls the packed code."""
-TRAINING_JOB = "trainingjobconfig.json"
 
 
 class Source(NamedTuple):

@@ -6,7 +6,7 @@ Code that is there goes first: an image may bring it, and the SDK's local mode m
 import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
-from musterpoint.code import entry
+from musterpoint.code import entry_point
 from musterpoint.code.project import holds_something, may_want_packages
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
@@ -29,7 +29,7 @@ class Workspace(NamedTuple):
     ``pythonpath``: the directories put in front of the user's own PYTHONPATH.
     """
 
-    kind: entry.Kind
+    kind: entry_point.Kind
     program: str
     argv: tuple[str, ...]
     cwd: str
@@ -81,7 +81,7 @@ class _Preparation:
             from musterpoint.code.fetch import fetch
 
             fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
-            entry.make_executable(os.path.join(self._code, self._program), self._code)
+            entry_point.make_executable(os.path.join(self._code, self._program), self._code)
             start = self._start(fetched=True)
         argv = (*start.words, *self._job.arguments)
         return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,))
@@ -97,24 +97,24 @@ class _Preparation:
             and not self._is_module
             and not os.path.exists(os.path.join(self._code, self._program))
         ):
-            self._program = entry.beneath(self._program, self._code)
+            self._program = entry_point.beneath(self._program, self._code)
 
-    def _find(self, folder: str) -> entry.Start:
-        return entry.find(self._program, self._is_module, folder, self._interpreter, self._environ)
+    def _find(self, folder: str) -> entry_point.Start:
+        return entry_point.find(self._program, self._is_module, folder, self._interpreter, self._environ)
 
-    def _planned(self, source: "Source") -> entry.Start:
+    def _planned(self, source: "Source") -> entry_point.Start:
         """How the program would start from code that isn't fetched."""
         if source.kind == "directory":
             return self._find(source.place)
-        return entry.by_name(self._program, self._is_module, self._interpreter)
+        return entry_point.by_name(self._program, self._is_module, self._interpreter)
 
-    def _start(self, fetched: bool) -> entry.Start:
+    def _start(self, fetched: bool) -> entry_point.Start:
         """How the program starts, once what it needs is installed."""
         if self._tools is None or not may_want_packages(self._code):
             return self._find(self._code)
         from musterpoint.code.project import project_in
 
-        tools, project = self._tools(), project_in(self._code, self._job.paths.input_data)
+        project = project_in(self._code, self._job.paths.input_data)
         start, missing = None, None
         try:
             start = self._find(self._code)
@@ -123,10 +123,10 @@ class _Preparation:
                 raise
             missing = error  # the package may bring it
         if project.wants_something:
-            self._install(project, start.kind if start else "module", fetched, tools)
-        return start or self._installed(missing, tools)
+            self._install(project, start.kind if start else "module", fetched, self._tools())
+        return start or self._installed(missing, self._tools())
 
-    def _install(self, project: "Project", kind: entry.Kind, fetched: bool, tools: "Tools") -> None:
+    def _install(self, project: "Project", kind: entry_point.Kind, fetched: bool, tools: "Tools") -> None:
         chosen = self._installer
         if chosen == "auto":
             # as sagemaker-training has it: a shell script, or any other command, installs for itself
@@ -135,13 +135,13 @@ class _Preparation:
             why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
             tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
             return
-        from musterpoint.code.install import Place, install
+        from musterpoint.code.install import Target, install
         from musterpoint.code.source import has_no_network
 
-        place = Place(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
-        install(project, chosen, place, tools)
+        target = Target(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
+        install(project, chosen, target, tools)
 
-    def _installed(self, missing: UsageError | None, tools: "Tools") -> entry.Start:
+    def _installed(self, missing: UsageError | None, tools: "Tools") -> entry_point.Start:
         """A program that the package brought: a module of it, or a command.
 
         Raises:
@@ -149,12 +149,12 @@ class _Preparation:
         """
         from musterpoint.code.interpreter import has_module
 
-        name = entry.module_name(self._program)
+        name = entry_point.module_name(self._program)
         if name and has_module(self._interpreter, name, self._environ, "/", tools.ask):
-            return entry.Start("module", (self._interpreter, "-m", name))
+            return entry_point.Start("module", (self._interpreter, "-m", name))
         command = os.path.join(os.path.dirname(self._interpreter), self._program)
         if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):
-            return entry.Start("executable", (command,))
+            return entry_point.Start("executable", (command,))
         raise UsageError(f"{missing}; the installed package has no module and no command of that name either")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import musterpoint
 from musterpoint.code import install as module
-from musterpoint.code.install import NO_PART_OF_A_JOB, InstallLock, Place, install
+from musterpoint.code.install import NO_PART_OF_A_JOB, InstallLock, Target, install
 from musterpoint.code.project import Project
 from musterpoint.code.tools import Output, Tools
 from musterpoint.errors import FetchError, StoppedEarly
@@ -33,8 +33,8 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(bench: Bench, interpreter: str, project: Project = REQUIREMENTS, installer: str = "pip", ours: bool = True,
         isolated: bool = False) -> None:  # fmt: skip
     (bench.folder / "code").mkdir(exist_ok=True)
-    place = Place(str(bench.folder / "code"), interpreter, bench.environ, ours, isolated)
-    install(project, installer, place, bench.tools)
+    target = Target(str(bench.folder / "code"), interpreter, bench.environ, ours, isolated)
+    install(project, installer, target, bench.tools)
 
 
 def test_it_is_done_and_told(bench: Bench, interpreter: str) -> None:

@@ -1,4 +1,4 @@
-"""Recorded words of pip 23 to 26 and of uv 0.5 to 0.13, and the sentence that is taken from each."""
+"""Recorded words of pip 23 to 26 and of uv 0.5 to 0.13, and the reason that is taken from each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.code import installer_output
-from musterpoint.code.installer_output import NEEDS, sentences
+from musterpoint.code.installer_output import NEEDS, downgrades
 
 MISSING = """
 Looking in indexes: http://127.0.0.1:1/simple/
@@ -187,12 +187,12 @@ SENTENCES = {
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_the_sentence_that_helps(name: str) -> None:
-    text, sentence = SENTENCES[name]
-    assert installer_output.sentence(text.splitlines()) == sentence
+    text, reason = SENTENCES[name]
+    assert installer_output.reason(text.splitlines()) == reason
 
 
 def test_a_sentence_is_not_endless() -> None:
-    found = installer_output.sentence(["ERROR: " + "\u00e4" * 5000])
+    found = installer_output.reason(["ERROR: " + "\u00e4" * 5000])
     assert len(found.encode()) <= installer_output.LIMIT
     assert found.endswith("…")
 
@@ -259,7 +259,7 @@ def test_what_else_is_told_from_the_lines() -> None:
     ],
 )  # fmt: skip
 def test_what_is_told(lines: list[str], told: list[str]) -> None:
-    assert sentences(lines) == told
+    assert downgrades(lines) == told
 
 
 def test_the_oldest_versions_are_those_of_the_extras(root: Path) -> None:

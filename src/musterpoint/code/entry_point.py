@@ -77,7 +77,7 @@ def beneath(program: str, folder: str) -> str:
 
 
 def by_name(program: str, module: bool, interpreter: str) -> Start:
-    """How ``program`` probably starts, told by its name alone: its code isn't here."""
+    """How ``program`` probably starts, by its name alone: its code isn't here."""
     if module:
         return Start("module", (interpreter, "-m", program))
     if program.endswith(".py"):

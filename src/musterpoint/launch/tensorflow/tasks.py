@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
-from musterpoint.settings import Launcher, Settings
+from musterpoint.settings import PARAMETER_SERVER_PORT, TENSORFLOW_PORT, Launcher, Settings
 
 Runs = Literal["rank", "server", "beside"]
 """The user's program, which counts; a TensorFlow server of ours; the user's program beside the ranks (evaluator)."""
@@ -20,8 +20,6 @@ SERVER: Final = "server"
 BESIDE: Final = "beside"
 
 TaskRole = Literal["master", "chief", "worker", "ps", "evaluator"]
-
-TENSORFLOW_PORT, PARAMETER_SERVER_PORT = 7777, 2222
 
 
 class Task(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.mpi import Mpi
+from musterpoint.fabric.network import ipv4_number
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.mpi.command import Command, Flag, Place, mca
 from musterpoint.launch.plan import program_of_ours
@@ -20,11 +21,30 @@ LONGEST_HOSTNAME = 56
 """Characters of the leader's own name; mpirun 4.1.4 with a longer one ends with "stack smashing detected"."""
 
 NETWORK_UNKNOWN = "<network of the hosts>"
-"""In a plan made before the roll call."""
+"""Stands in a plan made before the roll call."""
+
+WIDEST = 16
+"""Prefix length of a network around the hosts. Docker's bridges have a /16 each: a wider network could hold a bridge
+that every host has under the same address."""
+
+_NARROWEST = 31
+_LOOPBACK = 127
+_INTERFACES = ("oob_tcp_if_include", "oob_tcp_if_exclude", "prte_if_include", "prte_if_exclude")
 
 
 class Names(NamedTuple):
-    """What one generation calls its parameters; ``word`` is the option that sets those of the runtime."""
+    """What one generation calls its parameters.
+
+    word: the option that sets those of the runtime.
+    daemon: what runs on every host.
+    agent: the variable with what starts daemons in place of ssh.
+    flat: every daemon is started by mpirun itself.
+    concurrent: how many are started at once.
+    interfaces: which networks the daemons use.
+    single_copy: how ranks read each other's memory, and the value that keeps them from it.
+    binding: which processors a rank may use.
+    mapping: in which order ranks go to hosts.
+    """
 
     word: str
     daemon: str
@@ -50,8 +70,6 @@ PRRTE = Names(
 _ONLY_IPV4 = EnvSetting(
     "PMIX_MCA_pif", "posix_ipv4", "PRRTE finds no network on an interface that has an IPv6 address too"
 )
-
-
 _YIELD = EnvSetting(
     "OMPI_MCA_mpi_yield_when_idle", "1", "more ranks than processors here: one that waits gives its processor up"
 )
@@ -125,8 +143,8 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
             mca("btl_tcp_disable_family", "4", "the hosts found each other by IPv6"),
             mca("oob_tcp_disable_ipv4_family", "1", "and so do mpirun's daemons", names.word),
         )
-    known = all(map(is_ipv4, addresses))
-    networks = common_networks(addresses) if known else NETWORK_UNKNOWN
+    known = common_networks(addresses)
+    networks = known or NETWORK_UNKNOWN
     where = "ranks meet on the hosts' own network, whatever its interface is called, not on a bridge that each has"
     flags = (
         mca("btl_tcp_if_include", networks, where, rivals=["btl_tcp_if_exclude"]),
@@ -138,9 +156,6 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
         return flags
     alone = "the hosts are one machine, whose ranks would meet in shared memory and not know whose it is"
     return (*flags, mca("btl", "tcp,self", alone)._replace(required=True))
-
-
-_INTERFACES = ("oob_tcp_if_include", "oob_tcp_if_exclude", "prte_if_include", "prte_if_exclude")
 
 
 def _hosts(places: Sequence[Place], six: bool) -> str:
@@ -171,19 +186,15 @@ def _check(mpi: Mpi, places: Sequence[Place], six: bool) -> None:
         )
 
 
-WIDEST = 16
-"""Prefix length. Docker's bridges have a /16 each: a wider network could hold one that all hosts have, alike."""
-
-_NARROWEST = 31
-_LOOPBACK = 127
-
-
 def common_networks(addresses: Iterable[str]) -> str:
     """The narrowest network around IPv4 ``addresses`` (``10.0.1.0/29``), or several, apart by a comma, where it would
-    be wider than :data:`WIDEST`.
+    be wider than :data:`WIDEST`; empty where one is a name, as in a plan made without a roll call.
     """
     by_widest: dict[int, list[int]] = {}
-    for number in map(_number, addresses):
+    for address in addresses:
+        number = ipv4_number(address)
+        if number is None:
+            return ""
         by_widest.setdefault(number >> 32 - WIDEST, []).append(number)
     return ",".join(_around(numbers) for _, numbers in sorted(by_widest.items()))
 
@@ -194,13 +205,3 @@ def _around(numbers: list[int]) -> str:
         length = 8  # the interface is known by its own address alone, 127.0.0.1
     first = min(numbers) >> 32 - length << 32 - length
     return ".".join(map(str, first.to_bytes(4, "big"))) + f"/{length}"
-
-
-def _number(address: str) -> int:
-    return int.from_bytes(bytes(map(int, address.split("."))), "big")
-
-
-def is_ipv4(address: str) -> bool:
-    """Whether it is numeric; a plan made without a roll call has names in place of addresses."""
-    parts = address.split(".")
-    return len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts)

@@ -87,7 +87,11 @@ def _watch_pid1(runtime: Runtime, options: Settings) -> Pid1Watch | None:
     from musterpoint.processes.pid1 import Pid1Watch
 
     return Pid1Watch(
-        runtime.sidecars, runtime.request.environ, name, runtime.console.say, lambda: runtime.ears.hear(signal.SIGTERM)
+        runtime.sidecars,
+        runtime.request.environ,
+        name,
+        runtime.console.say,
+        lambda: runtime.ears.deliver(signal.SIGTERM),
     )
 
 
@@ -120,7 +124,7 @@ def _muster_and_run(runtime: Runtime, job: Job, options: Settings) -> Outcome:
     )
     if early is not None:
         muster.pass_on(early)
-    runtime.ears.hear = lambda signo: muster.abandon(signo) if signo in STOPPING else None
+    runtime.ears.route_to(lambda signo: muster.abandon(signo) if signo in STOPPING else None)
     roster, peers = muster.run()
     plan = None
     if ready is not None:
@@ -229,7 +233,7 @@ def _supervise(
         oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
     )  # fmt: skip
     runtime.masker.know(supervisor.token)
-    runtime.ears.hear = supervisor.hear
+    runtime.ears.route_to(supervisor.hear)
     outcome = supervisor.run(plan, settings.without_own(runtime.request.environ), refusal)
     peers.close()
     return outcome

@@ -148,13 +148,14 @@ def _muster_and_run(runtime: Runtime, job: Job, options: Settings) -> Outcome:
 
 def _sync_outputs(runtime: Runtime, job: Job, options: Settings, interpreter: str) -> None:
     """The ranks find the directory; what uploads starts after them."""
-    from musterpoint.outputs.sync import Means, sync_of
+    from musterpoint.outputs.sync import Sync, sync_plan
 
-    means = Means(runtime.loop, runtime.sidecars, runtime.console.say, runtime.timeline.add)
+    say = runtime.console.say
     whole = whole_grace(job.grace, options.stop_grace)
     environ = settings.without_own(runtime.request.environ)
-    runtime.sync = sync_of(job, environ, interpreter, whole, means, runtime.request.program is not None)
-    if runtime.sync is not None:
+    plan = sync_plan(job, environ, interpreter, whole, say, below_toolkit=runtime.request.program is not None)
+    if plan is not None:
+        runtime.sync = Sync(plan, runtime.loop, runtime.sidecars, say, runtime.timeline.add)
         runtime.loop.call_later(0, runtime.sync.begin)
 
 

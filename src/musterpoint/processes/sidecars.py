@@ -25,7 +25,7 @@ class Sidecar:
         self._tell_ended = ended
         self._lines = Lines(loop, output, line, self._fell_silent)
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
         try:
             os.write(self._stdin, line.encode() + b"\n")

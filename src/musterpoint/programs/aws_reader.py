@@ -1,7 +1,7 @@
 """Run by :mod:`musterpoint.code.aws` in a Python that has boto3; musterpoint itself isn't there.
 
 One request comes as JSON in the variable MUSTER_AWS_REQUEST; facts, then the answer, go to stdout, one JSON object a
-line. The status is 3 where there is no boto3, 1 for any other failure.
+line. The exit status is the request's ``no_boto3`` where there is no boto3, 1 for any other failure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ CHUNK = 256 * 1024
 FAILURES = 6
 """How often in a row reading may fail, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
-NO_BOTO3 = 3
-"""The status where this Python has no boto3."""
 RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 
@@ -39,7 +37,7 @@ def main(request: dict[str, Any]) -> int:
         errors = importlib.import_module("botocore.exceptions")
     except ImportError as error:
         tell(error=str(error))
-        return NO_BOTO3
+        return int(request["no_boto3"])
     config = configuration.Config(
         connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 2}
     )

@@ -23,6 +23,9 @@ UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket",
 SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
 """What is called by its path alone, and so needs a first line that says who runs it."""
 
+NO_BOTO3, NO_WATCHDOG = 3, 4
+"""Exit statuses of programs whose Python lacks a library. They are part of the request that such a program gets."""
+
 LONGEST_FIRST_LINE = 127
 """Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); blanks part it, whatever is quoted."""
 

@@ -1,7 +1,8 @@
 """The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
 
 It is told ``finish SECONDS`` by a line on stdin, and ends at stdin's end. Facts go to stdout, one JSON object a line.
-The status is 3 where there is no boto3, 4 where there is no watchdog and the request insists on it.
+The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory is to be
+watched and there is no watchdog.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.programs.aws_reader import NO_BOTO3
 from musterpoint.programs.upload_bucket import Bucket
 from musterpoint.programs.upload_ledger import (
     Ledger,
@@ -30,7 +30,6 @@ from musterpoint.programs.upload_ledger import (
     write_record,
 )
 
-NO_WATCHDOG = 4
 LARGE, EVERY = 32 * 1024**2, 10.0
 """Bytes of a file from which on its progress is told, and how often (s)."""
 QUIET = 5.0
@@ -57,13 +56,15 @@ def tell(**facts: Any) -> None:
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, bucket, prefix, region, endpoint, record (a file), watch (bool)."""
+    """``request``: directory, bucket, prefix, region, endpoint, record (a file), watch (bool), no_boto3
+    and no_watchdog (exit statuses).
+    """
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: somebody waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if importlib.util.find_spec("boto3") is None:
-        return NO_BOTO3
+        return int(request["no_boto3"])
     if request["watch"] and importlib.util.find_spec("watchdog") is None:
-        return NO_WATCHDOG
+        return int(request["no_watchdog"])
     Uploader(request).run()
     return 0
 

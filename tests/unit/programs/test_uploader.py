@@ -64,7 +64,7 @@ def test_it_ends_at_once_where_it_lacks_something(
 ) -> None:
     monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
     monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
-    assert main({"watch": watch}) == status
+    assert main({"watch": watch, "no_boto3": 3, "no_watchdog": 4}) == status
 
 
 class Far:

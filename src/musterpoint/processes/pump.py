@@ -12,15 +12,12 @@ import errno
 import mmap
 import os
 import time
-from _thread import allocate_lock
-from typing import TYPE_CHECKING, Collection
+from threading import Lock, Thread
+from typing import Collection
 
 from musterpoint.loop import READ, Loop, Timer
 from musterpoint.processes.streams import LARGEST_PIPE, Bytes, Outlets, Sink, Stream, open_pipe, pipe_size
 from musterpoint.processes.tail import SIZE
-
-if TYPE_CHECKING:
-    from threading import Thread
 
 PATIENCE = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
@@ -55,7 +52,7 @@ class Pump:
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
         self._view = memoryview(self._buffer)
-        self._lock = allocate_lock()
+        self._lock = Lock()
         self._loop = Loop()
         self._loop.prepare_posts()
         self._release_timer: Timer | None = None
@@ -79,8 +76,6 @@ class Pump:
 
     def start(self) -> None:
         """Starts the thread. An OSError: there is no room for one, and all is left to :meth:`drain`."""
-        from threading import Thread  # the user's program is running by now, and need not wait for this
-
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
         try:
             thread.start()

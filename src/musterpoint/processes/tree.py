@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Collection, Iterator
+from typing import Collection, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -14,12 +14,9 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"
 
 def _prctl(option: int, value: int) -> bool:
     try:
-        # ctypes itself costs 3 ms at import; this is the part of it that calls a function
-        import _ctypes
+        import ctypes
 
-        c: Any = _ctypes
-        prctl = c.dlsym(c.dlopen(None, 0), "prctl")
-        return bool(c.call_function(prctl, (option, value, 0, 0, 0)) == 0)
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, AttributeError, OSError):
         return False  # not Linux: nothing like it there
 

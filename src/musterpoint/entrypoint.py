@@ -24,8 +24,8 @@ from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import Ready, activated, free_ports, get_ready, offer_of, plan_here
-from musterpoint.processes import oom
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
+from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import ranks_of
@@ -78,7 +78,7 @@ def run(request: Request) -> int:
 
 def _watch_pid1(runtime: Runtime, options: Settings) -> Pid1Watch | None:
     """As early as possible: a stop may come while the code is being made ready."""
-    name = deaf_pid1()
+    name = unstoppable_pid1()
     if not name:
         return None
     if options.pid1_watch == "off":
@@ -231,7 +231,7 @@ def _supervise(
     supervisor = Supervisor(
         runtime.loop, rules, peers, pump, explain,
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=runtime.timeline.add,
-        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
+        oom_kills=oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
     )  # fmt: skip
     runtime.masker.know(supervisor.token)
     runtime.ears.route_to(supervisor.hear)

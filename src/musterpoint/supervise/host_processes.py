@@ -142,7 +142,7 @@ class HostProcesses:
             words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 words, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
+                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):

@@ -28,7 +28,7 @@ from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
-from musterpoint.processes.streams import ranks_of
+from musterpoint.processes.streams import OutputOptions, ranks_of
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Roster
@@ -208,11 +208,10 @@ def _supervise(
     runtime: Runtime, job: Job, options: Settings, roster: Roster, peers: Peers, plan: LaunchPlan | None,
     refusal: Failure | None,
 ) -> Outcome:  # fmt: skip
-    pump = Pump(
-        prefix=options.log_prefix, host=job.current_host, log_ranks=ranks_of(options.log_ranks),
-        log_dir=options.log_dir, streams=plan.local_ranks if plan else 1,
-    )  # fmt: skip
-    runtime.console.sink = pump.say
+    prefix, ranks = options.log_prefix, ranks_of(options.log_ranks)
+    output = OutputOptions(prefix, job.current_host, ranks, options.log_dir)  # type: ignore[arg-type,unused-ignore]
+    pump = Pump(output, streams=plan.local_ranks if plan else 1)
+    runtime.console.sink = pump.write_message
     rules = Rules(
         host=job.current_host, grace=grace(job.grace, options.stop_grace), on_failure=options.on_failure,
         stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",

@@ -136,7 +136,7 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
-        out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
+        out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
             words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
@@ -196,7 +196,7 @@ class HostProcesses:
         return None
 
     def _let_go(self, member: Rank) -> None:
-        out, err = self._pump.open(member.rank, member.local_rank, member.name)
+        out, err = self._pump.open(member.rank, member.name)
         if member.connection is not None:
             member.connection.send("go", (out, err))
         for fd in {out, err}:

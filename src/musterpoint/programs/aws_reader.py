@@ -55,7 +55,7 @@ def main(request: dict[str, Any]) -> int:
 
 def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
     """The object, in as many pieces as connections allow, all of the same version."""
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     place = {"Bucket": request["bucket"], "Key": request["key"]}
     at, size, failures, failed_at = 0, -1, 0, 0
     same: dict[str, str] = {}
@@ -75,9 +75,9 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                 while piece := answer["Body"].read(CHUNK):
                     write(file, piece)
                     at += len(piece)
-                    if time.monotonic() - told >= 1.0:
-                        told = time.monotonic()
-                        tell(at=at, size=size, seconds=told - started)
+                    if time.monotonic() - reported >= 1.0:
+                        reported = time.monotonic()
+                        tell(at=at, size=size, seconds=reported - started)
                 if at > size:
                     raise Failed(f"it was said to have {size:,} bytes, and has more")
                 if at < size:
@@ -147,5 +147,5 @@ def sentence(error: Any, errors: Any, request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a stop: a traceback from boto3's depths says nothing of it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a stop ends it without a traceback
     sys.exit(main(json.loads(os.environ["MUSTER_AWS_REQUEST"])))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.local import backend
+from musterpoint.local.netns_hosts import why_unavailable
 
-NO_NETNS = backend.missing()
+NO_NETNS = why_unavailable()
 BACKENDS = {
     "process": ("--backend", "process"),
     "one-address": ("--backend", "process", "--one-address"),

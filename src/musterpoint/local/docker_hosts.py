@@ -33,6 +33,7 @@ from musterpoint.settings import OPTIONS
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
 """Options that are paths of this machine."""
 IMAGES_OWN = ("PYTHONPATH=", "OMP_NUM_THREADS=")
+"""Beginnings of an image's variables that a host keeps."""
 
 
 class DockerHosts:
@@ -48,11 +49,12 @@ class DockerHosts:
     def __init__(self, job: LocalJob, layout: Layout) -> None:
         assert job.container is not None
         self.job = job
+        self.container = job.container
         self.layout = layout
-        self.about = f"containers of {job.container.image}"
+        self.about = f"containers of {self.container.image}"
         self.addresses: dict[str, str] = {}
         self._on_end: Callable[[], None] = lambda: None
-        self._started: dict[str, Running] = {}
+        self._started: dict[str, RunningContainer] = {}
         for option in HERE_ONLY:
             if option in job.options:
                 flag = "--" + option.removeprefix("MUSTER_").lower().replace("_", "-")
@@ -75,8 +77,7 @@ class DockerHosts:
 
     def _check_image(self) -> dict[str, Any]:
         """The image's configuration; a UsageError where the image is missing or a name is taken."""
-        assert self.job.container is not None
-        image = self.job.container.image
+        image = self.container.image
         try:
             for name in docker_cleanup.sweep(self._engine):
                 Console().say(f"removed {name}, which a run had left that died")
@@ -101,10 +102,9 @@ class DockerHosts:
 
     def _start_cleaner(self) -> DockerRun:
         """Starts the process that cleans up when the run is over."""
-        assert self.job.container is not None
         info = self._engine.info()
         security = tuple(info.get("SecurityOptions") or ())
-        words = {"run": self._run, "image": self.job.container.image, "hosts": self.layout.hosts, "security": security}
+        words = {"run": self._run, "image": self.container.image, "hosts": self.layout.hosts, "security": security}
         self._cleaner = subprocess.Popen(
             [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)], stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", env=_environ(),
@@ -115,8 +115,7 @@ class DockerHosts:
 
     def _try_container(self) -> None:
         """Whether the daemon sees this machine's files, and the image has the entry point."""
-        assert self.job.container is not None
-        image = self.job.container.image
+        image = self.container.image
         body = {
             "Image": image, "Cmd": list(docker_container.ENTRY), "Labels": self._docker_run.labels,
             "HostConfig": {"Mounts": [docker_container.mounted(mount) for mount in docker_container.shared(self.job)]},
@@ -147,10 +146,9 @@ class DockerHosts:
 
     def open(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
-        assert self.job.container is not None
         shutil.copytree(PATCHES, self.layout.patches, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         try:
-            self._engine.create_network(self._network, self._docker_run.labels, self.job.container.isolated)
+            self._engine.create_network(self._network, self._docker_run.labels, self.container.isolated)
         except EngineError as error:
             advice = "; docker network ls shows which ones could go" if "address pool" in str(error) else ""
             raise UsageError(f"--backend docker: the network of the job couldn't be made: {error}{advice}") from None
@@ -167,13 +165,15 @@ class DockerHosts:
     def environment(self, host: str) -> dict[str, str]:
         return {"MUSTER_LOG_DIR": CONTAINER_RANKS}
 
-    def start(self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int) -> Running:
+    def start(
+        self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
+    ) -> RunningContainer:
         docker_container.prepare(self.job, host, self.layout)
-        if self._is_another_user():
-            _open_up(self.layout.host(host))
+        if self._runs_as_another_user():
+            _let_everybody_write(self.layout.host(host))
         body = docker_container.create_body(self.job, host, self.layout, env, self._docker_run)
         identity = self._create(body, self._name(host))
-        running = Running(self._engine.another(), identity, os.dup(output), self._on_end)
+        running = RunningContainer(self._engine.another(), identity, os.dup(output), self._on_end)
         try:
             running.start()
             self.addresses[host] = self._engine.address(identity, self._network)
@@ -183,7 +183,7 @@ class DockerHosts:
             self._started[host] = running
         return running
 
-    def _is_another_user(self) -> bool:
+    def _runs_as_another_user(self) -> bool:
         """Whether the container's user may not write where this user may."""
         user = str(self._image.get("User") or "").partition(":")[0]
         security = self._docker_run.security
@@ -199,7 +199,6 @@ class DockerHosts:
             raise UsageError(self._explain(error)) from None
 
     def _explain(self, error: EngineError) -> str:
-        assert self.job.container is not None
         text = str(error)
         if "source path does not exist" in text:
             return (
@@ -210,10 +209,10 @@ class DockerHosts:
             return f"--job-name={self.job.name!r}: {text}"
         if "could not select device driver" in text:
             return (
-                f"--gpus={self.job.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
+                f"--gpus={self.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
                 "Container Toolkit, or leave --gpus out"
             )
-        return f"--backend docker: a container of {self.job.container.image} couldn't be started: {text}"
+        return f"--backend docker: a container of {self.container.image} couldn't be started: {text}"
 
     def signal(self, host: str, signo: int) -> None:
         """A PID 1 gets no signal it has no handler for: one that has started nothing yet has nothing to save."""
@@ -257,7 +256,7 @@ def _environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else dict(os.environ)
 
 
-def _open_up(directory: str) -> None:
+def _let_everybody_write(directory: str) -> None:
     """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
     for _, _, files, folder in os.fwalk(directory):
         os.fchmod(folder, 0o777)
@@ -272,10 +271,11 @@ def _open_up(directory: str) -> None:
                 os.close(fd)
 
 
-_LAST_WORDS = 10.0
+_LATE_OUTPUT = 10.0
+"""Seconds in which the output of a container that was removed should have come."""
 
 
-class Running:
+class RunningContainer:
     """A started container: a thread carries its output to the descriptor ``output`` and waits for its end."""
 
     def __init__(self, engine: Engine, identity: str, output: int, on_end: Callable[[], None]) -> None:
@@ -306,7 +306,7 @@ class Running:
         return self._code
 
     def is_idle(self, engine: Engine) -> bool:
-        """Whether the container's first process neither hears SIGTERM nor has a child; False where it can't be seen."""
+        """Whether the container's first process neither handles SIGTERM nor has a child; False: unknown."""
         pid = engine.state(self.identity).get("Pid", 0)
         try:
             with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
@@ -319,7 +319,7 @@ class Running:
 
     def join(self) -> None:
         if self._thread.ident is not None:
-            self._thread.join(_LAST_WORDS)
+            self._thread.join(_LATE_OUTPUT)
 
     def _run(self) -> None:
         code = 137

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
 from musterpoint.masking import Masker
@@ -99,10 +99,11 @@ def masker_of(job: LocalJob, inherited: Mapping[str, str]) -> Masker:
     return Masker(environ, {**job.distribution, **job.hyperparameters}, job.arguments)
 
 
-NAMINGS = ("algo", "sdk")
+HostNaming = Literal["algo", "sdk"]
+NAMINGS: tuple[HostNaming, ...] = get_args(HostNaming)
 
 
-def host_names(count: int, naming: str = "algo") -> tuple[str, ...]:
+def host_names(count: int, naming: HostNaming = "algo") -> tuple[str, ...]:
     """``algo-1`` … as SageMaker names them, or ``algo-1-x7k2p`` … as the local mode of SDK v2 does (``sdk``)."""
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
     suffix = "-" + "".join(secrets.choice(alphabet) for _ in range(5)) if naming == "sdk" else ""

@@ -60,13 +60,13 @@ class NetnsHosts:
 
     def open(self, on_end: Callable[[], None]) -> None:
         self.addresses = {host: _address(index) for index, host in enumerate(self.hosts, 1)}
-        self._switch = _hold("switch")
+        self._switch = _start_holder("switch")
         _ip(self._switch, ["link add br0 type bridge", "link set br0 up"])
         for host in self.hosts:
-            self._holders[host] = _hold(host)
+            self._holders[host] = _start_holder(host)
         for host in self.hosts:
             self._write_etc(host)
-            self._plug_in(host)
+            self._connect(host)
 
     def _write_etc(self, host: str) -> None:
         """The files bound over ``/etc`` on the host: it knows its peers, itself, and no resolver."""
@@ -88,7 +88,7 @@ class NetnsHosts:
     def _etc(self, host: str) -> str:
         return os.path.join(self.layout.host(host), "etc")
 
-    def _plug_in(self, host: str) -> None:
+    def _connect(self, host: str) -> None:
         """Gives ``host`` its ``eth0``. Neighbours are permanent: the kernel's neighbour table is shared and small."""
         assert self._switch is not None
         index = self.hosts.index(host) + 1
@@ -171,7 +171,7 @@ class NetnsHosts:
             holder.communicate()
 
 
-def _hold(name: str) -> subprocess.Popen[bytes]:
+def _start_holder(name: str) -> subprocess.Popen[bytes]:
     """A process that keeps a network and a host name alive until its stdin ends; returns once they exist."""
     holder = subprocess.Popen(
         ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0"; echo; exec cat', name],

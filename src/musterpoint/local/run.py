@@ -244,7 +244,7 @@ class Hosts:
 
     @property
     def _waited(self) -> float:
-        """Seconds since the reader of our output took something, if something waits for him."""
+        """Seconds since the reader of our output took something, if something waits for it."""
         since = self._pump.out.waiting_since
         return 0.0 if since is None else self._loop.clock() - since
 

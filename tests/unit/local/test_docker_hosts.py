@@ -184,7 +184,7 @@ def test_another_users_container_may_write(tmp_path: Path) -> None:
     outside.touch(mode=0o600)
     (tmp_path / "opt" / "link").symlink_to(outside)
     (tmp_path / "opt" / "folder").symlink_to("/")
-    docker_hosts._open_up(str(tmp_path))
+    docker_hosts._let_everybody_write(str(tmp_path))
     assert outside.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "opt/ml").stat().st_mode & 0o777 == 0o777
     assert file.stat().st_mode & 0o777 == 0o644

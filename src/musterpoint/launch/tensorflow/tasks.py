@@ -21,8 +21,6 @@ BESIDE: Final = "beside"
 
 TaskRole = Literal["master", "chief", "worker", "ps", "evaluator"]
 
-TENSORFLOW_PORT, PARAMETER_SERVER_PORT = 7777, 2222
-
 
 class Task(NamedTuple):
     """A task of the job's cluster.

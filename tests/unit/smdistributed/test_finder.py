@@ -14,6 +14,7 @@ import pytest
 
 import musterpoint
 from musterpoint.cli.bundle import archive
+from musterpoint.local.environment import PATCHES
 
 from .conftest import SMDISTRIBUTED, STARTUP
 
@@ -155,6 +156,14 @@ def test_a_sitecustomize_of_the_users_runs_as_well(environ: dict[str, str], tmp_
     code = "import smdistributed.dataparallel as d; print(d.__shim__)"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["theirs", "musterpoint"], done.stderr
+
+
+def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, PATCHES, str(tmp_path)])
+    code = "import sys; print('muster_gloo_exit' in sys.modules, sys.meta_path[-1].__name__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["theirs", "True TopFinder"], done.stderr
 
 
 def test_it_has_one_name(environ: dict[str, str]) -> None:

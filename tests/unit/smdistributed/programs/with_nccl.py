@@ -1,6 +1,7 @@
 """The process group where there is a GPU; NCCL's part is played by another group of gloo's."""
 
 import datetime
+import functools
 from types import SimpleNamespace
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
@@ -12,7 +13,7 @@ given = []
 
 
 class Nccl:
-    Options = SimpleNamespace
+    Options = functools.partial(SimpleNamespace, global_ranks_in_group=[], group_name="")
 
     def __new__(cls, store, rank, size, options):
         given.append(options)
@@ -24,7 +25,7 @@ dist.ProcessGroupNCCL = Nccl
 dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=90))
 group = dist.group.WORLD
 dist.all_reduce(torch.ones(1))
-dist.new_group([0], pg_options=SimpleNamespace(first="high priority"))
+dist.new_group([0], pg_options=Nccl.Options(first="high priority"))
 leave(
     devices=sorted(device.type for device in group._device_types),
     timeout=given[0]._timeout.total_seconds(),

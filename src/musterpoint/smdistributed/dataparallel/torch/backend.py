@@ -60,8 +60,7 @@ def has_nccl() -> bool:
 
 def _gloo(group: Any) -> Any:
     gloo = ProcessGroupGloo(PrefixStore("cpu/", group.store), group.group_rank, group.group_size, group.timeout)
-    gloo.options.global_ranks_in_group = group.global_ranks_in_group
-    gloo.options.group_name = group.group_id
+    _name(gloo.options, group)
     gloo._set_sequence_number_for_group()
     return gloo
 
@@ -69,8 +68,14 @@ def _gloo(group: Any) -> Any:
 def _nccl(group: Any, options: Any) -> Any:
     options = options or dist.ProcessGroupNCCL.Options()
     options._timeout = group.timeout
-    options.global_ranks_in_group = group.global_ranks_in_group
-    options.group_name = group.group_id
+    _name(options, group)
     nccl = dist.ProcessGroupNCCL(PrefixStore("cuda/", group.store), group.group_rank, group.group_size, options)
     nccl._set_sequence_number_for_group()
     return nccl
+
+
+def _name(options: Any, group: Any) -> None:
+    """Which group it is, for torch's own logs; not every version's options have a place for it."""
+    for name, value in (("global_ranks_in_group", group.global_ranks_in_group), ("group_name", group.group_id)):
+        if hasattr(options, name):
+            setattr(options, name, value)

@@ -45,7 +45,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     from musterpoint.runtime import Request
 
     request = Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
-    code = nested.launch_inside(request)
+    code = nested.launch_nested(request)
     return entrypoint.run(request) if code is None else code
 
 

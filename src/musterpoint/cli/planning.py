@@ -13,7 +13,7 @@ from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
-from musterpoint.prepare import activated, get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import deaf_pid1, pid1_note
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
@@ -90,14 +90,14 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    views = [view._replace(environ=activated(view.environ)) for view in views]
-    readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
+    views = [view._replace(environ=user_environment(view.environ)) for view in views]
+    readies = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
     rosters, plans = [], []
     for view, ready in zip(views, readies, strict=True):
         roster = imagine_roster(view.job, view.options, slots.__getitem__, _known_addresses(view.options), __version__)
         rosters.append(roster)
-        plans.append(plan_here(view.job, view.options, ready, roster, view.environ))
+        plans.append(plan_host(view.job, view.options, ready, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
     return Planned(job, readies[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),

@@ -80,6 +80,15 @@ class Roster(NamedTuple):
         before = self.group[: max(self.node_rank, 0)]
         return sum(seat.slots for seat in before)
 
+    def summary(self, launcher: str) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has."""
+        slots = {seat.slots for seat in self.group}
+        each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
+        outside = len(self.seats) - len(self.group)
+        others = f"; {outside} more outside the group" if outside else ""
+        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
+        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks} ({each}){others}"
+
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""
         value = self._asdict()

@@ -70,7 +70,7 @@ VARIABLES = {
     "SAGEMAKER_PROGRAM": "train.py", "AWS_REGION": "eu-west-1", "HF_TOKEN": "hf_in-the-environment",
 }  # fmt: skip
 OWN = {option.variable: option for option in settings.OPTIONS}
-"""``MUSTER_*``: those of the whole road that a plan reads."""
+"""``MUSTER_*``: those that a plan reads."""
 
 SCALARS: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**63, 10**400, 1.5, -0.0, 1e308, float("inf"), float("nan"), "", " ", "\0", "a\0b",

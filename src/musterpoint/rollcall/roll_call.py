@@ -1,4 +1,4 @@
-"""The roll call as the road calls it: one host's part, chosen by who it is and what was asked for."""
+"""The roll call: one host's part in it, by whether it leads and by what ``--rollcall`` asks for."""
 
 from __future__ import annotations
 

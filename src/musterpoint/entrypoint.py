@@ -126,7 +126,10 @@ def _call_the_roll(
     if stop is not None:
         roll_call.pass_on(stop)
     runtime.signals.route_to(lambda signo: roll_call.abandon(signo) if signo in STOPPING else None)
-    return roll_call.run()
+    roster, peers = roll_call.run()
+    if host is not None and len(roster.seats) > 1 and roster.me == job.leader:
+        runtime.console.say(roster.summary(host.choice.launcher))
+    return roster, peers
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:

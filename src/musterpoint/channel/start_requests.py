@@ -14,7 +14,7 @@ from musterpoint.untrusted import printable
 
 MOST_WORDS = 4096
 MOST_SAID = 8 * 1024
-"""Bytes of what a daemon wrote last that are sent to the leader, as UTF-8."""
+"""Bytes of what a daemon wrote last that travel to the leader, as UTF-8."""
 LEAST_STATUS, MOST_STATUS = -64, 255
 LOST = 255
 """The status of a daemon whose host is gone: what remote shells give when their connection breaks."""

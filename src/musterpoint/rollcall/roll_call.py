@@ -1,4 +1,4 @@
-"""The roll call: one host's part in it, by whether it leads and by what ``--rollcall`` asks for."""
+"""The roll call as the road calls it: one host's part, chosen by who it is and what was asked for."""
 
 from __future__ import annotations
 
@@ -57,8 +57,6 @@ class RollCall:
     def run(self) -> tuple[Roster, Peers]:
         """The roster and this host's end of the channel; blocks in the loop until every host is here.
 
-        The leader says who is there, if it can run its part.
-
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
             UsageError: the leader's port is taken, or the hosts file can't be read.
@@ -67,12 +65,6 @@ class RollCall:
         if self._stopped is not None:
             self._tell_of(self._stopped)
             raise self._stopped
-        roster, peers = self._gather()
-        if len(self._hosts) > 1 and self._me == self._group_hosts[0] and self._offer.launcher:
-            self._say(roster.summary(self._offer.launcher))
-        return roster, peers
-
-    def _gather(self) -> tuple[Roster, Peers]:
         leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
             told = self._told()

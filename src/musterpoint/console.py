@@ -21,22 +21,22 @@ def _write_all(data: bytes) -> None:
 
 
 class Console:
-    """``mask`` hides secrets in every line; ``write`` takes finished bytes."""
+    """``mask`` hides secrets in every line; ``sink`` takes finished bytes."""
 
-    def __init__(self, mask: Callable[[str], str] = str, write: Callable[[bytes], None] = _write_all) -> None:
+    def __init__(self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all) -> None:
         self._mask = mask
-        self._write = write
+        self._sink = sink
 
-    def write_through(self, write: Callable[[bytes], None]) -> None:
-        """From now on lines go to ``write`` instead."""
-        self._write = write
+    def write_through(self, sink: Callable[[bytes], None]) -> None:
+        """From now on lines go to ``sink`` instead."""
+        self._sink = sink
 
     def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
         """One message; further lines of it are indented under the first. ``mask`` stands in for the console's own."""
         first, *rest = (mask or self._mask)(text).splitlines() or [""]
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
-        self._write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+        self._sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
     def show(self, text: str) -> None:
         """A line of a program that we run, as it is but for its secrets."""
-        self._write((self._mask(text) + "\n").encode("utf-8", "replace"))
+        self._sink((self._mask(text) + "\n").encode("utf-8", "replace"))

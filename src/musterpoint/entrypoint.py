@@ -29,7 +29,7 @@ from musterpoint.prepare import (
     prepare_host,
     user_environment,
     warn_of_build_locks,
-)  # fmt: skip
+)
 from musterpoint.processes import oom
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING

@@ -24,7 +24,7 @@ from musterpoint.console import Console
 )
 def test_a_message_is_one_write_of_whole_lines(text: str, written: str) -> None:
     got: list[bytes] = []
-    Console(write=got.append).say(text)
+    Console(sink=got.append).say(text)
     assert got == [written.encode()]
 
 

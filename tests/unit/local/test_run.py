@@ -43,7 +43,7 @@ class Runtime:
     def run(self, work: str, out: int = -1) -> dict[str, Any]:
         backend = Process(self.layout, self.job.hosts, one_address=True)
         entry = [sys.executable, "-c", WORK + work]
-        console = Console(write=self.said.append)
+        console = Console(sink=self.said.append)
         return run(self.job, Ground(self.layout, backend, console, os.environ, out, entry))
 
     def run_and_stop(self, work: str) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
     backend = Broken(runtime.layout, runtime.job.hosts)
     ground = Ground(
-        runtime.layout, backend, Console(write=runtime.said.append), {}, -1, [sys.executable, "-c", "input()"]
+        runtime.layout, backend, Console(sink=runtime.said.append), {}, -1, [sys.executable, "-c", "input()"]
     )
     descriptors = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UsageError, match="no second host"):

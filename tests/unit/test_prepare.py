@@ -23,8 +23,8 @@ def plan(tmp_path: Path, launcher: str, gpus: int, compat: str, **environ: str) 
     options = Settings(launcher=launcher, slots=2, cuda_compat=compat)
     words = {**environ, "SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
-    ready = prepare_host(job, options, words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
-    return plan_host(job, options, ready, assumed_roster(job, options, lambda name: 2, {}), words)
+    host = prepare_host(job, options, words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
+    return plan_host(job, options, host, assumed_roster(job, options, lambda name: 2, {}), words)
 
 
 def paths(plan: LaunchPlan) -> dict[str, str]:

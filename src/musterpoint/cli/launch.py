@@ -25,10 +25,10 @@ examples:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster launch`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ), lambda failure: _tell(failure, environ))
+    return guarded(lambda: _run(argv, environ), lambda failure: _report(failure, environ))
 
 
-def _tell(failure: Failure, environ: Mapping[str, str]) -> None:
+def _report(failure: Failure, environ: Mapping[str, str]) -> None:
     from musterpoint import nested
 
     nested.report(failure, environ)

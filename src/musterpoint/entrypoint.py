@@ -30,10 +30,10 @@ from musterpoint.prepare import (
     user_environment,
     warn_of_build_locks,
 )
-from musterpoint.processes import oom
+from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
-from musterpoint.processes.streams import ranks_of
+from musterpoint.processes.streams import OutputOptions, ranks_of
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Roster
 from musterpoint.runtime import Request, Runtime
@@ -56,7 +56,7 @@ def run(request: Request) -> int:
         runtime.watch_pid1(options.pid1_watch)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         runtime.learn(job)
-        request = request._replace(environ=user_environment(request.environ))
+        request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options)
     except StoppedEarly as stop:
         outcome = Outcome(options.stop_exit_code, None, stop.host, ())
@@ -97,7 +97,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
     pump = _pump(job, options, plan)
-    runtime.console.write_through(pump.say)
+    runtime.console.write_through(pump.write_message)
     supervisor = _supervisor(runtime, job, options, pump, roster, peers, plan)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.hear)
@@ -133,10 +133,9 @@ def _call_the_roll(
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
-    return Pump(
-        prefix=options.log_prefix, host=job.current_host, log_ranks=ranks_of(options.log_ranks),
-        log_dir=options.log_dir, streams=plan.local_ranks if plan else 1,
-    )  # fmt: skip
+    ranks = ranks_of(options.log_ranks)
+    output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
+    return Pump(output, streams=plan.local_ranks if plan else 1)
 
 
 def _supervisor(
@@ -160,5 +159,5 @@ def _supervisor(
     return Supervisor(
         runtime.loop, rules, peers, pump, explain,
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=runtime.timeline.add,
-        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
+        oom_kills=oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
     )  # fmt: skip

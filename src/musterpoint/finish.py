@@ -38,7 +38,7 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
     """The final upload of intermediate outputs. After a stop it has what is left of the platform's grace."""
     sync = runtime.sync
     if sync is not None:
-        runtime.signals.route_to(sync.hear)
+        runtime.signals.route_to(sync.on_signal)
         left = None if outcome.stopped_at is None else outcome.stopped_at + sync.grace - runtime.loop.clock()
         sync.finish(left)
 

@@ -13,15 +13,16 @@ from musterpoint.executables import size_of, too_much
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
+from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, Settings
+from musterpoint.settings import LOCAL, MASTER_PORT, PYTHON, Settings
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -44,17 +45,17 @@ class PreparedHost(NamedTuple):
     ports: tuple[int, ...] = ()
 
 
-def user_environment(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ`` as the user's program will see it: with the conda environment it names, if any, first on PATH.
+def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
+    """``environ`` as the user's program will see it: see :func:`musterpoint.code.interpreter.activated`.
 
     Raises:
-        UsageError: there is no such environment.
+        UsageError: there is no such conda environment.
     """
-    if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
+    if not python and not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
         return environ
     from musterpoint.code.interpreter import activated
 
-    return activated(environ)
+    return activated(environ, python)
 
 
 def prepare_host(
@@ -69,7 +70,7 @@ def prepare_host(
     Raises:
         MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
     """
-    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
+    workspace = prepare(job, environ, environ.get(PYTHON) or sys.executable, tools, options.installer)
     devices = survey(environ)
 
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
@@ -108,10 +109,8 @@ def plan_host(
         MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
     """
     devices = host.devices
-    exports = sagemaker_exports(
-        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
-        roster.master_port,
-    )  # fmt: skip
+    machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
+    exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     fabric: tuple[EnvSetting, ...] = ()
     note = ""
     if devices.gpus and options.cuda_compat == "auto":
@@ -122,19 +121,11 @@ def plan_host(
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
-    plan = build_plan(
-        job,
-        host.workspace,
-        roster,
-        devices,
-        options,
-        host.choice,
-        exports,
-        environ,
-        fabric,
-        host.modules,
-        host.mpi,
-    )
+    inputs = LaunchInputs(
+        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
+        host.modules, host.mpi,
+    )  # fmt: skip
+    plan = build_plan(inputs)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan

@@ -8,7 +8,7 @@ from musterpoint import __version__, settings
 from musterpoint.channel.names import read_hosts
 from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
-from musterpoint.job.read import found, read_job
+from musterpoint.job.read import platform_here, read_job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
@@ -16,10 +16,10 @@ from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
 from musterpoint.prepare import plan_host, prepare_host, user_environment
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
-from musterpoint.settings import Settings
+from musterpoint.settings import MASTER_PORT, Settings
 
 RESOURCES = "resourceconfig.json"
 
@@ -67,7 +67,7 @@ def preview_request(request: Request) -> Preview:
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
-    if request.program is None and options.platform == "auto" and found(base, request.environ) == "plain":
+    if request.program is None and options.platform == "auto" and platform_here(base, request.environ) == "plain":
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
@@ -106,7 +106,7 @@ def preview(views: Sequence[HostView], typed: bool) -> Preview:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    views = [view._replace(environ=user_environment(view.environ)) for view in views]
+    views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
     prepared = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
@@ -145,12 +145,8 @@ def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "
             "is chosen then, by the route to the leader"
         )
-    deaf = deaf_pid1()
-    return (*notes, *([pid1_note(deaf, options.pid1_watch)] if deaf else ()))
-
-
-MASTER_PORT = 7777
-"""The rendezvous port the leader takes if it is free."""
+    unstoppable = unstoppable_pid1()
+    return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
 
 
 def assumed_roster(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.console import Console
-from musterpoint.errors import StoppedEarly
+from musterpoint.errors import PREPARING, StoppedEarly
 from musterpoint.failure import Failure
 from musterpoint.job.model import Job, Paths
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
-from musterpoint.processes.pid1 import Pid1Watch, deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
 
-EARLY = "while its code was being made ready"
 SHARE_OF_ROLLCALL = 0.9
 """Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
 
@@ -81,7 +80,7 @@ class Runtime:
 
         To be called as early as possible: a stop may come while the code is being made ready.
         """
-        name = deaf_pid1()
+        name = unstoppable_pid1()
         if name and mode == "off":
             self.console.say(pid1_note(name, mode))
         elif name:
@@ -130,25 +129,26 @@ class Runtime:
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
-        from musterpoint.code.tools import Tools
+        from musterpoint.code.tools import Output, Tools
 
         if self._tools is None:
             awaited = len(job.hosts) > 1 and options.rollcall != "off"
             self._tools = Tools(
-                self.loop, self.console.say, self.console.show, self.timeline.add,
+                self.loop, job.current_host,
+                Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
                 options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
-                lambda signo: StoppedEarly(job.current_host, signo, EARLY), lambda text: self.masker.mask(text),
             )  # fmt: skip
         return self._tools
 
     def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:
         """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
-        from musterpoint.outputs.sync import Means, sync_of
+        from musterpoint.outputs.sync import Sync, sync_plan
 
-        means = Means(self.loop, self.sidecars, self.console.say, self.timeline.add)
         whole = whole_grace(job.grace, options.stop_grace)
-        self.sync = sync_of(job, without_own(environ), interpreter, whole, means, not self._is_train)
-        if self.sync is not None:
+        say = self.console.say
+        plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
+        if plan is not None:
+            self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
             self.loop.call_later(0, self.sync.begin)
 
     def close(self) -> None:
@@ -163,11 +163,11 @@ class Runtime:
         if signo in STOPPING:
             self._stop_signal = self._stop_signal or signo
             if self._tools is not None:
-                self._tools.hear(signo)
+                self._tools.stop(signo)
 
     def _check(self) -> None:
         if self._stop_signal is not None:
-            raise StoppedEarly(self._job.current_host if self._job else "", self._stop_signal, EARLY)
+            raise StoppedEarly(self._job.current_host if self._job else "", self._stop_signal, PREPARING)
 
 
 def _open_standard_streams() -> None:

@@ -12,7 +12,7 @@ from typing import Callable, Mapping, NamedTuple, Sequence
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
 from musterpoint.fabric.devices import survey
-from musterpoint.job.read import found
+from musterpoint.job.read import platform_here
 from musterpoint.job.sagemaker import base_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     request, asked = read_request(_parser, argv, environ)
-    if request.program is None and found(base_of(environ), environ) == "plain":
+    if request.program is None and platform_here(base_of(environ), environ) == "plain":
         # any program sees these variables
         request = request._replace(program=sys.executable, typed=True)
     preview = preview_request(request)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.settings import OPTIONS, Option
+from musterpoint.settings import OPTIONS, Option, chosen
 
 if TYPE_CHECKING:
     from musterpoint.runtime import Request
@@ -82,8 +82,7 @@ def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()
 
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
     """What argparse is told of a flag that takes one of ``choices``; it is shown and refused like the job's options."""
-    option = Option(flag.lstrip("-"), "", str, choices=tuple(choices))
-    return {"type": _reader(option, flag), "metavar": "|".join(choices)}
+    return {"type": lambda text: chosen(choices, text, flag), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:

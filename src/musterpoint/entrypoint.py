@@ -21,21 +21,13 @@ from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import TENSORFLOW
-from musterpoint.prepare import (
-    PreparedHost,
-    free_ports,
-    offer_of,
-    plan_host,
-    prepare_host,
-    user_environment,
-    warn_of_build_locks,
-)
+from musterpoint.prepare import PreparedHost, offer_of, plan_host, prepare_host, user_environment, warn_of_build_locks
 from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace
@@ -77,13 +69,14 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     for note in job.notes:
         runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     host, plan, refusal, stop = None, None, None, None
+    offer = offer_of(job, options, host)
     try:
-        host = _prepare(runtime, request, job, options)
+        host, offer = _prepare(runtime, request, job, options)
     except StoppedEarly as error:
         stop = error
     except MusterError as error:
         refusal = runtime.failure_of(error)
-    roster, peers = _call_the_roll(runtime, job, options, host, stop)
+    roster, peers = _call_the_roll(runtime, job, options, offer, stop)
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -108,17 +101,16 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     return outcome
 
 
-def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> PreparedHost:
+def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
     # a program that somebody typed is here, with what it needs
     tools = (lambda: runtime.tools(job, options)) if request.program is None else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
-    return host._replace(ports=free_ports(job, options, host))
+    return host, offer_of(job, options, host)
 
 
 def _call_the_roll(
-    runtime: Runtime, job: Job, options: Settings, host: PreparedHost | None, stop: StoppedEarly | None,
+    runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
-    offer = offer_of(job, options, host)
     roll_call = RollCall(
         runtime.loop, job.hosts, job.group_hosts, job.current_host, offer, options, runtime.console.say,
         runtime.timeline.add,
@@ -127,8 +119,8 @@ def _call_the_roll(
         roll_call.pass_on(stop)
     runtime.signals.route_to(lambda signo: roll_call.abandon(signo) if signo in STOPPING else None)
     roster, peers = roll_call.run()
-    if host is not None and len(roster.seats) > 1 and roster.me == job.leader:
-        runtime.console.say(roster.summary(host.choice.launcher))
+    if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
+        runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
 
 

@@ -34,7 +34,7 @@ class PreparedHost(NamedTuple):
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
     slots. ``modules`` are those that matter to the launcher and that the user's Python has. ``mpi`` is this host's MPI
-    where the launcher is one. ``ports`` are free here, for servers of the launcher's framework.
+    where the launcher is one.
     """
 
     workspace: Workspace
@@ -42,7 +42,6 @@ class PreparedHost(NamedTuple):
     choice: Choice
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    ports: tuple[int, ...] = ()
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -149,12 +148,20 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
             )
 
 
-def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
-    """Ports of this host that its offer names, for servers of the launcher's framework.
+def offer_of(job: Job, options: Settings, host: PreparedHost | None) -> Offer:
+    """What this host says of itself in the roll call; None is a host that can't run its part.
 
     Raises:
         MusterError: a port that all hosts go by can't be had.
     """
+    if host is None:
+        return Offer(job.name, "", 0, __version__)
+    capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
+
+
+def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
+    """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, insisted(launcher, options))
@@ -162,14 +169,6 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
         agreed = agreed_ports(launcher, host.modules, options.master_port or MASTER_PORT)
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
     return ports
-
-
-def offer_of(job: Job, options: Settings, host: PreparedHost | None) -> Offer:
-    """What this host says of itself in the roll call; None is a host that can't run its part."""
-    if host is None:
-        return Offer(job.name, "", 0, __version__)
-    capacity = capacity_of(job, options, host.devices)
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, host.ports)
 
 
 def warn_of_build_locks(environ: Mapping[str, str], say: Callable[[str], None]) -> None:

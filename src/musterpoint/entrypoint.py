@@ -24,7 +24,6 @@ from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import Ready, activated, free_ports, get_ready, offer_of, plan_here
-from musterpoint.processes import oom
 from musterpoint.processes.pid1 import deaf_pid1, pid1_note
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
@@ -35,6 +34,7 @@ from musterpoint.rollcall.roster import Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace, whole_grace
+from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.handover import OUTER
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.state import Rules
@@ -42,7 +42,6 @@ from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
-    from musterpoint.diagnosis.explain import Explain
     from musterpoint.processes.pid1 import Pid1Watch
 
 
@@ -59,11 +58,11 @@ def run(request: Request) -> int:
         runtime.request = request._replace(environ=activated(request.environ))
         outcome = _muster_and_run(runtime, job, options)
     except StoppedEarly as stop:
-        outcome = Outcome(options.stop_exit_code, None, stop.host, ())
+        outcome = Outcome(options.stop_exit_code, None, stop.host)
         runtime.console.say(str(stop))
     except Exception as error:  # a bug of ours is reported like everything else
         failure = _failure_of(runtime, error, job)
-        outcome = Outcome(failure.code, failure, "", ())
+        outcome = Outcome(failure.code, failure)
         runtime.console.say(failure.reason.removeprefix("muster: "))
     paths = job.paths if job else _paths_without_job(request)
     if not runtime.room.folder:
@@ -92,7 +91,7 @@ def _watch_pid1(runtime: Runtime, options: Settings) -> Pid1Watch | None:
 
 
 def _failure_of(runtime: Runtime, error: Exception, job: Job | None) -> Failure:
-    from musterpoint.diagnosis.reason import of_error
+    from musterpoint.diagnosis.job_failures import of_error
 
     if job is None:
         runtime.suspect()
@@ -209,27 +208,19 @@ def _supervise(
     )  # fmt: skip
     runtime.console.sink = pump.say
     rules = Rules(
-        host=job.current_host, grace=grace(job.grace, options.stop_grace), on_failure=options.on_failure,
-        stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
-        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        host=job.current_host, grace=grace(job.grace, options.stop_grace),
+        stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
+        finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
+        outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
     )  # fmt: skip
-
-    def explain() -> Explain:
-        from musterpoint.diagnosis.explain import Explain
-
-        return Explain(job.current_host, runtime.masker.mask_user, job.paths.code)
-
-    def say(text: str) -> None:
-        # failures quote the user's own words
-        runtime.console.say(text, runtime.masker.mask_user)
-
-    supervisor = Supervisor(
-        runtime.loop, rules, peers, pump, explain,
-        stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=runtime.timeline.add,
-        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
+    mask = runtime.masker.mask_user  # failures quote the user's own words
+    context = SupervisorContext(
+        runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
+        job.current_host, mask, job.paths.code,
     )  # fmt: skip
+    supervisor = Supervisor(context, rules, peers, {**roster.to_wire(), "me": roster.me})
     runtime.masker.know(supervisor.token)
-    runtime.ears.hear = supervisor.hear
+    runtime.ears.hear = supervisor.on_signal
     outcome = supervisor.run(plan, settings.without_own(runtime.request.environ), refusal)
     peers.close()
     return outcome

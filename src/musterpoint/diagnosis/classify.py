@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from musterpoint.failure import Kind
+
 _OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
     r"|CUDA error: out of memory|failure '?out of memory|\bMemoryError\b|[Cc]annot allocate memory"
@@ -59,7 +61,7 @@ def is_own_mistake(text: str) -> bool:
     return _OWN_MISTAKE.search(text) is not None
 
 
-def kind_of(text: str, status: int | None, oom: bool = False, echo: bool | None = None) -> str:
+def kind_of(text: str, status: int | None, oom: bool = False, echo: bool | None = None) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
     ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``echo`` is whether the error is

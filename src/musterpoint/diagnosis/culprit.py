@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from typing import Callable, NamedTuple
+from typing import Callable, Literal, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.diagnosis.classify import is_own_mistake, is_peer_lost
@@ -21,7 +21,7 @@ class Error(NamedTuple):
     """
 
     text: str
-    kind: str
+    kind: Literal["exception", "fatal", "line", "last"]
     frames: tuple[Frame, ...] = ()
     wrapper: bool = False
     second_hand: bool = False

@@ -1,6 +1,6 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.programs.registry import PLANNED, Program
@@ -17,7 +17,7 @@ class Argument(NamedTuple):
     ours: Program | None = None
 
 
-ROLES = ("rank", "launcher", "service")
+Role = Literal["rank", "launcher", "service"]
 
 
 def program_of_ours(name: Program, reason: str = "") -> Argument:
@@ -37,7 +37,7 @@ class ProcessPlan(NamedTuple):
     that it is the user's own program: it may end with 0, and its last words are the user's error.
     """
 
-    role: str
+    role: Role
     name: str
     argv: tuple[Argument, ...]
     environment: tuple[EnvSetting, ...] = ()
@@ -132,7 +132,7 @@ def _process(*row: Any) -> ProcessPlan:
         argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
     )
     check_types(process, _PROCESS_TYPES)
-    if process.role not in ROLES or not process.argv:
+    if process.role not in get_args(Role) or not process.argv:
         raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
     for argument in process.argv:
         _text(argument.text)

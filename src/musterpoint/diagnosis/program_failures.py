@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from musterpoint import exit_codes
-from musterpoint.diagnosis import classify, culprit, program_source, reason
+from musterpoint.diagnosis import classify, program_output, program_source, reason
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.diagnosis.traceback import lines_of
 from musterpoint.failure import Failure
@@ -24,7 +24,7 @@ def of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     """
     tails = (end.tail, end.stdout_tail)
     if end.mpi:
-        tails = (culprit.until_abort(end.tail), culprit.until_abort(end.stdout_tail))
+        tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
     blank = Failure(context.host, 1, "user", "user", "", end.rank, end.local_rank, at=end.at)
     failure = _of_program(blank, end, tails, context)
     given_up = end.given_up or (end.mpi and end.status == OPEN_MPI_GAVE_UP and failure.kind == "user")
@@ -36,8 +36,8 @@ def of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
 
     ``end`` has what they wrote.
     """
-    error = culprit.find(end.tail) or culprit.find(end.stdout_tail)
-    raised = error is not None and error.kind in ("exception", "fatal") and not error.echo
+    error = program_output.find(end.tail) or program_output.find(end.stdout_tail)
+    raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
     # sys.exit() in a handler that came in the midst of a clean-up is printed, too
     ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
     return of_rank(end, context) if raised and not ended else None
@@ -64,7 +64,7 @@ def _of_program(
         error = _error_in(tails, status, context)
     except Exception:  # a mistake of ours about the words doesn't cost the exit code
         error = None
-    inner = culprit.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
+    inner = program_output.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
     signo = -status if status is not None and status < 0 else None
     if signo is None and inner is not None and inner > 128:
@@ -83,18 +83,18 @@ def _of_program(
     if oom and code != KILLED:
         parts.insert(parts.index(who) + 1, "the kernel's out-of-memory killer (OOM) ended a process there meanwhile")
     text = error.text if error is not None else ""
-    kind = classify.kind_of(text, -signo if signo else status, oom, error.echo if error is not None else None)
+    kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
     return blank._replace(code=code, kind=kind, reason=reason.fit(parts), signal=signo, second_hand=second_hand)
 
 
-def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> culprit.Error | None:
+def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
     """The error that ended the program: as it was printed, or as its source says what it gave to ``sys.exit``."""
-    error = culprit.find(tails[0] or tails[1], status, context.files.read) or culprit.find(tails[1])
+    error = program_output.find(tails[0] or tails[1], status, context.files.read) or program_output.find(tails[1])
     if status == 1 and (error is None or (error.kind in ("last", "line") and not error.wrapper)):
         said = program_source.find(lines_of(tails[0] or tails[1]), context.files.programs())
         if said:
-            return culprit.Error(said, "line", echo=classify.is_peer_lost(said))
+            return program_output.Error(said, "line", symptom=classify.is_peer_lost(said))
     return error
 
 

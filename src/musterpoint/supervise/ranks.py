@@ -149,7 +149,7 @@ class Ranks:
             return None
         for tail in (self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)):
             if ABORTED in tail:
-                from musterpoint.diagnosis.culprit import abort_code
+                from musterpoint.diagnosis.program_output import abort_code
 
                 if (code := abort_code(tail)) is not None:
                     return code

@@ -74,12 +74,6 @@ class State(NamedTuple):
     killed: bool = False
 
     @property
-    def code(self) -> int:
-        """The job's exit code as far as it is known, a stop apart."""
-        failure = self.root_cause or self.failure
-        return failure.code if failure else 0
-
-    @property
     def secondary_here(self) -> Secondary:
         """The failures of ranks here, beside the root cause."""
         first = self.root_cause or self.failure
@@ -100,10 +94,9 @@ Decision = tuple[State, list[Action]]
 
 
 def code_of(state: State, rules: Rules) -> int:
-    """The exit code of the job: the stop's, the root cause's, or 0."""
-    if state.stop_signal:
-        return exit_codes.of_signal(SIGINT) if state.stop_signal == SIGINT else rules.stop_code
-    return state.code
+    """The exit code of the job as far as it is known."""
+    failure = state.root_cause or state.failure
+    return exit_codes.of_job(failure.code if failure else 0, state.stop_signal, rules.stop_code)
 
 
 def end_grace(state: State, rules: Rules) -> float:

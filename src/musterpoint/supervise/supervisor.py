@@ -158,9 +158,8 @@ class Supervisor:
             self._busy = False
 
     def _note(self, event: Event) -> None:
-        if not isinstance(
-            event, (ev.SessionOpened, ev.RankEnded, ev.ServiceOrLauncherStarted, ev.ServiceOrLauncherEnded)
-        ):
+        """For the timeline; processes are recorded where they start and end."""
+        if not isinstance(event, _OF_PROCESSES):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
             self._context.record(type(event).__name__, phase=self._state.phase, **facts)
 

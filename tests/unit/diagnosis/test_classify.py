@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.diagnosis.classify import ENDINGS, HINTS, hint_for, kind_of
-from musterpoint.diagnosis.culprit import find
+from musterpoint.diagnosis.program_output import find
 from musterpoint.diagnosis.reason import ERROR_SHARE
 from musterpoint.failure import MOST_REASON
 

@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-from musterpoint.diagnosis.culprit import abort_code
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.diagnosis.job_failures import (
     cannot_start,
@@ -19,6 +18,7 @@ from musterpoint.diagnosis.job_failures import (
     wrong_world,
 )
 from musterpoint.diagnosis.program_failures import of_orphans, of_rank
+from musterpoint.diagnosis.program_output import abort_code
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import Argument, ProcessPlan

@@ -127,9 +127,9 @@ class HostProcesses:
         out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+            argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
-                words, environment, process.cwd, Streams(stdin, out, err),
+                argv, environment, process.cwd, Streams(stdin, out, err),
                 with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
             )  # fmt: skip
         finally:
@@ -256,7 +256,7 @@ class HostProcesses:
             from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
 
             end = ServiceOrLauncherEnd(
-                process.name, process.role, status, self._ranks.came_up(number), tail, process.users, mpi,
+                process.name, process.role, status, len(self._ranks.of(number)), tail, process.users, mpi,
                 self._ranks.oom_struck(status),
             )  # fmt: skip
             failure = job_failures.of_service_or_launcher(end, self._context.diagnosis)

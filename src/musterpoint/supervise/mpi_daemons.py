@@ -23,7 +23,7 @@ from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.host_processes import HostProcesses, number_of
 
 SAID_BYTES = 4096
-"""Of what a daemon wrote, so much of the end travels to the leader."""
+"""So many bytes of the end of what a daemon wrote are sent to the leader."""
 
 _SESSION_BITS = 16
 """The low bits of a request's number say which session it is for: sessions have the same numbers on all hosts."""
@@ -33,7 +33,7 @@ REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 
 
 class _Request:
-    """One agent's, on the leader."""
+    """What a launch agent has asked for, on the leader."""
 
     __slots__ = ("host", "started", "connection")
 
@@ -119,7 +119,7 @@ class MpiDaemons:
         """The leader asks. If the plan hasn't been started yet (or handed over), this waits for it."""
         self._start(event)
 
-    def look_again(self) -> None:
+    def plan_started(self) -> None:
         """A plan was started."""
         early, self._early = self._early, []
         for event, local in early:

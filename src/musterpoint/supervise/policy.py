@@ -10,29 +10,8 @@ from typing import Any, Callable
 
 from musterpoint.channel import peers
 from musterpoint.failure import Failure, lost_host
-from musterpoint.supervise.events import (
-    Action,
-    Broken,
-    Event,
-    Finish,
-    KillDue,
-    KillTree,
-    LeaveDue,
-    RankEnded,
-    Release,
-    ReportArrival,
-    ReportDone,
-    ReportFailure,
-    ReportStop,
-    RootCauseDue,
-    Say,
-    ServiceOrLauncherEnded,
-    ServiceOrLauncherStarted,
-    SessionOpened,
-    SignalRanks,
-    StartTimer,
-    StopAsked,
-)
+from musterpoint.supervise import events as ev
+from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.state import (
     RANKS_ENDED,
     SIGINT,
@@ -71,7 +50,7 @@ def decide(state: State, event: Event, rules: Rules) -> Decision:
 # -- plans and processes start --
 
 
-def _session_opened(state: State, event: SessionOpened, rules: Rules) -> Decision:
+def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Decision:
     number = {event.session}
     state = state._replace(
         live=state.live | frozenset(event.keys),
@@ -81,11 +60,11 @@ def _session_opened(state: State, event: SessionOpened, rules: Rules) -> Decisio
     if event.keys:
         return state, []
     if event.session:
-        return state, [ReportArrival(end_of(event.session))]
+        return state, [ev.ReportArrival(end_of(event.session))]
     return _all_ended_here(state, [], rules)
 
 
-def _service_or_launcher_started(state: State, event: ServiceOrLauncherStarted, rules: Rules) -> Decision:
+def _service_or_launcher_started(state: State, event: ev.ServiceOrLauncherStarted, rules: Rules) -> Decision:
     process = {(event.session, event.name)}
     if event.role == "launcher":
         return state._replace(launchers=state.launchers | process), []
@@ -95,7 +74,7 @@ def _service_or_launcher_started(state: State, event: ServiceOrLauncherStarted, 
 # -- processes end --
 
 
-def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
+def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
     if event.failure is not None and state.stopped_by:
@@ -106,10 +85,10 @@ def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
         state, actions = _failed_here(state, event.failure, rules)
     session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
-        actions.append(ReportArrival(end_of(session)))
+        actions.append(ev.ReportArrival(end_of(session)))
         if state.phase == "ending":
             state = state._replace(released=state.released | {session})
-            actions.append(Release(session, code_of(state, rules)))
+            actions.append(ev.Release(session, code_of(state, rules)))
     if state.live or state.phase not in ("running", "ending"):
         return state, actions
     if state.phase == "running" and state.failure is not None and state.root_cause is None:
@@ -124,18 +103,18 @@ def _spoilt(state: State, failure: Failure) -> Decision:
     """
     if failure.is_symptom or not state.stop_signal:
         return state, []
-    said = Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
+    said = ev.Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
     return state._replace(spoilt=state.spoilt or failure), [said]
 
 
-def _service_or_launcher_ended(state: State, event: ServiceOrLauncherEnded, rules: Rules) -> Decision:
+def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
     """A launcher is needed by the ranks it started here, a service or an MPI daemon by those of other hosts, too."""
     process = {(event.session, event.name)}
     state = state._replace(launchers=state.launchers - process, services=state.services - process)
     if state.phase == "leaving":
         if state.services or state.has_own_launcher:
             return state, []
-        return state._replace(phase="over"), [Finish()]
+        return state._replace(phase="over"), [ev.Finish()]
     if event.failure is None or event.session in state.released or state.stopped_by:
         return state, []
     ranks_left = any(key[0] == event.session for key in state.live)
@@ -155,7 +134,7 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
             return state, []
         if not failure.is_symptom:  # everybody else may be done by now, and then no root cause is announced
             state = state._replace(failure=state.failure or failure)
-        return state, [ReportFailure(failure)]
+        return state, [ev.ReportFailure(failure)]
     reported = state.failure if state.root_cause is None else None
     if state.phase == "judging" and reported is not None and reported.is_symptom and not failure.is_symptom:
         return state._replace(failure=failure), _report(failure)
@@ -163,15 +142,15 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
         return state, []
     state = state._replace(failure=failure)
     if rules.finish_on_failure and state.live:
-        return state, [Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
+        return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
     return state._replace(phase="judging"), _report(failure)
 
 
 def _report(failure: Failure) -> list[Action]:
-    return [StartTimer(ROOT_CAUSE_SECONDS, RootCauseDue()), ReportFailure(failure)]
+    return [ev.StartTimer(ROOT_CAUSE_SECONDS, ev.RootCauseDue()), ev.ReportFailure(failure)]
 
 
-def _broken(state: State, event: Broken, rules: Rules) -> Decision:
+def _broken(state: State, event: ev.Broken, rules: Rules) -> Decision:
     if state.phase in ("running", "judging", "waiting") and not state.stopped_by:
         return _failed_here(state, event.failure, rules)
     return state, []
@@ -179,11 +158,11 @@ def _broken(state: State, event: Broken, rules: Rules) -> Decision:
 
 def _peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
     if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
-        return state, [Say(f"warning: {event.host} is lost: {event.why}")]
+        return state, [ev.Say(f"warning: {event.host} is lost: {event.why}")]
     return _failed_here(state, lost_host(event.host, event.why, apart_from=event.apart_from), rules)
 
 
-def _root_cause_due(state: State, event: RootCauseDue, rules: Rules) -> Decision:
+def _root_cause_due(state: State, event: ev.RootCauseDue, rules: Rules) -> Decision:
     if state.phase != "judging" or state.failure is None:
         return state, []
     return _job_failed(state, peers.JobFailed(state.failure), rules)
@@ -195,7 +174,7 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
         return state, []
     state = state._replace(root_cause=event.failure, counted=event.secondary)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
-    actions: list[Action] = [Say(f"{first_line(event.failure)}{where}")]
+    actions: list[Action] = [ev.Say(f"{first_line(event.failure)}{where}")]
     if state.phase == "waiting":
         # our ranks ended well; the root cause only changes the code, and how long the others are waited for
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
@@ -204,33 +183,33 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     state = state._replace(phase="ending", signalled=True)
     if not state.live:
         return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
-    return state, [*actions, SignalRanks(rules.stop_signal), StartTimer(end_grace(state, rules), KillDue())]
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(end_grace(state, rules), ev.KillDue())]
 
 
 def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
-    late = StartTimer(end_grace(state, rules) + LATE_SECONDS, LeaveDue())
+    late = ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
     return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal), late]
 
 
 def _signal_services(state: State, signal: int) -> list[Action]:
-    return [SignalRanks(signal)] if state.services else []
+    return [ev.SignalRanks(signal)] if state.services else []
 
 
 # -- a stop --
 
 
-def _stop_asked(state: State, event: StopAsked, rules: Rules) -> Decision:
+def _stop_asked(state: State, event: ev.StopAsked, rules: Rules) -> Decision:
     if state.stopped_by or state.phase == "ending":
         if event.signal == SIGINT and not state.killed:
-            return state._replace(killed=True), [Say("interrupted again: killing what is left"), KillTree()]
+            return state._replace(killed=True), [ev.Say("interrupted again: killing what is left"), ev.KillTree()]
         return state, []
-    return _stop(state, rules.host, event.signal, [ReportStop(event.signal)], rules)
+    return _stop(state, rules.host, event.signal, [ev.ReportStop(event.signal)], rules)
 
 
 def _stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
     if state.stopped_by or state.phase == "ending":
         return state, []
-    return _stop(state, event.host, event.signal, [Say(f"{event.host} was told to stop: stopping here too")], rules)
+    return _stop(state, event.host, event.signal, [ev.Say(f"{event.host} was told to stop: stopping here too")], rules)
 
 
 def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:
@@ -240,25 +219,25 @@ def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Ru
     sent = SIGINT if signal == SIGINT else rules.stop_signal  # what a person types reaches the ranks
     if state.phase == "waiting":
         services = [] if state.signalled else _signal_services(state, sent)
-        late = StartTimer(rules.grace + LATE_SECONDS, LeaveDue())
+        late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
         return state._replace(signalled=True), [*actions, *services, late]
     state = state._replace(phase="ending", signalled=True)
-    return state, [*actions, SignalRanks(sent), StartTimer(rules.grace, KillDue())]
+    return state, [*actions, ev.SignalRanks(sent), ev.StartTimer(rules.grace, ev.KillDue())]
 
 
 def _stop_outside(state: State, rules: Rules) -> Decision:
     """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
-    actions: list[Action] = [Say("the distribution group is done: stopping the program here (--outside stop)")]
+    actions: list[Action] = [ev.Say("the distribution group is done: stopping the program here (--outside stop)")]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True)
-    return state, [*actions, SignalRanks(rules.stop_signal), StartTimer(rules.grace, KillDue())]
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(rules.grace, ev.KillDue())]
 
 
-def _kill_due(state: State, event: KillDue, rules: Rules) -> Decision:
+def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
     if state.phase != "ending" or not state.live:
         return state, []
     return state._replace(killed=True), [
-        Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), KillTree(),
-        StartTimer(UNKILLABLE_SECONDS, LeaveDue()),
+        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), ev.KillTree(),
+        ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
     ]  # fmt: skip
 
 
@@ -270,10 +249,10 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
     code = code_of(state, rules)
     if state.phase == "ending" or (code and not rules.finish_on_failure):
         # whoever is late gets as long as its ranks may take, and a moment to say so
-        actions.append(StartTimer(end_grace(state, rules) + LATE_SECONDS, LeaveDue()))
+        actions.append(ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
     if not rules.outside:
-        actions.append(ReportArrival(RANKS_ENDED))
-    actions.append(ReportDone(code, state.secondary_here))
+        actions.append(ev.ReportArrival(RANKS_ENDED))
+    actions.append(ev.ReportDone(code, state.secondary_here))
     return state._replace(phase="waiting"), actions
 
 
@@ -284,7 +263,7 @@ def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
         return _stop_outside(state, rules) if stops else (state, [])
     session = session_of(event.point)
     if session and session not in state.released:
-        return state._replace(released=state.released | {session}), [Release(session, 0)]
+        return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
     return state, []
 
 
@@ -296,15 +275,15 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     code = code_of(state, rules)
     actions: list[Action] = []
     if state.failure is not None and state.root_cause is None and not state.stop_signal:
-        actions.append(Say(first_line(state.failure)))
+        actions.append(ev.Say(first_line(state.failure)))
     if 0 in state.foreign and not code:
-        actions.append(Release(0, 0))
+        actions.append(ev.Release(0, 0))
     if not state.signalled:
         actions += _signal_services(state, rules.stop_signal)
     if not state.services and (code or not state.has_own_launcher):
-        return state._replace(phase="over"), [*actions, Finish()]
+        return state._replace(phase="over"), [*actions, ev.Finish()]
     if not (state.signalled and state.services):
-        actions.append(StartTimer(_time_to_leave(state, code, rules), LeaveDue()))
+        actions.append(ev.StartTimer(_time_to_leave(state, code, rules), ev.LeaveDue()))
     return state._replace(phase="leaving", signalled=True), actions
 
 
@@ -317,9 +296,9 @@ def _time_to_leave(state: State, code: int, rules: Rules) -> float:
     return SERVICE_SECONDS
 
 
-def _leave_due(state: State, event: LeaveDue, rules: Rules) -> Decision:
+def _leave_due(state: State, event: ev.LeaveDue, rules: Rules) -> Decision:
     if state.phase in ("waiting", "leaving") or state.killed:
-        return state._replace(phase="over"), [Finish()]
+        return state._replace(phase="over"), [ev.Finish()]
     return state, []
 
 
@@ -327,28 +306,28 @@ def _leave_due(state: State, event: LeaveDue, rules: Rules) -> Decision:
 
 
 def _peer_silent(state: State, event: peers.PeerSilent, rules: Rules) -> Decision:
-    return state, [Say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")]
+    return state, [ev.Say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")]
 
 
 def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
-    return state, [Say(f"{event.host} is back")]
+    return state, [ev.Say(f"{event.host} is back")]
 
 
 _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
-    SessionOpened: _session_opened,
-    ServiceOrLauncherStarted: _service_or_launcher_started,
-    RankEnded: _rank_ended,
-    ServiceOrLauncherEnded: _service_or_launcher_ended,
-    Broken: _broken,
+    ev.SessionOpened: _session_opened,
+    ev.ServiceOrLauncherStarted: _service_or_launcher_started,
+    ev.RankEnded: _rank_ended,
+    ev.ServiceOrLauncherEnded: _service_or_launcher_ended,
+    ev.Broken: _broken,
     peers.PeerLost: _peer_lost,
-    RootCauseDue: _root_cause_due,
+    ev.RootCauseDue: _root_cause_due,
     peers.JobFailed: _job_failed,
-    StopAsked: _stop_asked,
+    ev.StopAsked: _stop_asked,
     peers.StopAll: _stop_all,
-    KillDue: _kill_due,
+    ev.KillDue: _kill_due,
     peers.Arrived: _arrived,
     peers.AllDone: _all_done,
-    LeaveDue: _leave_due,
+    ev.LeaveDue: _leave_due,
     peers.PeerSilent: _peer_silent,
     peers.PeerBack: _peer_back,
 }

@@ -107,15 +107,12 @@ class Ranks:
         rank.pid = pid
         self._by_pid[pid] = rank
 
-    def came_up(self, session: int) -> int:
-        """How many ranks of a session there were so far."""
-        return len(self.of(session))
-
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)
 
     def of(self, session: int) -> list[Rank]:
+        """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
     # -- how they end --

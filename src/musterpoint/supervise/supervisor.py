@@ -70,7 +70,7 @@ class Supervisor:
     def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
         """Starts ``plan`` and returns when it is over and nothing of it is left.
 
-        ``refusal`` is why this host can't run its part; the others are told, and all end with it.
+        ``refusal`` is why this host can't run its part; the other hosts learn it, and all end with it.
         """
         tree.adopt_orphans()
         self._peers.listen(self._on_peer_event)
@@ -95,7 +95,7 @@ class Supervisor:
         return outcome
 
     def _say_last(self, outcome: Outcome) -> None:
-        """A launcher whose daemons were ended says so in a box of its own; the log's last word is why they were."""
+        """A launcher whose daemons were ended says so in a box of its own; the log ends with why they were."""
         if outcome.code and self._pump.launcher_last:
             why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
             self._context.say(f"what ended the job: {why}")
@@ -103,7 +103,7 @@ class Supervisor:
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
         self._processes.start(plan, environ, owner)
         if self._mpi is not None:
-            self._mpi.look_again()
+            self._mpi.plan_started()
 
     def _start_pump(self, plan: LaunchPlan | None) -> None:
         try:

@@ -81,7 +81,7 @@ class Host:
 
     def open(self, plan: LaunchPlan = PLAN) -> None:
         self.processes.start(plan, self.environ)
-        self.daemons.look_again()
+        self.daemons.plan_started()
 
     def agent(self, host: str, *words: str, session: int = 0) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -9,6 +9,7 @@ from typing import Iterator
 import pytest
 
 from musterpoint.launch.plan import Argument, ProcessPlan
+from musterpoint.processes import tree
 from musterpoint.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
 
@@ -18,6 +19,7 @@ class Bench:
     def __init__(self) -> None:
         self.running = ServicesAndLaunchers()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.signalled: list[int] = []
 
     def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600") -> None:
         process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
@@ -28,13 +30,9 @@ class Bench:
     def ended(self, name: str) -> int:
         return self.processes[name].wait(60)
 
-    def stays(self, name: str) -> bool:
-        """Whether it is still there a moment later."""
-        try:
-            self.processes[name].wait(0.5)
-        except subprocess.TimeoutExpired:
-            return True
-        return False
+    def untouched(self, name: str) -> bool:
+        """Whether no signal was sent to it."""
+        return self.processes[name].pid not in self.signalled
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -43,8 +41,15 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     bench = Bench()
+    send = tree.send
+
+    def note(pid: int, signo: int) -> bool:
+        bench.signalled.append(pid)
+        return send(pid, signo)
+
+    monkeypatch.setattr(tree, "send", note)
     yield bench
     bench.close()
 
@@ -55,7 +60,7 @@ def test_only_services_of_the_users_are_told(bench: Bench) -> None:
     bench.add("ps", "service", users=True)
     bench.running.signal(signal.SIGTERM)
     assert bench.ended("ps") == -signal.SIGTERM
-    assert bench.stays("mpirun") and bench.stays("server")
+    assert bench.untouched("mpirun") and bench.untouched("server")
 
 
 def test_each_is_told_once_and_past_its_shell(bench: Bench) -> None:
@@ -91,7 +96,7 @@ def test_a_session_or_a_role_is_killed_alone(bench: Bench) -> None:
     bench.add("inner launcher", "launcher", session=1)
     bench.running.kill(1, "service")
     assert bench.ended("inner") == -9
-    assert bench.stays("outer") and bench.stays("inner launcher")
+    assert bench.untouched("outer") and bench.untouched("inner launcher")
     bench.running.kill()
     assert [bench.ended(name) for name in ("outer", "inner launcher")] == [-9, -9]
 

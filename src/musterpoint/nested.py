@@ -46,7 +46,8 @@ def launch_inside(request: Request) -> int | None:
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # what the outer one set for its own launcher isn't the user's wish
     planned = set(request.environ.get(PLANNED, "").split(","))
-    environ = activated({name: value for name, value in request.environ.items() if name not in planned})
+    own = {name: value for name, value in request.environ.items() if name not in planned}
+    environ = activated(own, options.python)
     plan = plan_inside(job, options, offered, environ)
     console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:

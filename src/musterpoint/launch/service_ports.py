@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from musterpoint.job.model import Job
-from musterpoint.settings import Settings
+from musterpoint.settings import PARAMETER_SERVER_PORT, TENSORFLOW_PORT, Settings
 
-TENSORFLOW_PORT, PARAMETER_SERVER_PORT = 7777, 2222
 TENSORFLOW = ("tensorflow", "parameter-server")
 
 

@@ -27,7 +27,7 @@ from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 from musterpoint.processes.tree import catches
-from musterpoint.settings import OPTIONS
+from musterpoint.settings import OPTIONS, PYTHON
 
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
 """Options that are paths of this machine."""
@@ -155,7 +155,7 @@ class Docker:
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The caller's options, and nothing else of its environment; what the image has of variables that we set."""
-        options = {option.variable for option in OPTIONS} - set(HERE_ONLY)
+        options = {option.variable for option in OPTIONS} - {*HERE_ONLY, PYTHON}  # that of this machine
         found = {name: value for name, value in environ.items() if name in options}
         found.update(each.partition("=")[::2] for each in self._env() if each.startswith(IMAGES_OWN))
         if self.job.region:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from musterpoint.loop import Loop
-from musterpoint.processes import oom
+from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.sidecars import Sidecars
 
@@ -28,7 +28,7 @@ class SupervisorContext(NamedTuple):
     host: str
     mask: Callable[[str], str] = str
     code: str = ""
-    oom_kills: Callable[[], int] = oom.oom_kills
+    oom_kills: Callable[[], int] = oom_kills
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

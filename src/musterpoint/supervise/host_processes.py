@@ -124,13 +124,13 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
-        out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
+        out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
             argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 argv, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
+                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
@@ -145,7 +145,7 @@ class HostProcesses:
     # -- the control socket --
 
     def _connected(self, connection: Connection) -> None:
-        connection.on_line = lambda words, line: self._first_line(connection, words, line)
+        connection.route_to(lambda words, line: self._first_line(connection, words, line))
 
     def _first_line(self, connection: Connection, words: list[str], line: str) -> None:
         """The first line of a connection says what it is."""
@@ -166,8 +166,7 @@ class HostProcesses:
         if self._ranks.is_missing(key):
             rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
             self._ranks.add(rank)
-            connection.on_line = lambda words, line: self._stub_line(rank, words)
-            connection.on_gone = lambda: self._lost_stub(rank)
+            connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:
                 self._send_go(rank, connection)
         if wrong is not None:
@@ -186,8 +185,8 @@ class HostProcesses:
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours."""
-        out, err = self._pump.open(rank.number, rank.local_rank, rank.name)
-        connection.tell("go", (out, err))
+        out, err = self._pump.open(rank.number, rank.name)
+        connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
 
@@ -215,11 +214,11 @@ class HostProcesses:
         """Lets the stubs of a session exit; tells its owner how it ended."""
         for rank in self._ranks.of(number):
             if rank.connection is not None:
-                rank.connection.tell("release")
+                rank.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
         if owner is not None:
             self._others.kill(number, "service")
-            owner.tell(f"code {code}")
+            owner.send(f"code {code}")
 
     # -- ends --
 

@@ -38,7 +38,7 @@ class MpiExits:
         if not self._refusing() and rank.connection is not None:
             self._context.record("left", rank=rank.number)
             self._left[rank.session] = (rank, self._context.loop.clock())
-            rank.connection.tell("release")
+            rank.connection.send("release")
 
     def ask_why(self, rank: Rank) -> None:
         """An MPI has signalled a rank to end, or killed its stub. The program goes on; the reason is known soon."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Callable, Iterable
 from musterpoint.failure import Failure
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection
-from musterpoint.processes.orphans import Orphans
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Key, LocalEvent, RankEnded
 from musterpoint.supervise.services_and_launchers import ServicesAndLaunchers
@@ -72,7 +71,7 @@ class Ranks:
         self._signalled: set[Key] = set()
         self._signal = 0
         self._wait_for_orphans = False
-        self._orphans = Orphans(context.loop, self.settle)
+        self._orphans = tree.Orphans(context.loop, self.settle)
         self._held_back: tuple[RankEnded, RankEnd | None] | None = None
         self._orphans_had_time = False
         self._reported: Failure | None = None
@@ -201,7 +200,7 @@ class Ranks:
         """
         if self._held_back is None:
             return
-        if self._wait_for_orphans and not self._expected and self._orphans.tell(self._known(), self._signal):
+        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._known(), self._signal):
             self._orphans_had_time = True
             return
         (event, end), self._held_back = self._held_back, None

@@ -196,16 +196,16 @@ class Supervisor:
             return self._reported(connection, line)
         if line.strip() != handover.HELLO or not self._roster or self._processes.refusing:
             return False
-        connection.on_line = lambda words, text: self._handed_over(connection, text)
-        connection.tell(handover.encode(self._roster))
+        connection.route_to(lambda words, text: self._handed_over(connection, text))
+        connection.send(handover.encode(self._roster))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
         from musterpoint.diagnosis.job_failures import of_nested_launcher
 
         self._processes.reported(of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
-        connection.on_line = lambda words, text: None
-        connection.tell("heard")
+        connection.ignore()
+        connection.send("heard")
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:
@@ -213,7 +213,7 @@ class Supervisor:
         if self._processes.refusing:
             connection.close()
             return
-        connection.on_line = lambda words, line: None
+        connection.ignore()
         self._context.record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
         self._start(plan, environ, connection)
 

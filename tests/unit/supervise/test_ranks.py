@@ -37,7 +37,7 @@ class Slot:
         self.ranks = Ranks(context, ServicesAndLaunchers(), self.events.append)
         self.ranks.expect([(0, 0)])
         self.program = subprocess.Popen(["sleep", "600"])
-        self.output, err = self.pump.open(0, 0, "")
+        self.output, err = self.pump.open(0)
         assert err == self.output, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
         self.rank = Rank((0, 0), 0, "", connection, 1, mpi)

@@ -57,7 +57,7 @@ class Bench:
         pump = Pump(out_fd=self.write, err_fd=self.write)
         context = context_for(self.loop, pump, self.record, self.said.append)
         supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers)
-        self.signals.hear = supervisor.on_signal
+        self.signals.route_to(supervisor.on_signal)
         return supervisor.run(plan, self.environ, refusal)
 
     def record(self, event: str, /, **facts: Any) -> None:

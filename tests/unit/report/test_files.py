@@ -340,9 +340,9 @@ CASES = [
 
 @pytest.mark.parametrize(("outcome", "cause", "kind", "retryable", "reason"), CASES)
 def test_outcome_records(outcome: Outcome, cause: str, kind: str, retryable: bool, reason: str) -> None:
-    verdict = OutcomeRecord.from_outcome(outcome)
-    assert (verdict.code, verdict.cause, verdict.kind) == (outcome.code, cause, kind)
-    assert (verdict.retryable, verdict.reason, verdict.attempt) == (retryable, reason, 1)
+    record = OutcomeRecord.from_outcome(outcome)
+    assert (record.code, record.cause, record.kind) == (outcome.code, cause, kind)
+    assert (record.retryable, record.reason, record.attempt) == (retryable, reason, 1)
 
 
 def test_the_keys_of_outcome_json() -> None:

@@ -25,7 +25,7 @@ PS = ev.ServiceOrLauncherStarted(0, "ps 0", "service", users=True)
 SERVER = ev.ServiceOrLauncherStarted(0, "server", "service")
 
 BOOM = Failure("algo-1", 7, "user", "user", "ValueError: boom", rank=0, local_rank=0)
-ECHO = Failure("algo-1", 1, "user", "peer", "Connection closed by peer", rank=1, local_rank=1)
+SYMPTOM = Failure("algo-1", 1, "user", "peer", "Connection closed by peer", rank=1, local_rank=1)
 THEIRS = Failure("algo-2", 3, "user", "user", "KeyError: 'x'", rank=2, local_rank=0)
 LAUNCHER = Failure("algo-1", 72, "muster", "infra", "muster: torchrun ended")
 SERVICE = Failure("algo-1", 5, "user", "user", "OSError: no parameters")

@@ -342,7 +342,7 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
 
 @pytest.mark.parametrize("plan", [PLAN, MPI])
 def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
-    """And an MPI when the ranks were told to end."""
+    """And an MPI when the ranks were signalled to end."""
     monkeypatch.setattr(mpi_exits, "UNEXPLAINED", 0.0)
     bench = Bench(plan)
     _, second = of_two(bench)

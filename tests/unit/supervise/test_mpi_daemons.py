@@ -144,7 +144,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def said(text: str) -> tuple[int, str]:
-    """Status and text of what an agent was told."""
+    """Status and text of what an agent was sent."""
     word, status, *rest = text.split()
     assert word == "ended"
     return int(status), bytes.fromhex(rest[0] if rest else "").decode()
@@ -261,7 +261,7 @@ def test_a_daemon_on_the_leader_itself_is_started_there(host: Host) -> None:
 # -- every host --
 
 
-def test_a_daemon_is_started_as_an_attendant_of_the_plan(host: Host) -> None:
+def test_a_daemon_is_started_with_the_plans_environment(host: Host) -> None:
     host.daemon('echo "$@" "$MUSTER_SESSION_NUMBER" ${MUSTER_STUB:+stub}; echo oh >&2; exit 3')
     host.open()
     host.daemons.start_asked(StartAsked(7 << 16, (" orted", "--daemonize", "-mca", '"$(id)"')))

@@ -15,7 +15,6 @@ from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_
 
 from .history import (
     BOOM,
-    ECHO,
     HERE,
     MPI1,
     OPEN0,
@@ -27,6 +26,7 @@ from .history import (
     R0,
     R1,
     SERVER,
+    SYMPTOM,
     THEIRS,
     TORCHRUN,
     TORCHRUN2,
@@ -107,10 +107,10 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "stopped": ([OPEN1, ev.StopAsked(15), ended(R0), peers.AllDone()], HERE, 143),
     "stopped, other code": ([OPEN1, ev.StopAsked(15), ended(R0)], HERE._replace(stop_code=0), 0),
     "interrupted": ([OPEN1, ev.StopAsked(2), ended(R0)], HERE, 130),
-    "stop during a verdict": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
-    "outside, told to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.AllDone()], OUTSIDE, 0),
+    "stop while a root cause is awaited": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
+    "outside, signalled to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.AllDone()], OUTSIDE, 0),
     "a host lost after our end": ([OPEN1, ended(R0), peers.PeerLost("algo-2", "killed"), peers.AllDone()], HERE, 76),
-    "a symptom after our end": ([OPEN1, ended(R0), ev.Broken(ECHO), peers.AllDone()], HERE, 0),
+    "a symptom after our end": ([OPEN1, ended(R0), ev.Broken(SYMPTOM), peers.AllDone()], HERE, 0),
     "a lost host": ([OPEN1, peers.PeerLost("algo-2", "killed"), ev.RootCauseDue()], HERE, 76),
 }
 
@@ -128,7 +128,7 @@ def test_a_session_is_known_by_the_point_of_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "attended"),
+    ("state", "expected"),
     [
         (State(), False),
         (State(launchers=frozenset({(0, "mpirun")})), True),
@@ -136,15 +136,15 @@ def test_a_session_is_known_by_the_point_of_its_end() -> None:
         (State(services=frozenset({(1, "ps 0")})), True),
     ],
 )
-def test_what_may_still_end_by_itself(state: State, attended: bool) -> None:
-    assert bool(state.services or state.has_own_launcher) is attended
+def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
+    assert bool(state.services or state.has_own_launcher) is expected
 
 
-def test_every_event_is_heard_once() -> None:
+def test_every_event_has_one_handler() -> None:
     everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
     assert set(policy._HANDLERS) | set(supervisor._FOR_DAEMONS) == everything
     assert not set(policy._HANDLERS) & set(supervisor._FOR_DAEMONS)
 
 
-def test_the_supervisor_can_do_everything_it_is_told() -> None:
+def test_the_supervisor_can_carry_out_every_action() -> None:
     assert set(supervisor._ACTS) == set(get_args(events.Action))

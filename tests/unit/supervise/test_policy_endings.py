@@ -54,7 +54,7 @@ HISTORIES: History = {
         [TORCHRUN2, TORCHRUN, ended(R0), ended(R1), TORCHRUN_GONE, DONE], HERE, "over", ["Release", "Finish"]),
     "an MPI's daemon leaves": ([MPI1, ORTED, ended(R0), DONE, ORTED_GONE], HERE, "over", ["Finish"]),
     "a host where mpirun had no daemon started": ([MPI0, DONE], HERE, "over", ["Release", "Finish"]),
-    "ranks end after the verdict": (
+    "ranks end after the root cause": (
         [OPEN2, peers.JobFailed(THEIRS), ended(R0), ended(R1)], HERE, "waiting",
         ["StartTimer", "ReportArrival", "ReportDone"]),
     "launchers aren't waited for after a failure": (
@@ -73,15 +73,15 @@ HISTORIES: History = {
         [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["ReportArrival", "ReportDone"]),
     "outside: the group is done": ([OPEN1, peers.Arrived(RANKS_ENDED)], OUTSIDE, "ending",
                                    ["SignalRanks", "StartTimer"]),
-    "outside: told and ended": (
+    "outside: signalled and ended": (
         [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0)], OUTSIDE, "waiting", ["StartTimer", "ReportDone"]),
     "a handed-over session ends": ([OPEN1, INNER, ended((1, 0))], HERE, "running", ["ReportArrival"]),
     "a handed-over session ended everywhere": (
         [OPEN1, INNER, ended((1, 0)), peers.Arrived("session-1-ended")], HERE, "running", ["Release"]),
     "a handed-over session ends in a stop": (
         [OPEN1, INNER, ev.StopAsked(15), ended((1, 0))], HERE, "ending", ["ReportArrival", "Release"]),
-    # services: those of the user's own are told, and have a moment; ours are ended with the rest
-    "a user's service is told when all hosts are done": (
+    # services: those of the user's own are signalled, and have a moment; ours are ended with the rest
+    "a user's service is signalled when all hosts are done": (
         [OPEN1, PS, ended(R0), DONE], HERE, "leaving", ["SignalRanks", "StartTimer"]),
     "also on a host that has nothing else": ([OPEN0, PS, DONE], HERE, "leaving", ["SignalRanks", "StartTimer"]),
     "it leaves": ([OPEN0, PS, DONE, PS_FAILED], HERE, "over", ["Finish"]),
@@ -93,11 +93,11 @@ HISTORIES: History = {
         [MPI1, ORTED, PS, ended(R0), DONE], HERE, "leaving", ["Release", "SignalRanks", "StartTimer"]),
     "the launcher was first": ([MPI1, ORTED, PS, ended(R0), DONE, ORTED_GONE], HERE, "leaving", []),
     "the service was last": ([MPI1, ORTED, PS, ended(R0), DONE, ORTED_GONE, PS_FAILED], HERE, "over", ["Finish"]),
-    "a service that was told by a stop has its timer": (
+    "a service that a stop has signalled has its timer": (
         [OPEN1, PS, ev.StopAsked(15), ended(R0), DONE], HERE, "leaving", []),
     "it ends within it": ([OPEN1, PS, ev.StopAsked(15), ended(R0), DONE, PS_FAILED], HERE, "over", ["Finish"]),
     "it doesn't": ([OPEN1, PS, ev.StopAsked(15), ended(R0), DONE, ev.LeaveDue()], HERE, "over", ["Finish"]),
-    "finish: services are told when all hosts are done": (
+    "finish: services are signalled when all hosts are done": (
         [OPEN1, PS, peers.JobFailed(THEIRS), ended(R0), DONE], FINISH, "leaving", ["SignalRanks", "StartTimer"]),
 }  # fmt: skip
 

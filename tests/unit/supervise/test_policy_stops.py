@@ -10,7 +10,6 @@ from musterpoint.supervise.policy import LATE_SECONDS
 
 from .history import (
     BOOM,
-    ECHO,
     HERE,
     OPEN0,
     OPEN1,
@@ -19,6 +18,7 @@ from .history import (
     R0,
     R1,
     SERVER,
+    SYMPTOM,
     THEIRS,
     History,
     check,
@@ -35,13 +35,13 @@ HISTORIES: History = {
     "Ctrl-C twice": ([OPEN2, ev.StopAsked(2), ev.StopAsked(2)], HERE, "ending", ["KillTree"]),
     "SIGTERM elsewhere": ([OPEN2, peers.StopAll("algo-2", 15)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "SIGTERM here and elsewhere": ([OPEN2, TERM, peers.StopAll("algo-2", 15)], HERE, "ending", []),
-    "SIGTERM while a verdict is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["ReportStop"]),
+    "SIGTERM while a root cause is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["ReportStop"]),
     "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["ReportStop", "StartTimer"]),
     "a stop, then the ranks end": ([OPEN1, TERM, ended(R0)], HERE, "waiting",
                                    ["StartTimer", "ReportArrival", "ReportDone"]),
     "a failure during a stop is none": ([OPEN2, TERM, ended(R0, BOOM)], HERE, "ending", []),
-    "a verdict during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
-    "services of the user's are told where ranks have ended": (
+    "a root cause during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
+    "services of the user's are signalled where ranks have ended": (
         [OPEN1, PS, ended(R0), TERM], HERE, "waiting", ["ReportStop", "SignalRanks", "StartTimer"]),
     "and where there never were any": (
         [OPEN0, PS, peers.StopAll("algo-2", 15)], HERE, "waiting", ["SignalRanks", "StartTimer"]),
@@ -64,7 +64,7 @@ def test_what_fails_while_it_stops_is_named(stop: ev.Event) -> None:
 
 
 def test_that_others_have_left_is_no_failure_to_stop() -> None:
-    state, actions = play([OPEN2, TERM, ended(R0, ECHO)])
+    state, actions = play([OPEN2, TERM, ended(R0, SYMPTOM)])
     assert (state.spoilt, actions) == (None, [])
 
 

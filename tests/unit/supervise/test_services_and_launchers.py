@@ -54,7 +54,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     bench.close()
 
 
-def test_only_services_of_the_users_are_told(bench: Bench) -> None:
+def test_only_services_of_the_users_are_signalled(bench: Bench) -> None:
     bench.add("mpirun", "launcher")
     bench.add("server", "service")
     bench.add("ps", "service", users=True)
@@ -63,7 +63,7 @@ def test_only_services_of_the_users_are_told(bench: Bench) -> None:
     assert bench.untouched("mpirun") and bench.untouched("server")
 
 
-def test_each_is_told_once_and_past_its_shell(bench: Bench) -> None:
+def test_each_is_signalled_once_and_past_its_shell(bench: Bench) -> None:
     saves = (
         "import signal, time\ntold = []\nsignal.signal(15, lambda *_: told.append(print('told', flush=True)))\n"
         "print(flush=True)\nwhile not told:\n    time.sleep(0.01)\ntime.sleep(0.5)"

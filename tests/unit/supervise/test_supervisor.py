@@ -188,7 +188,7 @@ NO_RANKS = shell()._replace(world_size=2)
 
 
 def saves(ready: Path, how: str = "echo saved") -> str:
-    """Does ``how`` when it is told to stop, and says when it can."""
+    """Does ``how`` when it is signalled to stop, and says when it can."""
     return f"trap '{how}; exit 0' TERM; echo > {ready}; while :; do sleep 600 & wait; done"
 
 
@@ -261,7 +261,7 @@ def test_a_service_that_dies_ends_the_job(bench: Bench, script: str, users: bool
 def test_a_launchers_complaint_is_not_the_logs_last_word(
     bench: Bench, tmp_path: Path, after: str, last: list[str]
 ) -> None:
-    """It complains when a rank is told to end, as mpirun does of the daemons that we end. Then the rank may speak."""
+    """It complains when a rank is signalled, as mpirun does of the daemons that we end. Then the rank may speak."""
     for name in ("ready", "told", "complained"):
         os.mkfifo(tmp_path / name)
     told = f"echo > told; read _ < complained; {after}; exit 0"
@@ -349,7 +349,7 @@ def test_ranks_where_none_was_planned(bench: Bench, others: Others, tmp_path: Pa
     assert "where 0 rank(s) were planned" in outcome.failure.reason
 
 
-def test_the_moment_of_a_stop_is_told(bench: Bench, ready: Path) -> None:
+def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
     bench.stop_once_ready(ready)
     before = bench.loop.clock()
     outcome = bench.run(shell(f"echo > {ready}; sleep 100"))

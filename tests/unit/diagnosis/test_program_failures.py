@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.diagnosis import program_output
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.diagnosis.program_failures import of_rank, of_service
 from musterpoint.failure import MOST_REASON, Failure
@@ -186,3 +187,11 @@ def test_a_service_that_the_kernel_killed_for_its_memory() -> None:
     )
     assert failure.reason == "ps 0 on algo-2, killed by the kernel's out-of-memory killer (OOM; exit code 137)"
     assert (failure.kind, failure.signal) == ("oom", 9)
+
+
+def test_a_mistake_of_ours_about_the_words_costs_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*arguments: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(program_output, "find", find)
+    assert of_rank(end(7, b"ValueError: x\n"), HERE).reason == "rank 5 (local rank 1) on algo-3, exit code 7"

@@ -18,11 +18,7 @@ class CodeDirectory(ProgramFiles):
 
     def __init__(self, path: str) -> None:
         self._path = path
-
-    @property
-    def directories(self) -> tuple[str, ...]:  # type: ignore[override]
-        """It may be a link, or a mount's name."""
-        return (self._path, os.path.realpath(self._path)) if self._path else ()
+        self.directories = (path, os.path.realpath(path)) if path else ()  # it may be a link, or a mount's name
 
     def read(self, file: str) -> str | None:
         """None for what is no regular file of a sensible size, too."""

@@ -10,7 +10,6 @@ Each step turns one typed value into the next and knows nothing of the steps aft
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 from musterpoint import settings
 from musterpoint.channel.peers import Peers
@@ -22,7 +21,6 @@ from musterpoint.job.read import read_job
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import PreparedHost, offer_of, plan_host, prepare_host, user_environment, warn_of_build_locks
-from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
@@ -31,12 +29,10 @@ from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace
+from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.state import Rules
 from musterpoint.supervise.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from musterpoint.diagnosis.explain import Explain
 
 
 def run(request: Request) -> int:
@@ -51,11 +47,11 @@ def run(request: Request) -> int:
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options)
     except StoppedEarly as stop:
-        outcome = Outcome(options.stop_exit_code, None, stop.host, ())
+        outcome = Outcome(options.stop_exit_code, None, stop.host)
         runtime.console.say(str(stop))
     except Exception as error:  # a bug of ours is reported like everything else
         failure = runtime.failure_of(error)
-        outcome = Outcome(failure.code, failure, "", ())
+        outcome = Outcome(failure.code, failure)
         runtime.console.say(failure.reason.removeprefix("muster: "))
     finish(runtime, outcome)
     runtime.close()
@@ -91,9 +87,10 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
-    supervisor = _supervisor(runtime, job, options, pump, roster, peers, plan)
+    context, rules = _context(runtime, job, pump), _rules(job, options, plan)
+    supervisor = Supervisor(context, rules, peers, {**roster.to_wire(), "me": roster.me})
     runtime.masker.know(supervisor.token)
-    runtime.signals.route_to(supervisor.hear)
+    runtime.signals.route_to(supervisor.on_signal)
     outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
     peers.close()
     if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
@@ -130,26 +127,18 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
 
-def _supervisor(
-    runtime: Runtime, job: Job, options: Settings, pump: Pump, roster: Roster, peers: Peers, plan: LaunchPlan | None,
-) -> Supervisor:  # fmt: skip
-    rules = Rules(
-        host=job.current_host, grace=grace(job.grace, options.stop_grace), on_failure=options.on_failure,
-        stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
-        tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
+    mask = runtime.masker.mask_user  # failures quote the user's own words
+    return SupervisorContext(
+        runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
+        job.current_host, mask, job.paths.code,
     )  # fmt: skip
 
-    def explain() -> Explain:
-        from musterpoint.diagnosis.explain import Explain
 
-        return Explain(job.current_host, runtime.masker.mask_user, job.paths.code)
-
-    def say(text: str) -> None:
-        # failures quote the user's own words
-        runtime.console.say(text, runtime.masker.mask_user)
-
-    return Supervisor(
-        runtime.loop, rules, peers, pump, explain,
-        stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=runtime.timeline.add,
-        oom_kills=oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
+    return Rules(
+        host=job.current_host, grace=grace(job.grace, options.stop_grace),
+        stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
+        finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
+        outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
     )  # fmt: skip

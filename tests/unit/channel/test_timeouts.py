@@ -23,5 +23,5 @@ def test_a_lost_cause_is_told_within_the_promised_15_seconds() -> None:
 
 
 def test_the_last_resort_comes_after_everything_else() -> None:
-    assert LIMITS.cut + LIMITS.hold + LIMITS.connect < policy.VERDICT_SECONDS
-    assert LIMITS.silence + LIMITS.hold < policy.VERDICT_SECONDS
+    assert LIMITS.cut + LIMITS.hold + LIMITS.connect < policy.ROOT_CAUSE_SECONDS
+    assert LIMITS.silence + LIMITS.hold < policy.ROOT_CAUSE_SECONDS

@@ -98,8 +98,8 @@ class _Reader:
 
 
 class End:
-    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; on others somebody has to look
-    every ``tick`` seconds, or to hear SIGCHLD.
+    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; on older ones
+    look every ``tick`` seconds, or catch SIGCHLD.
     """
 
     def __init__(self, loop: Loop, pid: int) -> None:

@@ -56,7 +56,7 @@ def run(request: Request) -> int:
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         runtime.learn(job)
         runtime.room = OutputDirectory(job.paths, OUTER in request.environ)
-        runtime.request = request._replace(environ=activated(request.environ))
+        runtime.request = request._replace(environ=activated(request.environ, options.python))
         outcome = _muster_and_run(runtime, job, options)
     except StoppedEarly as stop:
         outcome = Outcome(options.stop_exit_code, None, stop.host, ())

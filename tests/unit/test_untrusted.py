@@ -18,7 +18,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job import fields
 from musterpoint.job.model import Paths
 from musterpoint.job.secrets import masker_of_files
-from musterpoint.local import collect
+from musterpoint.local import results
 from musterpoint.local.tree import Layout
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.untrusted import check_types, clip, printable, regular, regular_itself
@@ -107,9 +107,9 @@ def test_what_may_be_missing_is_then_missing(what: str, tmp_path: Path, monkeypa
         os.chdir(Path(layout.tree("algo-1"), "output"))
         STRANGE[what][0](Path(name))
         Path("pipe").unlink(missing_ok=True)
-    assert collect.read(layout, "algo-1") == collect.Left(None, "")
+    assert results.read_host_files(layout, "algo-1") == results.HostFiles(None, "")
     with contextlib.closing(OutputDirectory(Paths(output=layout.output), shared=True)) as output:
-        assert collect.timeline(layout, ("algo-1",), [], output) == []
+        assert results.write_timeline(layout, ("algo-1",), [], output) == ""
     os.chdir(tmp_path)
     STRANGE[what][0](Path("pyproject.toml"))
     assert _pyproject(str(tmp_path)) == (False, False, "setuptools")
@@ -143,10 +143,10 @@ def test_what_a_program_left_in_place_of_the_report_is_not_followed(tmp_path: Pa
     (tmp_path / "outside").write_text('{"code": 0}')
     (output / "failure").symlink_to(tmp_path / "outside")
     (output / "outcome.json").symlink_to(tmp_path / "outside")
-    assert collect.read(layout, "algo-1") == collect.Left(None, "")
+    assert results.read_host_files(layout, "algo-1") == results.HostFiles(None, "")
     (output / "outcome.json").unlink()
     (output / "outcome.json").write_text("[" * 100_000)
-    assert collect.read(layout, "algo-1").outcome is None
+    assert results.read_host_files(layout, "algo-1").outcome is None
 
 
 def test_a_configuration_file_is_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from musterpoint.masking import Masker
 from musterpoint.prepare import activated, get_ready, plan_here
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.settings import MASTER_PORT, Settings
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
@@ -90,7 +90,7 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    views = [view._replace(environ=activated(view.environ)) for view in views]
+    views = [view._replace(environ=activated(view.environ, view.options.python)) for view in views]
     readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
     rosters, plans = [], []
@@ -131,10 +131,6 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
         )
     unstoppable = unstoppable_pid1()
     return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
-
-
-MASTER_PORT = 7777
-"""The rendezvous port the leader takes if it is free."""
 
 
 def imagine_roster(

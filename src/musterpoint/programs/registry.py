@@ -7,6 +7,7 @@ lies in a memfd, so that nothing need be writable or cleaned up.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 from typing import Literal, get_args
@@ -107,8 +108,9 @@ def module_of(name: Program) -> str:
     return f"{__package__}.{name}"
 
 
+@functools.cache
 def text_of(name: Program) -> str:
-    """The program's source, from a directory or from the one-file launcher's archive.
+    """The program's source, from a directory or from the one-file launcher's archive. It is read once.
 
     Raises:
         FileNotFoundError: the package lacks it.

@@ -10,7 +10,7 @@ from musterpoint.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.loop import Loop
 from musterpoint.rollcall.ports import any_free, is_free
 from musterpoint.rollcall.roster import Offer, Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.settings import MASTER_PORT, Settings
 
 if TYPE_CHECKING:
     from musterpoint.channel.names import Answer, Names
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from musterpoint.rollcall.names_call import NamesCall
     from musterpoint.rollcall.worker import WorkerCall
 
-MASTER_PORT = 7777
 _MANY_HOSTS = 100
 _SHORT_SECRET = 16
 """Characters below which a secret is warned about."""

@@ -9,8 +9,7 @@ import pytest
 
 from musterpoint.code import aws
 from musterpoint.code.aws import download, endpoint_of, package_index, region_of
-from musterpoint.code.tools import Stopped
-from musterpoint.errors import FetchError
+from musterpoint.errors import FetchError, StoppedEarly
 from musterpoint.programs.registry import text_of
 
 from .conftest import Bench
@@ -113,8 +112,8 @@ def test_uris_that_name_no_object(uri: str, bench: Bench) -> None:
 
 def test_a_stop_is_no_failure(reader: list[str], bench: Bench, interpreter: str) -> None:
     reader.append("import time; tell(at=1, size=2, seconds=0); time.sleep(60)")
-    bench.loop.call_later(0.3, lambda: bench.tools.hear(15))
-    with pytest.raises(Stopped):
+    bench.loop.call_later(0.3, lambda: bench.tools.stop(15))
+    with pytest.raises(StoppedEarly):
         download("s3://b/k", "/dev/null", "", bench.environ, interpreter, bench.tools)
 
 

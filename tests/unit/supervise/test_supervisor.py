@@ -17,7 +17,7 @@ from musterpoint.diagnosis.explain import Explain
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import through_stub
+from musterpoint.launch.program import through_stub
 from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
 from musterpoint.processes.pump import Pump

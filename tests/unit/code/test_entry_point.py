@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.entry import Start, by_name, find, make_executable
+from musterpoint.code.entry_point import Start, by_name, find, make_executable
 from musterpoint.errors import UsageError
 
 PYTHON = "/usr/bin/python3"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
+from musterpoint.job.other_platforms import PLATFORMS, several
 from musterpoint.job.read import read_job
-from musterpoint.job.unread import PLATFORMS, several
 from musterpoint.settings import Settings
 
 SBATCH = {

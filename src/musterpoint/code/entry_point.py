@@ -1,16 +1,19 @@
 """What kind of program an entry point is, and the words that start it."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import Literal, Mapping, NamedTuple
 
 from musterpoint import executables
 from musterpoint.errors import UsageError
 
+Kind = Literal["python", "module", "shell", "executable"]
+"""A Python script, a Python module, a shell script, or any other command."""
+
 
 class Start(NamedTuple):
-    """``kind`` is a workspace's; ``words`` start the program, without its arguments."""
+    """What kind of program it is, and the ``words`` that start it, without its arguments."""
 
-    kind: str
+    kind: Kind
     words: tuple[str, ...]
 
 
@@ -74,7 +77,7 @@ def beneath(program: str, folder: str) -> str:
 
 
 def by_name(program: str, module: bool, interpreter: str) -> Start:
-    """How ``program`` probably starts, told by its name alone: its code isn't here."""
+    """How ``program`` probably starts, by its name alone: its code isn't here."""
     if module:
         return Start("module", (interpreter, "-m", program))
     if program.endswith(".py"):

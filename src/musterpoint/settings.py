@@ -9,7 +9,8 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.errors import UsageError
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
-LAUNCHERS: tuple[Literal["auto", Launcher], ...] = ("auto", *get_args(Launcher))
+LAUNCHERS: tuple[Literal["auto", Launcher], ...] = get_args(Literal["auto", Launcher])
+Rendezvous = Literal["static", "c10d"]
 Platform = Literal["auto", "sagemaker", "plain"]
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
@@ -29,7 +30,7 @@ class Settings(NamedTuple):
     launcher: Literal["auto", Launcher] = "auto"
     slots: int | None = None
     python: str = ""
-    rendezvous: Literal["static", "c10d"] = "static"
+    rendezvous: Rendezvous = "static"
     rollcall: Literal["full", "names", "off"] = "full"
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"

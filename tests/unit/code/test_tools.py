@@ -11,7 +11,7 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.code import tools as module
-from musterpoint.code.tools import Output, Tools
+from musterpoint.code.tools import Execution, Output, Tools
 from musterpoint.errors import FetchError, StoppedEarly
 from musterpoint.loop import Loop
 from musterpoint.processes.signals import Signals
@@ -31,9 +31,9 @@ class Trial:
     def record(self, name: str, **facts: Any) -> None:
         self.moments.append((name, facts))
 
-    def run(self, script: str, **more: Any) -> int:
+    def run(self, script: str, show_stderr: bool = False, **more: Any) -> int:
         words = [sys.executable, "-S", "-c", script]
-        return self.tools.run(words, dict(os.environ), "/", self.lines.append, **more)
+        return self.tools.run(Execution(words, os.environ, "/", **more), self.lines.append, show_stderr)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_what_is_given_and_kept(trial: Trial, tmp_path: Path) -> None:
 def test_a_program_that_dies_or_is_not_there(trial: Trial) -> None:
     assert trial.run("import os; os.kill(os.getpid(), 9)") == -9
     with pytest.raises(FileNotFoundError):
-        trial.tools.run(["/none/such"], {}, "/", trial.lines.append)
+        trial.tools.run(Execution(["/none/such"], {}, "/"), trial.lines.append)
 
 
 def test_a_line_without_an_end_is_cut(trial: Trial) -> None:
@@ -111,7 +111,7 @@ def test_a_stop_ends_the_program_and_its_children(ignores: bool, trial: Trial, m
 
     with pytest.raises(StoppedEarly, match=r"^algo-1 was told to stop \(signal 15\) while its code was"):
         words = [sys.executable, "-S", "-c", SLOW.replace("IGNORE", str(ignores))]
-        trial.tools.run(words, dict(os.environ), "/", line)
+        trial.tools.run(Execution(words, os.environ, "/"), line)
     deadline = time.monotonic() + 60
     while left_of_group(pids[0]):
         assert time.monotonic() < deadline, "a child of the program was left behind"
@@ -124,7 +124,7 @@ def test_a_real_signal_is_noticed(trial: Trial) -> None:
     try:
         with pytest.raises(StoppedEarly):
             words = [sys.executable, "-S", "-c", "print(1, flush=True); import time; time.sleep(60)"]
-            trial.tools.run(words, dict(os.environ), "/", lambda text: os.kill(os.getpid(), signal.SIGTERM))
+            trial.tools.run(Execution(words, os.environ, "/"), lambda text: os.kill(os.getpid(), signal.SIGTERM))
     finally:
         signals.close()
 

@@ -15,8 +15,8 @@ from musterpoint.failure import Failure
 from musterpoint.job.model import Counted, Job
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of
-from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.choose import Choice, slots_of
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.prepare import activated, get_ready, plan_here
 from musterpoint.processes.signals import STOPPING
 from musterpoint.rollcall.roster import Roster, Seat

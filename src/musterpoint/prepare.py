@@ -17,6 +17,7 @@ from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
@@ -109,19 +110,11 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
-    plan = build_plan(
-        job,
-        ready.workspace,
-        roster,
-        devices,
-        options,
-        ready.choice,
-        exports,
-        environ,
-        fabric,
-        ready.modules,
-        ready.mpi,
-    )
+    inputs = LaunchInputs(
+        ready.choice.launcher, job, ready.workspace, roster, devices, options, environ, tuple(exports), fabric,
+        ready.modules, ready.mpi,
+    )  # fmt: skip
+    plan = build_plan(inputs)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan

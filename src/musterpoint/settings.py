@@ -8,8 +8,9 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 
 from musterpoint.errors import UsageError
 
-Launcher = Literal["auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
-LAUNCHERS: tuple[Launcher, ...] = get_args(Launcher)
+Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+LAUNCHERS: tuple[Literal["auto", Launcher], ...] = get_args(Literal["auto", Launcher])
+Rendezvous = Literal["static", "c10d"]
 Platform = Literal["auto", "sagemaker", "plain"]
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
@@ -26,10 +27,10 @@ PARAMETER_SERVER_PORT = 2222
 class Settings(NamedTuple):
     """The options as the rooms read them. None or an empty string: not given, the default depends on the job."""
 
-    launcher: Launcher = "auto"
+    launcher: Literal["auto", Launcher] = "auto"
     slots: int | None = None
     python: str = ""
-    rendezvous: Literal["static", "c10d"] = "static"
+    rendezvous: Rendezvous = "static"
     rollcall: Literal["full", "names", "off"] = "full"
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"

@@ -14,7 +14,7 @@ from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
 from musterpoint.prepare import activated, get_ready, plan_here
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import MASTER_PORT, Settings
 
@@ -129,8 +129,8 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "
             "is chosen then, by the route to the leader"
         )
-    deaf = deaf_pid1()
-    return (*notes, *([pid1_note(deaf, options.pid1_watch)] if deaf else ()))
+    unstoppable = unstoppable_pid1()
+    return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
 
 
 def imagine_roster(

@@ -10,8 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint import settings
 from musterpoint.code.tools import Execution, Tools
 from musterpoint.errors import FetchError
-from musterpoint.programs.aws_reader import NO_BOTO3
-from musterpoint.programs.registry import text_of
+from musterpoint.programs.registry import NO_BOTO3, text_of
 
 REQUEST = "MUSTER_AWS_REQUEST"
 LARGE = 32 * 1024**2
@@ -112,7 +111,8 @@ def _ask(
         else:
             on_fact(fact)
 
-    environ = {**settings.without_own(environ), REQUEST: json.dumps(request)}  # an endpoint's URL may have a password
+    text = json.dumps({**request, "no_boto3": NO_BOTO3})
+    environ = {**settings.without_own(environ), REQUEST: text}  # an endpoint's URL may have a password
     tried = []
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")

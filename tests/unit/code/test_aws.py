@@ -74,7 +74,7 @@ def test_a_download_is_asked_for_and_its_progress_told(
     download("s3://bucket/a/b.tar.gz", path, "eu-west-1", bench.environ, interpreter, bench.tools)
     assert (tmp_path / "object").read_text() == (
         '{"action": "get", "bucket": "bucket", "key": "a/b.tar.gz", "path": "' + path + '", '
-        '"region": "eu-west-1", "endpoint": "http://here"}'
+        '"region": "eu-west-1", "endpoint": "http://here", "no_boto3": 3}'
     )
     assert bench.said == [
         "s3://bucket/a/b.tar.gz: 11 of 100 MiB after 11 s", "s3://bucket/a/b.tar.gz: 25 of 100 MiB after 25 s",
@@ -120,7 +120,7 @@ def test_a_stop_is_no_failure(reader: list[str], bench: Bench, interpreter: str)
 def test_an_index_and_its_token(reader: list[str], bench: Bench, interpreter: str) -> None:
     reader.append("tell(done=True, token=' '.join(sorted(map(str, request.values()))), url='https://h/pypi/repo/')")
     index = package_index(ARN, bench.environ, interpreter, bench.tools)
-    assert index == ("https://h/pypi/repo/simple/", " 111122223333 domain eu-west-1 index repo")
+    assert index == ("https://h/pypi/repo/simple/", " 111122223333 3 domain eu-west-1 index repo")
     assert bench.said + bench.shown == []
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from musterpoint.errors import UsageError
-from musterpoint.local import container
-from musterpoint.local.container import Container, Mount, Surroundings
-from musterpoint.local.job import LocalJob
-from musterpoint.local.tree import Layout
+from musterpoint.local import docker_container
+from musterpoint.local.docker_container import DockerRun, Mount
+from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.tree import CONTAINER_PATCHES, CONTAINER_RANKS, Layout
 
-AROUND = Surroundings("a-network", run="r", owner="o")
+RUN = DockerRun("a-network", run="r", owner="o")
 LAYOUT = Layout("/out")
 
 
@@ -33,32 +32,8 @@ def job(**asked: Any) -> LocalJob:
     return LocalJob("digits", ("algo-1", "algo-2"), "train.py", source, container=Container("an-image", **asked))
 
 
-def body(made: LocalJob, host: str = "algo-1", around: Surroundings = AROUND) -> dict[str, Any]:
-    return container.create_body(made, host, LAYOUT, {"A": "b c=d"}, around)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("512m", 512 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29), ("64 MB", 64 << 20), ("7b", 7), ("4096", 4096)],
-)
-def test_sizes_as_docker_reads_them(text: str, size: int) -> None:
-    assert container.read_size(text, "--memory") == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1", "1x", "0", "1m"])
-def test_a_size_that_is_none(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--memory=.*expected a size of .* such as 512m or 2g"):
-        container.read_size(text, "--memory", container.SMALLEST_MEMORY)
-
-
-def test_cpus_and_gpus() -> None:
-    assert (container.read_cpus("1.5"), container.read_gpus("all"), container.read_gpus("2")) == (1.5, "all", "2")
-    for text in ("0", "many", "nan", "-1", "inf"):
-        with pytest.raises(UsageError, match="--cpus="):
-            container.read_cpus(text)
-    for text in ("0", "-1", "some", "1.5"):
-        with pytest.raises(UsageError, match="--gpus="):
-            container.read_gpus(text)
+def body(made: LocalJob, host: str = "algo-1", docker_run: DockerRun = RUN) -> dict[str, Any]:
+    return docker_container.create_body(made, host, LAYOUT, {"A": "b c=d"}, docker_run)
 
 
 def test_a_host_of_a_plain_job(code: Path) -> None:
@@ -67,9 +42,9 @@ def test_a_host_of_a_plain_job(code: Path) -> None:
         "NetworkMode": "a-network",
         "Mounts": [
             {"Type": "bind", "Source": "/out/hosts/algo-1/opt/ml", "Target": "/opt/ml", "ReadOnly": False},
-            {"Type": "bind", "Source": "/out/hosts/algo-1/ranks", "Target": container.RANKS, "ReadOnly": False},
+            {"Type": "bind", "Source": "/out/hosts/algo-1/ranks", "Target": CONTAINER_RANKS, "ReadOnly": False},
             {"Type": "bind", "Source": f"{code}/train.py", "Target": "/opt/ml/code/train.py", "ReadOnly": True},
-            {"Type": "bind", "Source": "/out/patches", "Target": container.PATCHES, "ReadOnly": True},
+            {"Type": "bind", "Source": "/out/patches", "Target": CONTAINER_PATCHES, "ReadOnly": True},
         ],
         "ShmSize": 2 << 30,
         "LogConfig": {"Type": "none", "Config": {}},
@@ -78,22 +53,22 @@ def test_a_host_of_a_plain_job(code: Path) -> None:
     assert "Entrypoint" not in made
     assert made["Env"] == ["A=b c=d", "NVIDIA_VISIBLE_DEVICES=void"]
     assert made["NetworkingConfig"] == {"EndpointsConfig": {"a-network": {"Aliases": ["algo-1"]}}}
-    assert made["Labels"] == {container.RUN: "r", container.OWNER: "o", container.HOST: "algo-1"}
+    assert made["Labels"] == {docker_container.RUN: "r", docker_container.OWNER: "o", docker_container.HOST: "algo-1"}
     assert (made["Tty"], made["OpenStdin"]) == (False, False)
 
 
 @pytest.mark.parametrize(
-    ("asked", "around", "expected"),
+    ("asked", "docker_run", "expected"),
     [
-        ({"shm_size": 7}, AROUND, {"ShmSize": 7}),
-        ({"memory": 64 << 20}, AROUND, {"Memory": 64 << 20, "MemorySwap": 64 << 20}),
-        ({"cpus": 1.5}, AROUND, {"NanoCpus": 1_500_000_000}),
-        ({"isolated": True}, AROUND, {"DnsOptions": ["timeout:1", "attempts:1"]}),
-        ({}, AROUND._replace(security=("name=selinux",)), {"SecurityOpt": ["label=disable"]}),
+        ({"shm_size": 7}, RUN, {"ShmSize": 7}),
+        ({"memory": 64 << 20}, RUN, {"Memory": 64 << 20, "MemorySwap": 64 << 20}),
+        ({"cpus": 1.5}, RUN, {"NanoCpus": 1_500_000_000}),
+        ({"isolated": True}, RUN, {"DnsOptions": ["timeout:1", "attempts:1"]}),
+        ({}, RUN._replace(security=("name=selinux",)), {"SecurityOpt": ["label=disable"]}),
     ],
 )
-def test_limits(asked: dict[str, Any], around: Surroundings, expected: dict[str, Any]) -> None:
-    made = body(job(**asked), around=around)["HostConfig"]
+def test_limits(asked: dict[str, Any], docker_run: DockerRun, expected: dict[str, Any]) -> None:
+    made = body(job(**asked), docker_run=docker_run)["HostConfig"]
     assert {key: made[key] for key in expected} == expected
 
 
@@ -101,20 +76,20 @@ ALL = {"Count": -1}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "hosts", "around", "expected"),
+    ("gpus", "hosts", "docker_run", "expected"),
     [
-        ("none", 2, Surroundings("n", gpus=4, nvidia=True), None),
-        ("auto", 2, Surroundings("n", gpus=4), None),
-        ("auto", 1, Surroundings("n", gpus=4, nvidia=True), ALL),
-        ("auto", 2, Surroundings("n", gpus=4, nvidia=True), {"DeviceIDs": ["2", "3"]}),
-        ("auto", 2, Surroundings("n", gpus=1, nvidia=True), ALL),
-        ("all", 2, Surroundings("n"), ALL),
-        ("1", 2, Surroundings("n"), {"DeviceIDs": ["1"]}),
-        ("3", 2, Surroundings("n"), {"DeviceIDs": ["3", "4", "5"]}),
+        ("none", 2, DockerRun("n", gpus=4, nvidia=True), None),
+        ("auto", 2, DockerRun("n", gpus=4), None),
+        ("auto", 1, DockerRun("n", gpus=4, nvidia=True), ALL),
+        ("auto", 2, DockerRun("n", gpus=4, nvidia=True), {"DeviceIDs": ["2", "3"]}),
+        ("auto", 2, DockerRun("n", gpus=1, nvidia=True), ALL),
+        ("all", 2, DockerRun("n"), ALL),
+        ("1", 2, DockerRun("n"), {"DeviceIDs": ["1"]}),
+        ("3", 2, DockerRun("n"), {"DeviceIDs": ["3", "4", "5"]}),
     ],
 )
-def test_gpus_of_the_last_host(gpus: str, hosts: int, around: Surroundings, expected: dict[str, Any] | None) -> None:
-    made = container.device_requests(gpus, hosts - 1, hosts, around)
+def test_gpus_of_the_last_host(gpus: str, hosts: int, docker_run: DockerRun, expected: dict[str, Any] | None) -> None:
+    made = docker_container.device_requests(gpus, hosts - 1, hosts, docker_run)
     assert made == ([{"Driver": "", **expected, "Capabilities": [["gpu"]], "Options": {}}] if expected else [])
 
 
@@ -129,11 +104,11 @@ def test_what_is_mounted_where(tmp_path: Path, code: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "one.csv").touch()
     made = job()._replace(channels={"train": str(tmp_path / "data"), "one": str(tmp_path / "one.csv")})
-    assert container.mounts(made, "algo-2", LAYOUT)[2:] == [
+    assert docker_container.mounts(made, "algo-2", LAYOUT)[2:] == [
         Mount(str(code / "train.py"), "/opt/ml/code/train.py"),
         Mount(str(tmp_path / "data"), "/opt/ml/input/data/train"),
         Mount(str(tmp_path / "one.csv"), "/opt/ml/input/data/one/one.csv"),
-        Mount("/out/patches", container.PATCHES),
+        Mount("/out/patches", CONTAINER_PATCHES),
     ]
 
 
@@ -143,14 +118,14 @@ def test_requirements_stand_beside_code_that_stays_as_it_is(tmp_path: Path, code
     needs = tmp_path / "needs.txt"
     needs.touch()
     made = job(requirements=str(needs))
-    assert container.shared(made) == [
+    assert docker_container.shared(made) == [
         Mount(str(code / "lib"), "/opt/ml/code/lib"),
         Mount(str(needs), "/opt/ml/code/requirements.txt"),
         Mount(str(code / "train.py"), "/opt/ml/code/train.py"),
     ]
     layout = Layout(str(tmp_path / "out"))
     os.makedirs(layout.tree("algo-1"))
-    container.prepare(made, "algo-1", layout)
+    docker_container.prepare(made, "algo-1", layout)
     place = Path(layout.tree("algo-1")) / "code"
     assert [(each.name, each.is_dir()) for each in sorted(place.iterdir())] == [
         ("lib", True), ("requirements.txt", False), ("train.py", False),
@@ -168,16 +143,16 @@ def test_requirements_stand_beside_code_that_stays_as_it_is(tmp_path: Path, code
     ],
 )
 def test_files_are_given_back_to_their_owner(security: tuple[str, ...], owner: str, more: dict[str, Any]) -> None:
-    made = container.repair_body("an-image", "/out/hosts", "7:8", AROUND._replace(security=security))
+    made = docker_container.repair_body("an-image", "/out/hosts", "7:8", RUN._replace(security=security))
     assert (made["Entrypoint"], made["User"]) == (["chown", "-Rh", owner, "/hosts"], "0:0")
     config = made["HostConfig"]
     assert config.pop("Mounts") == [{"Type": "bind", "Source": "/out/hosts", "Target": "/hosts", "ReadOnly": False}]
     assert config == {"NetworkMode": "none", "LogConfig": {"Type": "none", "Config": {}}, **more}
-    assert made["Labels"][container.RUN] == "r"
+    assert made["Labels"][docker_container.RUN] == "r"
 
 
 def test_a_file_output_is_mounted_as_in_the_sdks_local_mode(tmp_path: Path) -> None:
     made = job()._replace(hyperparameters={"sagemaker_s3_output": f"file://{tmp_path}"})
     where = Mount(f"{tmp_path}/output/intermediate", "/opt/ml/output/intermediate", False)
-    assert where in container.mounts(made, "algo-1", LAYOUT)
-    assert not any("intermediate" in mount.target for mount in container.mounts(job(), "algo-1", LAYOUT))
+    assert where in docker_container.mounts(made, "algo-1", LAYOUT)
+    assert not any("intermediate" in mount.target for mount in docker_container.mounts(job(), "algo-1", LAYOUT))

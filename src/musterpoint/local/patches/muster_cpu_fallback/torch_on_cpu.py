@@ -1,14 +1,14 @@
-"""Where devices go into torch: every "cuda" is taken for "cpu"."""
+"""What in torch takes a device, or means nccl, is patched: every "cuda" is taken for "cpu", and nccl for gloo."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
-from . import cuda, gloo
-from .replacement import replace
+from . import cuda
 
 
 def patch(torch: ModuleType) -> None:
@@ -19,7 +19,23 @@ def patch(torch: ModuleType) -> None:
     _patch_modules(torch, devices)
     _patch_precision(torch)
     if torch.distributed.is_available():
-        gloo.patch(torch)
+        _patch_distributed(torch)
+
+
+def _replace(owner: Any, name: str, **values: Callable[[Any], Any]) -> None:
+    """Puts a function in the place of ``owner.name`` that passes the named arguments through ``values`` first."""
+    original = getattr(owner, name)
+    signature = inspect.signature(original)
+    changed = {key: value for key, value in values.items() if key in signature.parameters}
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        for key, value in changed.items():
+            bound.arguments[key] = value(bound.arguments.get(key, signature.parameters[key].default))
+        return original(*bound.args, **bound.kwargs)
+
+    setattr(owner, name, replaced)
 
 
 class Devices:
@@ -119,7 +135,7 @@ def _patch_modules(torch: Any, devices: Devices) -> None:
     torch.nn.Module.to = to
     torch.nn.SyncBatchNorm.convert_sync_batchnorm = classmethod(lambda cls, module, process_group=None: module)
     loader = torch.utils.data.DataLoader
-    replace(loader, "__init__", pin_memory=lambda value: False, pin_memory_device=lambda value: "")
+    _replace(loader, "__init__", pin_memory=lambda value: False, pin_memory_device=lambda value: "")
 
 
 def _patch_precision(torch: Any) -> None:
@@ -140,3 +156,61 @@ def _patch_precision(torch: Any) -> None:
         make(self, "cpu", **{**kwargs, "enabled": False})
 
     scaler.__init__ = make_scaler
+
+
+def _patch_distributed(torch: Any) -> None:
+    """For a script that asks for nccl where there is only gloo."""
+    device_mesh: Any = import_module("torch.distributed.device_mesh")
+    distributed_c10d: Any = import_module("torch.distributed.distributed_c10d")
+
+    def gloo(backend: Any) -> Any:
+        return "gloo" if backend is None or "nccl" in str(backend).lower() else backend
+
+    def default_gloo(backend: Any) -> Any:
+        return backend if backend is None else gloo(backend)
+
+    for name, backend in (("init_process_group", gloo), ("new_group", default_gloo)):
+        _replace(distributed_c10d, name, backend=backend, device_id=lambda value: None)
+    _replace(distributed_c10d, "barrier", device_ids=lambda value: None)
+    distributed_c10d.all_reduce = _all_reduce(distributed_c10d)
+    distributed_c10d.is_nccl_available = lambda: True
+    _replace(device_mesh, "init_device_mesh", device_type=lambda value: "cpu" if value == "cuda" else value)
+    for name in ("init_process_group", "new_group", "barrier", "all_reduce", "is_nccl_available"):
+        for module in (torch.distributed, device_mesh):
+            if hasattr(module, name):
+                setattr(module, name, getattr(distributed_c10d, name))
+    torch.distributed.init_device_mesh = device_mesh.init_device_mesh
+    _patch_ddp(torch.nn.parallel.DistributedDataParallel, torch)
+
+
+def _all_reduce(distributed: Any) -> Callable[..., Any]:
+    """nccl can average, gloo can't: the sum is divided here."""
+    original = distributed.all_reduce
+
+    @functools.wraps(original)
+    def all_reduce(tensor: Any, op: Any = distributed.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+        if op != distributed.ReduceOp.AVG:
+            return original(tensor, op, group, async_op)
+        original(tensor, distributed.ReduceOp.SUM, group)
+        tensor.div_(distributed.get_world_size(group))
+        return SimpleNamespace(wait=lambda *args: True, is_completed=lambda: True) if async_op else None
+
+    return all_reduce
+
+
+def _patch_ddp(ddp: Any, torch: Any) -> None:
+    _replace(ddp, "__init__", device_ids=lambda value: None, output_device=lambda value: None)
+    forward = ddp.forward
+
+    @functools.wraps(forward)
+    def forward_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.training and torch.is_grad_enabled():
+            return forward(self, *args, **kwargs)
+        # rank 0 evaluating alone gets away with it under nccl, which doesn't wait for the others; gloo does
+        due, self.require_forward_param_sync = self.require_forward_param_sync, False
+        try:
+            return forward(self, *args, **kwargs)
+        finally:
+            self.require_forward_param_sync = due
+
+    ddp.forward = forward_alone

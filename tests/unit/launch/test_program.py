@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from musterpoint.launch.stub import stub_arguments, through_stub
+from musterpoint.launch.program import stub_arguments, through_stub
 
 
 def test_the_stub_is_read_from_where_the_variable_says(tmp_path: Path) -> None:

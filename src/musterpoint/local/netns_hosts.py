@@ -8,16 +8,17 @@ host's PID 1, which the kernel kills when this process dies.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from typing import Callable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.local.backend import nobody
-from musterpoint.local.tree import Layout, write_text
+from musterpoint.local.backend import BackendName
+from musterpoint.local.tree import BASE, Layout, write_text
 from musterpoint.processes.tree import catches
 
 SUBNET = "10.77"
-BASE = "/opt/ml"
 
 _FIRST = 'exec 3>&2 2>/dev/null; setpriv --pdeathsig KILL "$0" "$@" 2>&3 3>&-; exit $?'
 """Starts the host's PID 1 and ends with its code (``unshare --fork`` says 1 of a PID 1 that was killed)."""
@@ -42,10 +43,10 @@ exec "$@"
 """
 
 
-class Netns:
-    """Implements :class:`musterpoint.local.backend.Backend`; needs root. Links can be cut and healed."""
+class NetnsHosts:
+    """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
 
-    name = "netns"
+    name: BackendName = "netns"
     about = "a network namespace each, with no way out of this machine"
     shares_python = True
 
@@ -53,20 +54,19 @@ class Netns:
         self.layout = layout
         self.hosts = hosts
         self.addresses: dict[str, str] = {}
-        self.on_end: Callable[[], None] = nobody
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         self._switch: subprocess.Popen[bytes] | None = None
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
-    def open(self) -> None:
+    def open(self, on_end: Callable[[], None]) -> None:
         self.addresses = {host: _address(index) for index, host in enumerate(self.hosts, 1)}
-        self._switch = _hold("switch")
+        self._switch = _start_holder("switch")
         _ip(self._switch, ["link add br0 type bridge", "link set br0 up"])
         for host in self.hosts:
-            self._holders[host] = _hold(host)
+            self._holders[host] = _start_holder(host)
         for host in self.hosts:
             self._write_etc(host)
-            self._plug_in(host)
+            self._connect(host)
 
     def _write_etc(self, host: str) -> None:
         """The files bound over ``/etc`` on the host: it knows its peers, itself, and no resolver."""
@@ -88,7 +88,7 @@ class Netns:
     def _etc(self, host: str) -> str:
         return os.path.join(self.layout.host(host), "etc")
 
-    def _plug_in(self, host: str) -> None:
+    def _connect(self, host: str) -> None:
         """Gives ``host`` its ``eth0``. Neighbours are permanent: the kernel's neighbour table is shared and small."""
         assert self._switch is not None
         index = self.hosts.index(host) + 1
@@ -160,16 +160,6 @@ class Netns:
     def out_of_memory(self, host: str) -> bool:
         return False
 
-    def cut(self, host: str) -> None:
-        """Pulls the host's cable at the switch: packets both ways are lost without a word."""
-        assert self._switch is not None
-        _ip(self._switch, [f"link set port{self.hosts.index(host) + 1} nomaster"])
-
-    def heal(self, host: str) -> None:
-        """Plugs the cable in again."""
-        assert self._switch is not None
-        _ip(self._switch, [f"link set port{self.hosts.index(host) + 1} master br0"])
-
     def close(self) -> None:
         for host, handle in self._started.items():
             if handle.poll() is None:
@@ -181,7 +171,7 @@ class Netns:
             holder.communicate()
 
 
-def _hold(name: str) -> subprocess.Popen[bytes]:
+def _start_holder(name: str) -> subprocess.Popen[bytes]:
     """A process that keeps a network and a host name alive until its stdin ends; returns once they exist."""
     holder = subprocess.Popen(
         ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0"; echo; exec cat', name],
@@ -209,3 +199,23 @@ def _address(index: int) -> str:
 
 def _hardware(index: int) -> str:
     return f"02:4d:75:73:{index >> 8:02x}:{index & 255:02x}"
+
+
+def why_unavailable() -> str:
+    """Why no network namespaces can be made here, in a few words; empty if they can (it is tried)."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces are Linux's"
+    if os.geteuid() != 0:
+        return "it needs root"
+    for program in ("ip", "unshare", "nsenter", "setpriv", "mount"):
+        if shutil.which(program) is None:
+            package = "iproute2" if program == "ip" else "util-linux"
+            return f"the program {program!r} is missing (Debian: apt-get install {package})"
+    trial = subprocess.run(
+        ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "ip", "-batch", "-"],
+        input=b"link add br0 type bridge\nlink add port1 type veth peer name eth0\n", capture_output=True, check=False,
+    )  # fmt: skip
+    if trial.returncode:
+        words = trial.stderr.decode(errors="replace").strip().splitlines()
+        return f"a trial failed: {words[0] if words else f'exit code {trial.returncode}'}"
+    return ""

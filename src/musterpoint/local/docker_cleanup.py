@@ -1,6 +1,6 @@
-"""The keeper of a run on Docker: it removes the run's containers and network, however ``muster local`` ends.
+"""Cleans up after a run on Docker: removes the run's containers and network, however ``muster local`` ends.
 
-Run as ``python -m musterpoint.local.docker_keeper JSON``, with a pipe from ``muster local`` as stdin: a byte and the
+Run as ``python -m musterpoint.local.docker_cleanup JSON``, with a pipe from ``muster local`` as stdin: a byte and the
 pipe's end say that the run is over; the end alone, that ``muster local`` died. It also gives the files that containers
 left in the hosts' trees to the user who started the run.
 """
@@ -19,9 +19,9 @@ from typing import Callable
 
 from musterpoint.console import Console
 from musterpoint.local import docker_engine
-from musterpoint.local.container import OWNER, RUN, Surroundings, repair_body
+from musterpoint.local.docker_container import OWNER, RUN, DockerRun, repair_body
 from musterpoint.local.docker_engine import Engine, EngineError
-from musterpoint.local.keeper import OUTLIVED
+from musterpoint.local.process_init import OUTLIVED
 
 _AFTERMATH = 1.0
 """Seconds in which the daemon may still carry out what a dead ``muster local`` had asked for."""
@@ -65,7 +65,7 @@ def _start_of(pid: int) -> str:
 
 
 def sweep(engine: Engine) -> list[str]:
-    """Removes what runs left that ended without their keepers (a machine that lost power); the names of it."""
+    """Removes what runs left that ended without their cleanup (a machine that lost power); the names of it."""
     found = [*engine.containers(OWNER), *engine.networks(OWNER)]
     runs = {each["Labels"][RUN]: each["Labels"][OWNER] for each in found if each["Labels"].get(RUN)}
     names: list[str] = []
@@ -102,7 +102,7 @@ def clean(engine: Engine, run: str) -> list[str]:
     return [each["Names"][0].lstrip("/") for each in containers] + [each["Name"] for each in networks]
 
 
-def give_back(engine: Engine, image: str, hosts: str, around: Surroundings) -> None:
+def give_back(engine: Engine, image: str, hosts: str, docker_run: DockerRun) -> None:
     """Gives what isn't the caller's below the directory ``hosts`` to the caller.
 
     Raises:
@@ -110,7 +110,7 @@ def give_back(engine: Engine, image: str, hosts: str, around: Surroundings) -> N
     """
     if not _foreign(hosts):
         return
-    container = engine.create(repair_body(image, hosts, f"{os.geteuid()}:{os.getegid()}", around))
+    container = engine.create(repair_body(image, hosts, f"{os.geteuid()}:{os.getegid()}", docker_run))
     try:
         engine.start(container)
         engine.wait(container)
@@ -133,13 +133,14 @@ def _foreign(directory: str) -> str:
 
 def main(argv: list[str]) -> int:
     words = json.loads(argv[1])
-    around = Surroundings("", words["run"], owner_of(os.getpid()), security=tuple(words["security"]))
+    docker_run = DockerRun("", words["run"], owner_of(os.getpid()), security=tuple(words["security"]))
     for name in OUTLIVED:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     docker_engine.load()
     orderly = bool(sys.stdin.buffer.read())
     console = Console()
+    remains = f"warning: what the job left in Docker (label {RUN}={docker_run.run}) can't be removed"
     trouble: list[Exception] = []
 
     def attempt(step: Callable[[], object]) -> None:
@@ -151,16 +152,16 @@ def main(argv: list[str]) -> int:
     try:
         engine = docker_engine.connect()
     except Exception as error:
-        console.say(f"warning: what the job left in Docker (label {RUN}={around.run}) can't be removed: {error}")
+        console.say(f"{remains}: {error}")
         return 1
-    attempt(lambda: clean(engine, around.run))
+    attempt(lambda: clean(engine, docker_run.run))
     if not orderly:
         time.sleep(_AFTERMATH)
-    attempt(lambda: give_back(engine, words["image"], words["hosts"], around))
+    attempt(lambda: give_back(engine, words["image"], words["hosts"], docker_run))
     trouble.clear()  # what has gone now is no trouble, and files that haven't are named below
-    attempt(lambda: clean(engine, around.run))
+    attempt(lambda: clean(engine, docker_run.run))
     if trouble:
-        console.say(f"warning: what the job left in Docker (label {RUN}={around.run}) can't be removed: {trouble[0]}")
+        console.say(f"{remains}: {trouble[0]}")
         return 1
     if left := _foreign(words["hosts"]):
         console.say(f"warning: {left} isn't yours: sudo chown -R {os.geteuid()}:{os.getegid()} {words['hosts']}")

@@ -9,34 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.local import docker_keeper as keeper
+from musterpoint.local import docker_cleanup
 
 
 def test_this_process_is_alive() -> None:
-    owner = keeper.owner_of(os.getpid())
+    owner = docker_cleanup.owner_of(os.getpid())
     assert len(owner.split("/")) == 4
-    assert not keeper.is_dead(owner)
+    assert not docker_cleanup.is_dead(owner)
 
 
 def test_a_process_that_ended_is_dead_even_as_a_zombie() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        owner = keeper.owner_of(process.pid)
-        assert not keeper.is_dead(owner)
+        owner = docker_cleanup.owner_of(process.pid)
+        assert not docker_cleanup.is_dead(owner)
         process.communicate(b"\n")
-    assert keeper.is_dead(owner)
+    assert docker_cleanup.is_dead(owner)
 
 
 def test_another_process_of_the_same_number_is_another_process() -> None:
-    host, namespace, pid, _ = keeper.owner_of(os.getpid()).split("/")
-    assert keeper.is_dead("/".join((host, namespace, pid, "an earlier start")))
+    host, namespace, pid, _ = docker_cleanup.owner_of(os.getpid()).split("/")
+    assert docker_cleanup.is_dead("/".join((host, namespace, pid, "an earlier start")))
 
 
 @pytest.mark.parametrize(
     "owner", ["elsewhere/{namespace}/1/x", "{host}/another/1/x", "{host}/{namespace}/one/x", "", "x"]
 )
 def test_what_cannot_be_seen_from_here_is_left_alone(owner: str) -> None:
-    host, namespace, *_ = keeper.owner_of(os.getpid()).split("/")
-    assert not keeper.is_dead(owner.format(host=host, namespace=namespace))
+    host, namespace, *_ = docker_cleanup.owner_of(os.getpid()).split("/")
+    assert not docker_cleanup.is_dead(owner.format(host=host, namespace=namespace))
 
 
 def test_foreign_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_foreign_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "a" / "link").symlink_to("/nowhere")
     mine = os.stat(tmp_path).st_uid
     monkeypatch.setattr(os, "geteuid", lambda: mine or 12345)
-    found = keeper._foreign(str(tmp_path))
+    found = docker_cleanup._foreign(str(tmp_path))
     assert found == ("" if mine else str(tmp_path / "a"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert keeper._foreign(str(tmp_path)) == ""
+    assert docker_cleanup._foreign(str(tmp_path)) == ""

@@ -1,4 +1,4 @@
-"""What a host is made of where hosts are containers: the words of the caller, and the Engine's own form of them.
+"""A host that is a container, as the Engine is asked for it: its mounts, limits and GPUs.
 
 Pure. The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
 
@@ -8,54 +8,28 @@ Pure. The body of ``POST /containers/create`` is that of the `Engine API`_ from 
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
-from musterpoint.errors import UsageError
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout
 
-if TYPE_CHECKING:
-    from musterpoint.local.job import LocalJob
-    from musterpoint.local.tree import Layout
-
-BASE = "/opt/ml"
-CODE = BASE + "/code"
-RANKS = "/var/log/musterpoint"
-PATCHES = "/usr/local/share/musterpoint/patches"
 ENTRY = ("train",)
 """What the platform gives to the image's ENTRYPOINT, or starts where there is none."""
-
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
-SHM_SIZE = 2 << 30
-"""torch's data loaders pass batches through /dev/shm; Docker's own 64 MiB are used up by the first few."""
-SMALLEST_MEMORY = 6 << 20
 
 RUN = "musterpoint.local.run"
 OWNER = "musterpoint.local.owner"
 HOST = "musterpoint.local.host"
 
 
-class Container(NamedTuple):
-    """The containers that are the hosts, as asked for.
+class DockerRun(NamedTuple):
+    """What the containers of one run have in common.
 
-    ``shm_size`` and ``memory`` are bytes (``memory`` 0: no limit), ``cpus`` processors of each host (0: all of them).
-    ``gpus`` is ``auto``, ``all``, ``none`` or a number for each host. ``isolated`` is the platform's network isolation.
-    ``requirements`` is a file (absolute) that stands as ``requirements.txt`` beside the code, or empty.
-    """
-
-    image: str
-    shm_size: int = SHM_SIZE
-    memory: int = 0
-    cpus: float = 0.0
-    gpus: str = "auto"
-    isolated: bool = False
-    requirements: str = ""
-
-
-class Surroundings(NamedTuple):
-    """What the containers of one run have in common: its network and label, and what was found out of the machine.
-
-    ``gpus`` are those of this machine, ``nvidia`` says whether the daemon can give them; ``security`` are the daemon's
-    ``SecurityOptions``.
+    ``network``: the name of their network.
+    ``run``: what tells this run from every other one; a label of all that it makes.
+    ``owner``: the process that cleans up after the run; a label, too.
+    ``gpus``: how many this machine has.
+    ``nvidia``: whether the daemon can give them to containers.
+    ``security``: the daemon's ``SecurityOptions``.
     """
 
     network: str
@@ -78,41 +52,15 @@ class Mount(NamedTuple):
     read_only: bool = True
 
 
-def read_size(text: str, option: str, least: int = 1) -> int:
-    """``512m``, ``2g`` or ``1.5GiB`` as bytes; powers of 1,024, as Docker reads them."""
-    found = SIZE.fullmatch(text.strip())
-    size = int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else 0
-    if size < least:
-        raise UsageError(f"{option}={text!r}: expected a size of {least} bytes or more, such as 512m or 2g")
-    return size
-
-
-def read_cpus(text: str) -> float:
-    """``1.5`` as a number of processors."""
-    try:
-        cpus = float(text)
-    except ValueError:
-        cpus = 0.0
-    if not 0.01 <= cpus < 1e6:
-        raise UsageError(f"--cpus={text!r}: expected a number of processors, such as 2 or 1.5")
-    return cpus
-
-
-def read_gpus(text: str) -> str:
-    if text not in ("auto", "all", "none") and not (text.isdecimal() and int(text)):
-        raise UsageError(f"--gpus={text!r}: expected auto, all, none, or how many each host gets")
-    return text
-
-
 def mounts(job: LocalJob, host: str, layout: Layout) -> list[Mount]:
     """Everything of this machine that ``host`` sees; only its own tree, its ranks' logs and a ``file://`` output can be
     written to.
     """
     assert job.container is not None
-    found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), RANKS, False), *shared(job)]
+    found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), CONTAINER_RANKS, False), *shared(job)]
     if job.intermediate:
         found.append(Mount(job.intermediate, f"{BASE}/output/intermediate", False))
-    found.append(Mount(layout.patches, PATCHES))
+    found.append(Mount(layout.patches, CONTAINER_PATCHES))
     return found
 
 
@@ -147,17 +95,17 @@ def prepare(job: LocalJob, host: str, layout: Layout) -> None:
 
 
 def create_body(
-    job: LocalJob, host: str, layout: Layout, env: Mapping[str, str], around: Surroundings
+    job: LocalJob, host: str, layout: Layout, env: Mapping[str, str], docker_run: DockerRun
 ) -> dict[str, Any]:
     """The host ``host`` of ``job`` as the Engine takes it; its environment is ``env`` over the image's own."""
     asked = job.container
     assert asked is not None
     variables = dict(env)
-    devices = device_requests(asked.gpus, job.hosts.index(host), len(job.hosts), around)
+    devices = device_requests(asked.gpus, job.hosts.index(host), len(job.hosts), docker_run)
     if not devices:
         variables.setdefault("NVIDIA_VISIBLE_DEVICES", "void")  # the platform's word, which CUDA images need
     config: dict[str, Any] = {
-        "NetworkMode": around.network,
+        "NetworkMode": docker_run.network,
         "Mounts": [mounted(mount) for mount in mounts(job, host, layout)],
         "ShmSize": asked.shm_size,
         # what the host says is kept in its log; the daemon's own copy would only fill a disk
@@ -172,20 +120,20 @@ def create_body(
     if asked.isolated:
         # the names of hosts that aren't up yet go to a resolver out of reach, and each look-up would take 10 s
         config["DnsOptions"] = ["timeout:1", "attempts:1"]
-    if any("name=selinux" in option for option in around.security):
+    if any("name=selinux" in option for option in docker_run.security):
         config["SecurityOpt"] = ["label=disable"]
     return {
         "Image": asked.image,
         "Cmd": list(ENTRY),
         "Hostname": host,
         "Env": [f"{name}={value}" for name, value in variables.items()],
-        "Labels": {**around.labels, HOST: host},
+        "Labels": {**docker_run.labels, HOST: host},
         "Tty": False,
         "OpenStdin": False,
         "AttachStdout": True,
         "AttachStderr": True,
         "HostConfig": config,
-        "NetworkingConfig": {"EndpointsConfig": {around.network: {"Aliases": [host]}}},
+        "NetworkingConfig": {"EndpointsConfig": {docker_run.network: {"Aliases": [host]}}},
     }
 
 
@@ -194,7 +142,7 @@ def mounted(mount: Mount) -> dict[str, Any]:
     return {"Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
 
 
-def device_requests(gpus: str, index: int, hosts: int, around: Surroundings) -> list[dict[str, Any]]:
+def device_requests(gpus: str, index: int, hosts: int, docker_run: DockerRun) -> list[dict[str, Any]]:
     """The GPUs of host number ``index`` of ``hosts``.
 
     A number gives each host GPUs of its own. So does ``auto``, where there are enough for every host; else each has
@@ -202,9 +150,9 @@ def device_requests(gpus: str, index: int, hosts: int, around: Surroundings) -> 
     """
     share = int(gpus) if gpus.isdecimal() else 0
     if gpus == "auto":
-        if not around.nvidia:
+        if not docker_run.nvidia:
             return []
-        share = around.gpus // hosts if hosts > 1 else 0
+        share = docker_run.gpus // hosts if hosts > 1 else 0
     elif gpus == "none":
         return []
     which: dict[str, Any] = {"Count": -1}
@@ -213,27 +161,27 @@ def device_requests(gpus: str, index: int, hosts: int, around: Surroundings) -> 
     return [{"Driver": "", **which, "Capabilities": [["gpu"]], "Options": {}}]
 
 
-def repair_body(image: str, hosts: str, owner: str, around: Surroundings) -> dict[str, Any]:
+def repair_body(image: str, hosts: str, owner: str, docker_run: DockerRun) -> dict[str, Any]:
     """A container that gives every file below the directory ``hosts`` (absolute) to ``owner``, a ``UID:GID``.
 
     The daemon's own words for users count: rootless, root of a container is the caller; with remapped users, root of a
     container isn't root.
     """
-    rootless = any("name=rootless" in option for option in around.security)
+    rootless = any("name=rootless" in option for option in docker_run.security)
     config: dict[str, Any] = {
         "NetworkMode": "none",
         "Mounts": [mounted(Mount(hosts, "/hosts", False))],
         "LogConfig": {"Type": "none", "Config": {}},
     }
-    if any("name=userns" in option for option in around.security):
+    if any("name=userns" in option for option in docker_run.security):
         config["UsernsMode"] = "host"
-    if any("name=selinux" in option for option in around.security):
+    if any("name=selinux" in option for option in docker_run.security):
         config["SecurityOpt"] = ["label=disable"]
     return {
         "Image": image,
         "Entrypoint": ["chown", "-Rh", "0:0" if rootless else owner, "/hosts"],
         "Cmd": [],
         "User": "0:0",
-        "Labels": around.labels,
+        "Labels": docker_run.labels,
         "HostConfig": config,
     }

@@ -10,11 +10,10 @@ import ipaddress
 import os
 import socket
 import subprocess
-import sys
 from typing import Callable, Mapping, Sequence
 
-from musterpoint.local import keeper
-from musterpoint.local.backend import nobody
+from musterpoint.local import process_init
+from musterpoint.local.backend import BackendName
 from musterpoint.local.tree import Layout, write_text
 from musterpoint.rollcall.ports import any_free
 
@@ -22,10 +21,10 @@ FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
 ONE_ADDRESS = "127.0.0.1"
 
 
-class Process:
+class ProcessHosts:
     """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
 
-    name = "process"
+    name: BackendName = "process"
     shares_python = True
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
@@ -36,11 +35,10 @@ class Process:
             f"all on {ONE_ADDRESS}" if self.one_address else "a loopback address each"
         )
         self.addresses: dict[str, str] = {}
-        self.on_end: Callable[[], None] = nobody
         self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
         self._ports = (0, 0)
 
-    def open(self) -> None:
+    def open(self, on_end: Callable[[], None]) -> None:
         self.addresses = {
             host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index)
             for index, host in enumerate(self.hosts)
@@ -71,9 +69,8 @@ class Process:
         control_read, control = os.pipe()
         try:
             handle = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, str(control_read), *argv],
-                stdin=stdin, stdout=output, stderr=output, cwd="/", env=dict(env), pass_fds=(control_read,),
-                start_new_session=True,
+                process_init.command(control_read, argv), stdin=stdin, stdout=output, stderr=output, cwd="/",
+                env=dict(env), pass_fds=(control_read,), start_new_session=True,
             )  # fmt: skip
         except BaseException:
             os.close(control)

@@ -31,7 +31,7 @@ from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import ranks_of
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.roster import Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace, whole_grace
@@ -115,13 +115,13 @@ def _muster_and_run(runtime: Runtime, job: Job, options: Settings) -> Outcome:
         ready, refusal = _ready_or_refused(runtime, job, options)
     except StoppedEarly as stop:
         ready, refusal, early = None, None, stop
-    muster = RollCall(
-        runtime.loop, job.hosts, job.group_hosts, job.current_host, offer_of(job, options, ready), options, say, record
-    )
+    offer = offer_of(job, options, ready)
+    participant = Participant(job.hosts, job.group_hosts, job.current_host, offer, options)
+    roll_call = RollCall(runtime.loop, participant, say, record)
     if early is not None:
-        muster.pass_on(early)
-    runtime.ears.hear = lambda signo: muster.abandon(signo) if signo in STOPPING else None
-    roster, peers = muster.run()
+        roll_call.stopped_before(early)
+    runtime.ears.hear = lambda signo: roll_call.stop(signo) if signo in STOPPING else None
+    roster, peers = roll_call.run()
     plan = None
     if ready is not None:
         if len(roster.seats) > 1 and roster.me == job.leader:

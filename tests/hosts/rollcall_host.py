@@ -19,7 +19,7 @@ from musterpoint.errors import MusterError
 from musterpoint.failure import Failure
 from musterpoint.loop import READ, Loop
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.roster import Offer, Participant
 from musterpoint.settings import Settings
 
 
@@ -32,12 +32,11 @@ def main(me: str, given: dict[str, Any]) -> None:
     hosts = tuple(given.pop("hosts"))
     offer = Offer(given.pop("job", "job"), "torchrun", 2, "0.1", 2)
     settings = Settings(**given)
-    muster = RollCall(
-        loop, hosts, hosts, me, offer, settings, lambda text: tell("said", text=text), lambda name, **facts: None
-    )
-    signal.signal(signal.SIGTERM, lambda *_: muster.abandon(15))
+    participant = Participant(hosts, hosts, me, offer, settings)
+    roll_call = RollCall(loop, participant, lambda text: tell("said", text=text), lambda name, **facts: None)
+    signal.signal(signal.SIGTERM, lambda *_: roll_call.stop(15))
     try:
-        roster, peers = muster.run()
+        roster, peers = roll_call.run()
     except MusterError as error:
         tell("failed", kind=type(error).__name__, text=str(error))
         return

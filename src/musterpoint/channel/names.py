@@ -11,7 +11,7 @@ import socket
 from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.context import Context
 from musterpoint.loop import Loop
 from musterpoint.untrusted import regular
 
@@ -180,10 +180,9 @@ class Names:
 class Follower:
     """Asks for names again, with back-off, until each is dropped; ``on_answer`` gets every answer."""
 
-    def __init__(self, loop: Loop, names: Names, timeouts: Timeouts, on_answer: Callable[[str, Answer], None]) -> None:
-        self._loop = loop
+    def __init__(self, context: Context, names: Names, on_answer: Callable[[str, Answer], None]) -> None:
+        self._loop, self._timeouts = context.loop, context.timeouts
         self._names = names
-        self._timeouts = timeouts
         self._on_answer = on_answer
         self._tries: dict[str, int] = {}
 

@@ -176,7 +176,7 @@ def _is_unicode(value: str, otherwise: str = "strict") -> bool:
 
 
 def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
-    """A field of ``message`` that is ASCII letters and digits, such as what :func:`hello.draw` gives."""
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.draw` gives."""
     value = message.get(key)
     plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
     if not isinstance(value, str) or not plain or not least <= len(value) <= longest:

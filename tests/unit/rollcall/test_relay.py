@@ -13,7 +13,7 @@ import pytest
 from musterpoint.channel import wire
 from musterpoint.channel.peers import AllDone, Arrived, PeerBack
 
-from .conftest import LIMITS, free_port
+from ..meeting import TIMEOUTS, free_port
 
 Start = Callable[..., Any]
 Evil = Callable[["Relay", int, bytes], list[tuple[int, bytes]]]
@@ -136,7 +136,7 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
     leader = start(1, 3, secret=SECRET)
     hosts = [leader, start(2, 3, secret=SECRET, port=relay.port), start(3, 3, secret=SECRET)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     relay.evil = evil
     for number in range(3):
         for host in hosts:
@@ -156,13 +156,13 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
 
 @pytest.mark.parametrize("evil", [flipped, repeated, replayed, reflected, forged], ids=lambda f: f.__name__)
 def test_nor_while_the_hosts_gather(start: Start, relay: Relay, evil: Evil) -> None:
-    timeouts = LIMITS._replace(hello=1.0)
+    timeouts = TIMEOUTS._replace(hello=1.0)
     leader = start(1, 2, secret=SECRET, timeouts=timeouts)
     relay.evil = evil
     worker = start(2, 2, secret=SECRET, port=relay.port, timeouts=timeouts)
     leader.wait(lambda: relay.done >= 3)
     relay.evil = None
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
     assert leader.roster.seats == worker.roster.seats
     assert leader.events == worker.events == [] or leader.has(PeerBack)

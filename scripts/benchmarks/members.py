@@ -56,7 +56,7 @@ def lead(members: int, port: int, secret: str) -> None:
     peers.close()
 
 
-class HostState:
+class SimulatedHost:
     """One simulated host. ``size`` is what is left of the roster; ``challenged``: the proof of the secret is out."""
 
     def __init__(self, name: str, address: str, port: int, secret: str) -> None:
@@ -99,18 +99,18 @@ class HostState:
         return True
 
 
-def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[HostState]]:
+def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[SimulatedHost]]:
     """Connects everybody; seconds until the last one holds the roster, and the open connections."""
     poller = select.epoll()
-    waiting: dict[int, HostState] = {}
-    done: list[HostState] = []
-    people = iter(list(addresses(members).items())[1:])
+    waiting: dict[int, SimulatedHost] = {}
+    done: list[SimulatedHost] = []
+    remaining = iter(list(addresses(members).items())[1:])
     started = time.perf_counter()
     pending = members
     while len(done) < members:
         for _ in range(min(pending, 256)):
-            name, (address,) = next(people)
-            member = HostState(name, address, port, secret)
+            name, (address,) = next(remaining)
+            member = SimulatedHost(name, address, port, secret)
             waiting[member.sock.fileno()] = member
             poller.register(member.sock.fileno(), select.EPOLLIN if secret else select.EPOLLOUT)
             pending -= 1
@@ -128,7 +128,7 @@ def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Hos
     return time.perf_counter() - started, done
 
 
-def answer_beats(members: list[HostState], seconds: float) -> int:
+def answer_beats(members: list[SimulatedHost], seconds: float) -> int:
     """Everybody answers the leader's beats; how many there were."""
     poller = select.epoll()
     by_fd = {member.sock.fileno(): member for member in members}

@@ -15,7 +15,7 @@ class Sweeper:
     """Calls ``sweep(now)`` ``ROUNDS`` times a beat until it is stopped.
 
     ``forgive(seconds, now)`` is called first where this process itself stood still (a frozen container, a suspended
-    machine): that time is nobody's silence.
+    machine): that time doesn't count as silence.
     """
 
     def __init__(

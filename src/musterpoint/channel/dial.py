@@ -15,7 +15,7 @@ from musterpoint.loop import WRITE, Timer
 Miss = Literal["refused", "vanished", "nothing"]
 """Why a round of dialling brought no connection."""
 REFUSED: Final = "refused"
-"""The host at the address answered that nobody listens there."""
+"""The host at the address answered that no process listens there."""
 VANISHED: Final = "vanished"
 """The resolver says that there is no such name."""
 NOTHING: Final = "nothing"

@@ -81,23 +81,23 @@ class Names:
             then(Answer(fixed))
             return
         four, six = FAMILIES
-        told = False
+        finished = False
 
         def decide(last: bool) -> None:
-            nonlocal told
+            nonlocal finished
             answer = self.known(name)
-            if not told and (answer.addresses or last):
-                told = True
+            if not finished and (answer.addresses or last):
+                finished = True
                 then(answer)
 
         def first() -> None:
-            if not told and not self._known[name, four].addresses:
+            if not finished and not self._known[name, four].addresses:
                 self._request(name, six, partial(decide, True))
             else:
                 decide(False)
 
         def impatient() -> None:
-            if not told and (name, four) in self._waiting:
+            if not finished and (name, four) in self._waiting:
                 self._request(name, six, partial(decide, False))
 
         self._request(name, four, first)
@@ -109,19 +109,19 @@ class Names:
         if fixed is not None:
             then(Answer(fixed))
             return
-        told = False
+        finished = False
 
-        def tell() -> None:
-            nonlocal told
-            if not told:
-                told = True
+        def finish() -> None:
+            nonlocal finished
+            if not finished:
+                finished = True
                 then(self.known(name))
 
         def answered() -> None:
             if not any((name, family) in self._waiting for family in FAMILIES):
-                tell()
+                finish()
             elif self.known(name).addresses:
-                self._loop.call_later(_GRACE, tell)
+                self._loop.call_later(_GRACE, finish)
 
         for family in FAMILIES:
             self._request(name, family, answered)

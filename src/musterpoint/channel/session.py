@@ -214,7 +214,7 @@ def draw() -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Compares two tokens in a time that doesn't tell where they differ."""
+    """Compares two tokens in a time that doesn't depend on where they differ."""
     import hmac
 
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))

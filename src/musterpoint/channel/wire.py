@@ -17,7 +17,7 @@ PROTOCOL = 2
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024
-"""Bytes of a frame from somebody who hasn't been seated yet."""
+"""Bytes of a frame from a caller that has no seat yet."""
 MEMBER_LIMIT = 1024 * 1024
 """Bytes of a frame from a seated host."""
 LEADER_LIMIT = 16 * 1024 * 1024
@@ -206,7 +206,7 @@ def is_address(value: str) -> bool:
 
 
 def stop_signal(message: dict[str, Any], key: str = "signal") -> int:
-    """A signal by which a host was told to stop; WireError else."""
+    """A signal that asks a host to stop; WireError else."""
     value = number(message, key, 255)
     if value not in STOP_SIGNALS:
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is {value}, which stops nobody")

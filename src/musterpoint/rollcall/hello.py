@@ -15,7 +15,7 @@ MOST_ADDRESSES = 8
 class Hello(NamedTuple):
     """``incarnation`` is drawn once per start of a host. ``sees`` are the addresses it sees for the leader's name,
     ``dialled`` is the one it connected to. ``nonce`` is empty without a secret. ``stop`` is the signal by which this
-    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what somebody says.
+    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what a caller says.
     """
 
     host: str

@@ -112,7 +112,7 @@ class Seats:
         return changes
 
     def _contest(self, call: Call, holder: Call, proved: bool, fits: bool) -> list[Change]:
-        itself = call.incarnation == holder.incarnation  # drawn at random: nobody else knows it
+        itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
         outranks = fits and call.name not in self._matched
         if proved or itself or outranks:
             return [*_turned(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]

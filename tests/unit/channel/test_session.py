@@ -52,7 +52,7 @@ def tick(session: Session, now: float) -> list[Action]:
 
 
 def bye(session: Session, now: float) -> list[Action]:
-    session.over()
+    session.end()
     return []
 
 

@@ -78,7 +78,8 @@ def test_a_mismatch_takes_nobodys_seat() -> None:
     host, stranger = call(HERE), call(ELSEWHERE)
     table = seats()
     table.claim(host)
-    assert turned(table.claim(stranger._replace(incarnation="two"))) == [stranger._replace(incarnation="two")]
+    again = stranger._replace(hello=stranger.hello._replace(incarnation="two"))
+    assert turned(table.claim(again)) == [again]
 
 
 def test_the_name_resolves_late() -> None:

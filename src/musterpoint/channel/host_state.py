@@ -25,6 +25,25 @@ class HostState:
         self.code: int | None = None
         self.failed = 0
 
+    def connect(self, link: Link) -> None:
+        """It is connected by ``link`` from now on."""
+        self.link = link
+
+    def disconnect(self) -> None:
+        """Closes its connection, if it has one."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def count_failure(self) -> int:
+        """It reported a failure; how many by now."""
+        self.failed += 1
+        return self.failed
+
+    def done(self, code: int) -> None:
+        """Its ranks ended with ``code``."""
+        self.code = code
+
     def post(self, data: bytes) -> None:
         """Sends a numbered message now, or when the session is resumed."""
         self.mailbox.put(data)
@@ -35,9 +54,3 @@ class HostState:
         """Sends a beat, which asks for one and acknowledges; not while the host doesn't read."""
         if self.link is not None and not self.link.busy:
             self.link.send(wire.pack_beat(self.mailbox.received))
-
-    def disconnect(self) -> None:
-        """Closes its connection, if it has one."""
-        if self.link is not None:
-            self.link.close()
-            self.link = None

@@ -146,7 +146,7 @@ class LeaderChannel(EventQueue):
             if member.code is not None:
                 raise wire.WireError("twice that it is done")
             code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, _MOST_COUNTED, 3)
-            member.code = code
+            member.done(code)
             self._count(member.name, Secondary(*failures))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
@@ -158,8 +158,7 @@ class LeaderChannel(EventQueue):
             raise wire.WireError(f"an unknown message {kind!r}")
 
     def _failure(self, member: HostState, message: dict[str, Any]) -> None:
-        member.failed += 1
-        if member.failed > _MOST_FAILURES:
+        if member.count_failure() > _MOST_FAILURES:
             raise wire.WireError(f"more than {_MOST_FAILURES} failures")
         failure = wire.failure(message, "failure")
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
@@ -187,9 +186,10 @@ class LeaderChannel(EventQueue):
         self._disconnect(member)
         self._unheard.discard(member.name)
         member.mailbox.acknowledge(got)
-        member.link = link
+        member.connect(link)
         self._by_link[link] = member
-        link.hand_over(self._owner, wire.MEMBER_LIMIT)
+        link.hand_over(self._owner)
+        link.allow(wire.MEMBER_LIMIT)
         for data in (*replies, *member.mailbox.unacknowledged()):
             link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
@@ -206,7 +206,7 @@ class LeaderChannel(EventQueue):
 
     def _ended(self, link: Link, why: str, eof: bool) -> None:
         member = self._by_link.pop(link)
-        member.link = None
+        member.disconnect()
         self._record("connection-ended", host=member.name, why=why)
         if member.session.state != OVER:
             if member.code is None:

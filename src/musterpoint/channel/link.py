@@ -74,15 +74,13 @@ class Link:
         self.ended = False
         self._loop.watch(sock.fileno(), READ, self._ready)
 
-    def hand_over(self, owner: LinkOwner, limit: int = 0) -> None:
-        """From now on ``owner`` gets what comes, in frames of at most ``limit`` bytes (0: as before)."""
+    def hand_over(self, owner: LinkOwner) -> None:
+        """From now on ``owner`` gets what comes."""
         self._owner = owner
-        if limit:
-            self.allow(limit)
 
     def allow(self, limit: int) -> None:
         """From now on frames may have ``limit`` bytes."""
-        self._frames.limit = limit
+        self._frames.allow(limit)
 
     def use_seal(self, seal: Seal) -> None:
         """From now on each frame carries a MAC: ``seal`` adds it to what is sent and checks what comes."""

@@ -76,9 +76,8 @@ class Names:
 
         An answer of the other family that comes later is part of the next answer.
         """
-        fixed = self._fixed.get(name.lower())
-        if fixed is not None:
-            then(Answer(fixed))
+        if name.lower() in self._fixed:
+            then(self.known(name))
             return
         four, six = FAMILIES
         finished = False
@@ -105,9 +104,8 @@ class Names:
 
     def ask_both(self, name: str, then: Callable[[Answer], None]) -> None:
         """Asks for both families and calls ``then`` with all addresses, shortly after the first answer that has any."""
-        fixed = self._fixed.get(name.lower())
-        if fixed is not None:
-            then(Answer(fixed))
+        if name.lower() in self._fixed:
+            then(self.known(name))
             return
         finished = False
 

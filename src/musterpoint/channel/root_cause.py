@@ -120,9 +120,7 @@ class RootCauseFinder:
         return [self.announced]
 
 
-def of_silence(
-    me: str, peer: str, seconds: float, heard: Sequence[str] = (), unheard: Sequence[str] = ()
-) -> PeerLost:  # fmt: skip
+def of_silence(me: str, peer: str, seconds: float, heard: Sequence[str] = (), unheard: Sequence[str] = ()) -> PeerLost:
     """The loss of ``peer``, which ``me`` has not heard for ``seconds``. The other hosts that ``me`` has connections to
     were ``heard`` meanwhile, or not.
     """

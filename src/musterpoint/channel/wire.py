@@ -117,14 +117,18 @@ def _inflate(payload: bytes) -> bytes:
 
 
 class Frames:
-    """Cuts a stream into frames. ``limit`` may change between two frames."""
+    """Cuts a stream into frames of at most ``limit`` bytes."""
 
-    __slots__ = ("_at", "_data", "limit")
+    __slots__ = ("_at", "_data", "_limit")
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self._limit = limit
         self._data: bytes | bytearray = b""
         self._at = 0
+
+    def allow(self, limit: int) -> None:
+        """The next frames may have ``limit`` bytes."""
+        self._limit = limit
 
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data):
@@ -147,8 +151,8 @@ class Frames:
         if len(data) < start:
             return None
         end = start + int.from_bytes(data[self._at : start], "big")
-        if end - start > self.limit:
-            raise WireError(f"a frame of {end - start} bytes where at most {self.limit} are expected")
+        if end - start > self._limit:
+            raise WireError(f"a frame of {end - start} bytes where at most {self._limit} are expected")
         if len(data) < end:
             return None
         payload = bytes(data[start:end])

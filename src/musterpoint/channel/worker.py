@@ -61,9 +61,7 @@ class Membership(NamedTuple):
 class WorkerChannel(EventQueue):
     """``link`` is the connection of the roll call. Acts as a lone host once the leader is lost or has left."""
 
-    def __init__(
-        self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
         super().__init__(context.loop)
         self._context = context
         self._timeouts = context.timeouts

@@ -14,8 +14,7 @@ _MOST_NOTES = 8
 
 
 class Attendance:
-    """``refused`` is what the leader has against each host and the address that was called from, ``left`` how the
-    connection ended of each that was here; ``own`` is what this host's own name resolves to.
+    """``refused`` is what the leader has against each host and the address that was called from.
 
     ``callers``, where a method takes them, are the addresses of callers that have not said hello.
     """
@@ -23,8 +22,8 @@ class Attendance:
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
         self.refused: dict[str, tuple[Refusal, str]] = {}
         self._strangers: dict[str, tuple[int, str]] = {}
-        self.left: dict[str, str] = {}
-        self.own = UNANSWERED
+        self._left: dict[str, str] = {}
+        self._own = UNANSWERED
         self._hosts = hosts
         self._me = me
         self._names = names
@@ -37,6 +36,14 @@ class Attendance:
         if len(self._notes) < _MOST_NOTES:
             self._notes[text] = None
 
+    def own_resolved(self, answer: Answer) -> None:
+        """This host's own name resolves to ``answer``."""
+        self._own = answer
+
+    def disconnected(self, host: str, why: str) -> None:
+        """``host`` was here, then its connection ended."""
+        self._left[host] = why
+
     def refuse(self, host: str, refusal: Refusal, address: str) -> bool:
         """Keeps why ``host`` was refused; whether that is new."""
         new = self.refused.get(host) != (refusal, address)
@@ -46,7 +53,7 @@ class Attendance:
     def seated(self, hello: Hello) -> None:
         """A host has its seat: compares how it sees this one with how this one sees itself."""
         self.refused.pop(hello.host, None)
-        own = {address for address in self.own.addresses if not is_loopback(address)}
+        own = {address for address in self._own.addresses if not is_loopback(address)}
         seen = {address for address in hello.sees if not is_loopback(address)}
         if own and seen and not own & seen:
             self.note(
@@ -59,7 +66,7 @@ class Attendance:
         dialled = Counter(call.hello.dialled for call in self._seats.taken.values() if call.hello.dialled)
         if dialled:
             return dialled.most_common(1)[0][0]
-        return self.own.addresses[0] if self.own.addresses else "127.0.0.1"
+        return self._own.addresses[0] if self._own.addresses else "127.0.0.1"
 
     def sentence(self, callers: list[str]) -> str:
         return sentence(len(self._hosts), self.rows(callers))
@@ -73,7 +80,7 @@ class Attendance:
             f"{count} call{'s' if count > 1 else ''} refused, the last from {address}: the caller {claim}"
             for claim, (count, address) in self._strangers.items()
         ]
-        return [*oddities(self._me, self.own, over), *self._notes, *strangers]
+        return [*oddities(self._me, self._own, over), *self._notes, *strangers]
 
     def refused_stranger(self, claim: str, address: str) -> None:
         """A caller that is none of the hosts was refused; ``claim`` is one of a few."""
@@ -104,7 +111,7 @@ class Attendance:
         address = ", ".join(known.addresses)
         if not set(known.addresses).isdisjoint(callers):
             return Row(host, "hello", "connected, but has not said who it is", address)
-        was_here = f"was here, then {self.left[host]}" if host in self.left else ""
+        was_here = f"was here, then {self._left[host]}" if host in self._left else ""
         return Row(host, "connect", was_here or "has not called yet", address)
 
 

@@ -31,7 +31,7 @@ class LeaderCall:
 
     def __init__(
         self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self._context = context
@@ -63,9 +63,7 @@ class LeaderCall:
         sock = listen(self._settings.rollcall_port, self._me)
         owner = ListenerOwner(self._hello, self._resume, self._unproved)
         self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
-        self._progress = ProgressPrinter(
-            self._context, lambda: self._attendance.sentence(self._listener.waiting())
-        )  # fmt: skip
+        self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
         self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
         self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
         self._follower.follow(self._me)
@@ -161,7 +159,7 @@ class LeaderCall:
         if self.result or self.error:
             return
         if name == self._me:
-            self._attendance.own = answer
+            self._attendance.own_resolved(answer)
         if answer.addresses:
             refused = self._attendance.refused.get(name)
             self._apply(self._seats.resolved(name, answer.addresses))
@@ -229,7 +227,7 @@ class LeaderCall:
         call = self._calls[link]
         self._drop(link, call)
         if self._seats.taken.get(call.name) is call:
-            self._attendance.left[call.name] = why
+            self._attendance.disconnected(call.name, why)
             self._record("connection-ended", host=call.name, why=why)
         self._apply(self._seats.left(call))
 

@@ -105,9 +105,7 @@ class Listener:
     with one every frame of the link is sealed from then on.
     """
 
-    def __init__(
-        self, context: Context, sock: socket.socket, secret: str, hosts: int, owner: ListenerOwner
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, sock: socket.socket, secret: str, hosts: int, owner: ListenerOwner) -> None:
         self._context = context
         self._loop, self._timeouts = context.loop, context.timeouts
         self._sock = sock

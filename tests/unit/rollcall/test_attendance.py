@@ -60,7 +60,7 @@ def test_the_leaders_address_is_what_most_of_those_with_a_seat_dialled() -> None
     loop = Loop()
     attendance = Attendance(hosts, "algo-1", Names(loop, {}), seats, True)
     assert attendance.address() == "127.0.0.1"
-    attendance.own = Answer(("127.0.1.1",))
+    attendance.own_resolved(Answer(("127.0.1.1",)))
     for host, dialled in zip(hosts[1:], ("10.0.0.1", "10.5.0.1", "10.0.0.1")):
         for number in range(4):
             other = HELLO._replace(host=host, dialled="6.6.6.6", incarnation="x")
@@ -79,7 +79,7 @@ def test_what_somebody_says_who_may_be_another_is_not_repeated(attendance: Atten
 
 
 def test_strangers_have_one_line(attendance: Attendance) -> None:
-    attendance.own = Answer(("127.0.0.1",))
+    attendance.own_resolved(Answer(("127.0.0.1",)))
     for number in range(1000):
         attendance.refused_stranger("is no host of this job", f"10.6.{number % 7}.1")
     assert attendance.remarks() == ["1000 calls refused, the last from 10.6.5.1: the caller is no host of this job"]
@@ -98,13 +98,13 @@ def test_strangers_have_one_line(attendance: Attendance) -> None:
 def test_different_views_of_the_leader(
     attendance: Attendance, own: tuple[str, ...], sees: tuple[str, ...], odd: bool
 ) -> None:
-    attendance.own = Answer(own)
+    attendance.own_resolved(Answer(own))
     attendance.seated(HELLO._replace(sees=sees))
     assert any("on algo-2" in remark for remark in attendance.remarks()) == odd
 
 
 def test_there_is_room_for_a_few_notes(attendance: Attendance) -> None:
-    attendance.own = Answer(("127.0.0.1",))
+    attendance.own_resolved(Answer(("127.0.0.1",)))
     for number in range(100):
         attendance.note(f"refused {number}")
     assert len(attendance.remarks()) == 8

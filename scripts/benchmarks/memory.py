@@ -26,13 +26,13 @@ def highest(pid: int) -> float:
     raise SystemExit(f"bench: process {pid} has no VmHWM")
 
 
-def watch(inputs: trial.LaunchInputs, launcher: str, ranks: int) -> tuple[float, float]:
+def watch(bench: trial.Bench, launcher: str, ranks: int) -> tuple[float, float]:
     """VmHWM of `train` and of its first rank's parent, while ``ranks`` ranks are running."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         base = trial.make(Path(folder) / "job", SCRIPT)
         marks = Path(folder)
         process = trial.start(
-            inputs.train, base, None, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS=str(ranks), BENCH_FOLDER=folder
+            bench.train, base, None, MUSTER_LAUNCHER=launcher, MUSTER_SLOTS=str(ranks), BENCH_FOLDER=folder
         )
         trial.until(lambda: len([*marks.glob("ready-*")]) == ranks, process, base)
         parent = int((marks / "ready-0").read_text())
@@ -42,10 +42,10 @@ def watch(inputs: trial.LaunchInputs, launcher: str, ranks: int) -> tuple[float,
     return found
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
-    one, _ = watch(inputs, "ranks", 1)
-    eight, _ = watch(inputs, "ranks", 8)
-    agent, stub = watch(inputs, "torchrun", 1)
+def measure(bench: trial.Bench) -> list[Figure]:
+    one, _ = watch(bench, "ranks", 1)
+    eight, _ = watch(bench, "ranks", 8)
+    agent, stub = watch(bench, "torchrun", 1)
     return [
         Figure(
             "supervisor's own VmHWM, 1 and 8 ranks",

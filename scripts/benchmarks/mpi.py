@@ -163,7 +163,7 @@ def plain(hosts: Hosts, flavour: str, folder: Path, program: list[str], env: dic
     return timed([[*hosts.on("algo-1"), "mpirun", *words, *program]], folder, [env])
 
 
-def ours(inputs: trial.LaunchInputs, hosts: Hosts, folder: Path, env: dict[str, str]) -> Run:
+def ours(bench: trial.Bench, hosts: Hosts, folder: Path, env: dict[str, str]) -> Run:
     """`train` on both hosts at the same moment."""
     commands, environments = [], []
     settings = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host": 2}
@@ -171,7 +171,7 @@ def ours(inputs: trial.LaunchInputs, hosts: Hosts, folder: Path, env: dict[str, 
         base = trial.make(folder / name, RANK, settings)
         resources = {"current_host": name, "hosts": list(ADDRESSES), "network_interface_name": "eth0"}
         (base / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-        commands.append([*hosts.on(name), *inputs.train])
+        commands.append([*hosts.on(name), *bench.train])
         environments.append({**env, "SAGEMAKER_BASE_DIR": str(base), "BENCH_FOLDER": str(folder)})
     return timed(commands, folder, environments)
 
@@ -210,7 +210,7 @@ def figures(flavour: str, theirs: list[Run], mine: list[Run]) -> list[Figure]:
     ]
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
+def measure(bench: trial.Bench) -> list[Figure]:
     found: list[Figure] = []
     folders = stacks()
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -219,14 +219,14 @@ def measure(inputs: trial.LaunchInputs) -> list[Figure]:
             for flavour in FLAVOURS:
                 theirs: list[Run] = []
                 mine: list[Run] = []
-                python = str(inputs.python.resolve())
+                python = str(bench.python.resolve())
                 env = trial.environment(PATH=f"{folders[flavour]}{os.pathsep}{os.environ['PATH']}")
-                for _ in range(max(3, inputs.runs // 4)):
+                for _ in range(max(3, bench.runs // 4)):
                     with tempfile.TemporaryDirectory(prefix="bench-") as one, tempfile.TemporaryDirectory() as other:
                         script = Path(one) / "train.py"
                         script.write_text(RANK)
                         theirs.append(plain(hosts, flavour, Path(one), [python, str(script)], env))
-                        mine.append(ours(inputs, hosts, Path(other), env))
+                        mine.append(ours(bench, hosts, Path(other), env))
                 found += figures(flavour, theirs, mine)
         finally:
             hosts.close()

@@ -49,14 +49,14 @@ def carry(command: list[str], base: Path, ranks: int, how: str) -> float:
     return last - first
 
 
-def ratio(inputs: trial.LaunchInputs, ranks: int, how: str, pairs: int) -> dict[str, float]:
+def ratio(bench: trial.Bench, ranks: int, how: str, pairs: int) -> dict[str, float]:
     """The median of the ratios of paired, alternating runs, and the median seconds of both sides."""
     straight: list[float] = []
     through: list[float] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         base = trial.make(Path(folder) / "job", SCRIPT)
-        script = [str(inputs.python), str(base / "code" / "train.py")]
-        sides = [(through, inputs.train), (straight, [str(inputs.python), "-c", INHERITED, *script])]
+        script = [str(bench.python), str(base / "code" / "train.py")]
+        sides = [(through, bench.train), (straight, [str(bench.python), "-c", INHERITED, *script])]
         for index in range(-1, pairs):
             for times, command in sides[:: 1 if index % 2 else -1]:
                 seconds = carry(command, base, ranks, how)
@@ -70,14 +70,14 @@ def ratio(inputs: trial.LaunchInputs, ranks: int, how: str, pairs: int) -> dict[
     }
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
+def measure(bench: trial.Bench) -> list[Figure]:
     figures = []
     names = {
         1: "85 MB of log lines, start-up subtracted, over a raw pipe (lines; 8 KiB blocks)",
         8: "8 ranks writing at once, over inherited stdout (lines; 8 KiB blocks)",
     }
     for ranks, limit in ((1, 1.10), (8, 1.15)):
-        facts = {how: ratio(inputs, ranks, how, max(5, inputs.runs // 3)) for how in ("lines", "blocks")}
+        facts = {how: ratio(bench, ranks, how, max(5, bench.runs // 3)) for how in ("lines", "blocks")}
         lines, blocks = facts["lines"]["ratio"], facts["blocks"]["ratio"]
         measured = f"{lines:.2f}; {blocks:.2f}"
         figures.append(Figure(names[ranks], f"≤ {limit:.2f}", measured, max(lines, blocks) <= limit, dict(facts)))

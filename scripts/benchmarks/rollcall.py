@@ -18,16 +18,16 @@ MOST_RATIO = 1.2
 GOALS = {1000: (0.5, 20.0), 10_000: (4.0, 60.0)}
 
 
-def call(inputs: trial.LaunchInputs, members: int, *more: str) -> dict[str, Any]:
-    command = [str(inputs.python), str(PROGRAM), "--members", str(members), *more]
+def call(bench: trial.Bench, members: int, *more: str) -> dict[str, Any]:
+    command = [str(bench.python), str(PROGRAM), "--members", str(members), *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, env=trial.environment(), check=True, timeout=300)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def with_secret(inputs: trial.LaunchInputs) -> Figure:
+def with_secret(bench: trial.Bench) -> Figure:
     """Pairs of runs one behind the other, since what else the machine does changes; the middle one of their ratios."""
-    pairs = [(call(inputs, PAIRED), call(inputs, PAIRED, "--secret")) for _ in range(PAIRS)]
+    pairs = [(call(bench, PAIRED), call(bench, PAIRED, "--secret")) for _ in range(PAIRS)]
     ratio = sorted(secret["seconds"] / plain["seconds"] for plain, secret in pairs)[PAIRS // 2]
     return Figure(
         f"the same with a secret, {PAIRED:,} members", f"≤ {MOST_RATIO:g} × without", f"{ratio:.2f} ×",
@@ -35,10 +35,10 @@ def with_secret(inputs: trial.LaunchInputs) -> Figure:
     )  # fmt: skip
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
-    thousand = call(inputs, 1000, "--beats", BEATS_FOR)
+def measure(bench: trial.Bench) -> list[Figure]:
+    thousand = call(bench, 1000, "--beats", BEATS_FOR)
     figures = []
-    for members, found in ((1000, thousand), (10_000, call(inputs, 10_000))):
+    for members, found in ((1000, thousand), (10_000, call(bench, 10_000))):
         seconds, memory = GOALS[members]
         most = found["leader_rss_most_mib"]
         figures.append(
@@ -50,7 +50,7 @@ def measure(inputs: trial.LaunchInputs) -> list[Figure]:
                 found,
             )
         )
-    figures.append(with_secret(inputs))
+    figures.append(with_secret(bench))
     beats = thousand["beats_cpu_percent"]
     figures.append(Figure("beats at 1,000 members, every 5 s", "≤ 1 % of a core", f"{beats:.2f} %", beats <= 1, {}))
     return figures

@@ -34,18 +34,18 @@ def first_line(command: list[str], base: Path) -> float:
     return elapsed
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
+def measure(bench: trial.Bench) -> list[Figure]:
     times: dict[str, list[float]] = {"bare": [], "their bare": [], "ours": [], "theirs": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        for index in range(-2, inputs.runs):
+        for index in range(-2, bench.runs):
             for name in times:
                 base = trial.make(Path(folder) / f"{index}-{name.replace(' ', '-')}", SCRIPT)
                 script = str(base / "code" / "train.py")
                 command = {
-                    "bare": [str(inputs.python), script],
-                    "their bare": [str(inputs.theirs / "python"), script],
-                    "ours": inputs.train,
-                    "theirs": inputs.their_train,
+                    "bare": [str(bench.python), script],
+                    "their bare": [str(bench.theirs / "python"), script],
+                    "ours": bench.train,
+                    "theirs": bench.their_train,
                 }[name]
                 seconds = first_line(command, base)
                 if index >= 0:  # the first two rounds fill the caches

@@ -58,14 +58,14 @@ def drain(reader: int) -> None:
         pass
 
 
-def stop(inputs: trial.LaunchInputs, ranks: int, blocked: bool) -> float:
+def stop(bench: trial.Bench, ranks: int, blocked: bool) -> float:
     """Seconds from SIGTERM to `train` until the last rank's handler ran."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         base = trial.make(folder / "job", PREAMBLE + HANDLER)
         reader, writer = os.pipe()
         options = {"MUSTER_LAUNCHER": "ranks", "MUSTER_SLOTS": str(ranks), "BENCH_FOLDER": name}
-        process = trial.start(inputs.train, base, writer, BENCH_FLOOD="1" if blocked else "", **options)
+        process = trial.start(bench.train, base, writer, BENCH_FLOOD="1" if blocked else "", **options)
         os.close(writer)
         trial.until(lambda: len([*folder.glob("ready-*")]) == ranks, process, base)
         time.sleep(0.5)
@@ -80,24 +80,24 @@ def stop(inputs: trial.LaunchInputs, ranks: int, blocked: bool) -> float:
         return max(found) - began
 
 
-def end(inputs: trial.LaunchInputs, ranks: int) -> float:
+def end(bench: trial.Bench, ranks: int) -> float:
     """Seconds from the last rank's end until `train` is gone."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         base = trial.make(folder / "job", PREAMBLE + ENDING)
         options = {"MUSTER_LAUNCHER": "ranks", "MUSTER_SLOTS": str(ranks), "BENCH_FOLDER": name}
-        process = trial.start(inputs.train, base, None, **options)
+        process = trial.start(bench.train, base, None, **options)
         trial.until(lambda: len([*folder.glob("ready-*")]) == ranks, process, base)
         (folder / "go").touch()
         return trial.finish(process, base, 0) - max(ends(folder))
 
 
-def stop_figure(inputs: trial.LaunchInputs, ranks: int, goal: float, runs: int) -> Figure:
+def stop_figure(bench: trial.Bench, ranks: int, goal: float, runs: int) -> Figure:
     read: list[float] = []
     blocked: list[float] = []
     for _ in range(runs):
-        read.append(stop(inputs, ranks, False))
-        blocked.append(stop(inputs, ranks, True))
+        read.append(stop(bench, ranks, False))
+        blocked.append(stop(bench, ranks, True))
     middle, full = statistics.median(read), statistics.median(blocked)
     return Figure(
         f"SIGTERM to the last of {ranks} ranks' handlers; with our stdout blocked",
@@ -108,13 +108,13 @@ def stop_figure(inputs: trial.LaunchInputs, ranks: int, goal: float, runs: int) 
     )
 
 
-def measure(inputs: trial.LaunchInputs) -> list[Figure]:
-    few = max(3, inputs.runs // 4)
-    times = {ranks: [end(inputs, ranks) for _ in range(few)] for ranks in (1, 8)}
+def measure(bench: trial.Bench) -> list[Figure]:
+    few = max(3, bench.runs // 4)
+    times = {ranks: [end(bench, ranks) for _ in range(few)] for ranks in (1, 8)}
     one, eight = statistics.median(times[1]), statistics.median(times[8])
     return [
-        stop_figure(inputs, 8, 0.020, few),
-        stop_figure(inputs, 64, 0.100, 3),
+        stop_figure(bench, 8, 0.020, few),
+        stop_figure(bench, 64, 0.100, 3),
         Figure(
             "last rank ended → `train` ended, one host, 1 and 8 ranks",
             "≤ 50 ms",

@@ -20,8 +20,13 @@ HOST = "localhost"  # sagemaker-training waits up to 15 minutes for its own name
 LIMIT = 120.0
 
 
-class LaunchInputs(NamedTuple):
-    """Where the programs are: the bin directory of this checkout's environment and of sagemaker-training's."""
+class Bench(NamedTuple):
+    """What the benchmarks run.
+
+    ours: the bin directory of this checkout's environment.
+    theirs: that of sagemaker-training's.
+    runs: how often a figure is taken.
+    """
 
     ours: Path
     theirs: Path

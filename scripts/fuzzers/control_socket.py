@@ -33,7 +33,7 @@ MEBIBYTES = 120
 SECONDS = 100.0
 """For whatever is waited for."""
 KEPT = 300
-"""Connections that stay open; more of them than the socket bears from strangers."""
+"""Connections that stay open; more of them than the socket keeps without the token."""
 
 PROGRAM = """
 import json, os, sys, time

@@ -24,11 +24,11 @@ from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import Ready, activated, free_ports, get_ready, offer_of, plan_here
-from musterpoint.processes import oom
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
+from musterpoint.processes.process import oom_kills
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
-from musterpoint.processes.streams import ranks_of
+from musterpoint.processes.streams import OutputOptions, ranks_of
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Participant, Roster
@@ -56,7 +56,7 @@ def run(request: Request) -> int:
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
         runtime.learn(job)
         runtime.room = OutputDirectory(job.paths, OUTER in request.environ)
-        runtime.request = request._replace(environ=activated(request.environ))
+        runtime.request = request._replace(environ=activated(request.environ, options.python))
         outcome = _muster_and_run(runtime, job, options)
     except StoppedEarly as stop:
         outcome = Outcome(options.stop_exit_code, None, stop.host, ())
@@ -78,7 +78,7 @@ def run(request: Request) -> int:
 
 def _watch_pid1(runtime: Runtime, options: Settings) -> Pid1Watch | None:
     """As early as possible: a stop may come while the code is being made ready."""
-    name = deaf_pid1()
+    name = unstoppable_pid1()
     if not name:
         return None
     if options.pid1_watch == "off":
@@ -87,7 +87,11 @@ def _watch_pid1(runtime: Runtime, options: Settings) -> Pid1Watch | None:
     from musterpoint.processes.pid1 import Pid1Watch
 
     return Pid1Watch(
-        runtime.sidecars, runtime.request.environ, name, runtime.console.say, lambda: runtime.ears.hear(signal.SIGTERM)
+        runtime.sidecars,
+        runtime.request.environ,
+        name,
+        runtime.console.say,
+        lambda: runtime.ears.deliver(signal.SIGTERM),
     )
 
 
@@ -120,7 +124,7 @@ def _muster_and_run(runtime: Runtime, job: Job, options: Settings) -> Outcome:
     roll_call = RollCall(runtime.loop, participant, say, record)
     if early is not None:
         roll_call.stopped_before(early)
-    runtime.ears.hear = lambda signo: roll_call.stop(signo) if signo in STOPPING else None
+    runtime.ears.route_to(lambda signo: roll_call.stop(signo) if signo in STOPPING else None)
     roster, peers = roll_call.run()
     plan = None
     if ready is not None:
@@ -144,13 +148,14 @@ def _muster_and_run(runtime: Runtime, job: Job, options: Settings) -> Outcome:
 
 def _sync_outputs(runtime: Runtime, job: Job, options: Settings, interpreter: str) -> None:
     """The ranks find the directory; what uploads starts after them."""
-    from musterpoint.outputs.sync import Means, sync_of
+    from musterpoint.outputs.sync import Sync, sync_plan
 
-    means = Means(runtime.loop, runtime.sidecars, runtime.console.say, runtime.timeline.add)
+    say = runtime.console.say
     whole = whole_grace(job.grace, options.stop_grace)
     environ = settings.without_own(runtime.request.environ)
-    runtime.sync = sync_of(job, environ, interpreter, whole, means, runtime.request.program is not None)
-    if runtime.sync is not None:
+    plan = sync_plan(job, environ, interpreter, whole, say, below_toolkit=runtime.request.program is not None)
+    if plan is not None:
+        runtime.sync = Sync(plan, runtime.loop, runtime.sidecars, say, runtime.timeline.add)
         runtime.loop.call_later(0, runtime.sync.begin)
 
 
@@ -203,11 +208,10 @@ def _supervise(
     runtime: Runtime, job: Job, options: Settings, roster: Roster, peers: Peers, plan: LaunchPlan | None,
     refusal: Failure | None,
 ) -> Outcome:  # fmt: skip
-    pump = Pump(
-        prefix=options.log_prefix, host=job.current_host, log_ranks=ranks_of(options.log_ranks),
-        log_dir=options.log_dir, streams=plan.local_ranks if plan else 1,
-    )  # fmt: skip
-    runtime.console.sink = pump.say
+    prefix, ranks = options.log_prefix, ranks_of(options.log_ranks)
+    output = OutputOptions(prefix, job.current_host, ranks, options.log_dir)  # type: ignore[arg-type,unused-ignore]
+    pump = Pump(output, streams=plan.local_ranks if plan else 1)
+    runtime.console.sink = pump.write_message
     rules = Rules(
         host=job.current_host, grace=grace(job.grace, options.stop_grace), on_failure=options.on_failure,
         stop_code=options.stop_exit_code, outside=not job.in_group, outside_stops=options.outside == "stop",
@@ -226,10 +230,10 @@ def _supervise(
     supervisor = Supervisor(
         runtime.loop, rules, peers, pump, explain,
         stop_signal=getattr(signal, "SIG" + options.stop_signal), say=say, record=runtime.timeline.add,
-        oom_kills=oom.oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
+        oom_kills=oom_kills, roster={**roster.to_wire(), "me": roster.me}, sidecars=runtime.sidecars,
     )  # fmt: skip
     runtime.masker.know(supervisor.token)
-    runtime.ears.hear = supervisor.hear
+    runtime.ears.route_to(supervisor.hear)
     outcome = supervisor.run(plan, settings.without_own(runtime.request.environ), refusal)
     peers.close()
     return outcome

@@ -39,12 +39,21 @@ class LauncherError(MusterError):
     code = exit_codes.LAUNCHER
 
 
+PREPARING = "while its code was being made ready"
+IN_ROLL_CALL = "during the roll call"
+
+
 class StoppedEarly(MusterError):
-    """``host`` was told to stop by ``signal``, ``when`` no rank had started; every host that was reached stops."""
+    """A stop came before there was anything to run: no rank has started, on any host.
+
+    ``host``: the host that was told to stop; every other host that it can reach stops, too.
+    ``signal``: the number of the signal that said so.
+    ``when``: at which step, in words: :data:`PREPARING` or :data:`IN_ROLL_CALL`. Only the message has it.
+    """
 
     code = exit_codes.STOPPED
 
-    def __init__(self, host: str, signal: int, when: str = "during the roll call") -> None:
+    def __init__(self, host: str, signal: int, when: str = IN_ROLL_CALL) -> None:
         super().__init__(f"{host} was told to stop (signal {signal}) {when}")
         self.host = host
         self.signal = signal

@@ -1,4 +1,7 @@
-"""Commands on PATH, as a shell finds them (``shutil.which`` costs an import of its own at start)."""
+"""Commands on PATH, as a shell finds them, and how long the words of a command may be.
+
+``shutil``, which has ``which``, costs 3 ms at import.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def find(command: str, environ: Mapping[str, str]) -> str:
 LONGEST_WORD = 128 * 1024 - 1
 """Bytes of one argument, or of one variable with its name."""
 _LEAST, _MOST = 128 << 10, 6 << 20
+"""Bounds of what Linux takes for all words together, in bytes."""
 _POINTER = 8
+"""Bytes of each word's address, which count too."""
 
 
 def size_of(word: str) -> int:

@@ -17,7 +17,7 @@ def finish(runtime: Runtime, outcome: Outcome, paths: Paths) -> None:
     if outcome.code:
         _report(runtime, outcome, paths)
     if runtime.sync is not None:
-        runtime.ears.hear = runtime.sync.hear
+        runtime.ears.route_to(runtime.sync.on_signal)
         left = None if outcome.stopped_at is None else outcome.stopped_at + runtime.sync.grace - runtime.loop.clock()
         runtime.sync.finish(left)
     if not outcome.code:

@@ -1,4 +1,4 @@
-"""A descriptor read by the loop and cut into lines: what programs of ours, and those that get code ready, write."""
+"""A descriptor read by the loop and cut into lines: the output of sidecars, and of what fetches and installs code."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from musterpoint.loop import READ, Loop
 
 Line = Callable[[str], None]
 
-LONGEST = 1024 * 1024
-"""Bytes after which a line that hasn't ended is cut, where it can be between two words: a secret has to stay whole."""
+LONGEST_LINE = 1024 * 1024
+"""Bytes after which an unfinished line is cut; if possible between two words, so that a secret stays whole."""
 _BETWEEN = b" \t\r,;\"'|"
 _SEARCHED = 64 * 1024
+"""Bytes from the end in which such a place is looked for."""
 
 
 class Lines:
-    """Calls ``line`` with each line that comes through ``fd``, without its end; ``ended`` once, when no more can come.
+    """Calls ``on_line`` with each line that comes through ``fd``, without its end; ``on_end`` once, at the end of it.
 
     :meth:`close` closes ``fd``.
     """
 
-    def __init__(self, loop: Loop, fd: int, line: Line, ended: Callable[[], None] = lambda: None) -> None:
-        self._loop, self._fd, self._line, self._ended = loop, fd, line, ended
+    def __init__(self, loop: Loop, fd: int, on_line: Line, on_end: Callable[[], None] = lambda: None) -> None:
+        self._loop, self._fd, self._on_line, self._on_end = loop, fd, on_line, on_end
         self._part = b""
         os.set_blocking(fd, False)
         loop.watch(fd, READ, self._read)
@@ -31,34 +32,34 @@ class Lines:
         self._read_piece()
 
     def _read_piece(self) -> bool:
-        """One piece; False at the end, or where there is nothing yet."""
+        """Reads one piece; False at the end, or where there is nothing yet."""
         try:
             piece = os.read(self._fd, 65536)
         except BlockingIOError:
             return False
         if not piece:
             self._loop.forget(self._fd)
-            self._ended()
+            self._on_end()
             return False
         *lines, self._part = (self._part + piece).split(b"\n")
-        if len(self._part) > LONGEST:
+        if len(self._part) > LONGEST_LINE:
             end = len(self._part)
             cut = max(self._part.rfind(mark, end - _SEARCHED) for mark in _BETWEEN) + 1 or end
             lines.append(self._part[:cut])
             self._part = self._part[cut:]
         for line in lines:
-            self._line(line.decode("utf-8", "replace").rstrip("\r"))
+            self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
         return True
 
     def close(self) -> None:
-        """Reads what is there; a program's child that lives on may keep the other end open, and isn't waited for."""
+        """Reads what is there, and waits for no more: a program's child may keep the other end open."""
         if self._fd < 0:
             return
-        self._ended = lambda: None
+        self._on_end = lambda: None
         while self._read_piece():
             pass
         if self._part:
-            self._line(self._part.decode("utf-8", "replace"))
+            self._on_line(self._part.decode("utf-8", "replace"))
         self._loop.forget(self._fd)
         os.close(self._fd)
         self._fd = -1

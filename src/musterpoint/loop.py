@@ -111,11 +111,11 @@ class Loop:
         if self._timers:
             due = max(0.0, self._timers[0].when - self.clock())
             timeout = due if timeout is None else min(timeout, due)
-        if not self._hear(timeout):
+        if not self._dispatch(timeout):
             return
         now = self.clock()
-        # what came before a timer was due goes first, even where this process stood still after the wait
-        if not (self._timers and self._timers[0].when <= now) or not self._hear(0):
+        # what was ready before a timer was due goes first, even where this process was paused after the wait
+        if not (self._timers and self._timers[0].when <= now) or not self._dispatch(0):
             return
         while self._timers and self._timers[0].when <= now:
             call = heapq.heappop(self._timers).call
@@ -124,8 +124,8 @@ class Loop:
             if self._stopped:
                 return
 
-    def _hear(self, timeout: float | None) -> bool:
-        """Runs what is ready within ``timeout`` seconds; whether this round goes on."""
+    def _dispatch(self, timeout: float | None) -> bool:
+        """Calls what is ready within ``timeout`` seconds; false where a call has stopped the loop."""
         for fd, ready in self._poller.wait(timeout):
             watched = self._watched.get(fd)
             if watched is not None:

@@ -15,8 +15,8 @@ from musterpoint.failure import Failure
 from musterpoint.job.model import Counted, Job
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of
-from musterpoint.launch.choose import ONE_PER_HOST, Choice, slots_of
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.choose import Choice, slots_of
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.prepare import activated, get_ready, plan_here
 from musterpoint.processes.signals import STOPPING
 from musterpoint.rollcall.roster import Roster, Seat
@@ -46,7 +46,8 @@ def launch_inside(request: Request) -> int | None:
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # what the outer one set for its own launcher isn't the user's wish
     planned = set(request.environ.get(PLANNED, "").split(","))
-    environ = activated({name: value for name, value in request.environ.items() if name not in planned})
+    own = {name: value for name, value in request.environ.items() if name not in planned}
+    environ = activated(own, options.python)
     plan = plan_inside(job, options, offered, environ)
     console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:

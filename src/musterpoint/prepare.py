@@ -13,15 +13,16 @@ from musterpoint.executables import size_of, too_much
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.job.exports import MASTER_PORT, sagemaker_exports
+from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch.build import build_plan
 from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, Settings
+from musterpoint.settings import LOCAL, MASTER_PORT, PYTHON, Settings
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -39,17 +40,17 @@ class Ready(NamedTuple):
     ports: tuple[int, ...] = ()
 
 
-def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ`` as the user's program will see it: with the conda environment it names, if any, first on PATH.
+def activated(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
+    """``environ`` as the user's program will see it: see :func:`musterpoint.code.interpreter.activated`.
 
     Raises:
-        UsageError: there is no such environment.
+        UsageError: there is no such conda environment.
     """
-    if not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
+    if not python and not environ.get("SAGEMAKER_JOB_CONDA_ENV"):
         return environ
     from musterpoint.code.interpreter import activated
 
-    return activated(environ)
+    return activated(environ, python)
 
 
 def get_ready(
@@ -64,7 +65,7 @@ def get_ready(
     Raises:
         MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
     """
-    workspace = prepare(job, environ, environ.get("MUSTER_PYTHON") or sys.executable, tools, options.installer)
+    workspace = prepare(job, environ, environ.get(PYTHON) or sys.executable, tools, options.installer)
     devices = survey(environ)
 
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
@@ -97,10 +98,8 @@ def get_ready(
 def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
     """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
     devices = ready.devices
-    exports = sagemaker_exports(
-        job, environ, devices.machine_cpus, devices.gpus, devices.neuron_cores, roster.master_address,
-        roster.master_port,
-    )  # fmt: skip
+    machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
+    exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     fabric: tuple[EnvSetting, ...] = ()
     note = ""
     if devices.gpus and options.cuda_compat == "auto":
@@ -111,19 +110,11 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
-    plan = build_plan(
-        job,
-        ready.workspace,
-        roster,
-        devices,
-        options,
-        ready.choice,
-        exports,
-        environ,
-        fabric,
-        ready.modules,
-        ready.mpi,
-    )
+    inputs = LaunchInputs(
+        ready.choice.launcher, job, ready.workspace, roster, devices, options, environ, tuple(exports), fabric,
+        ready.modules, ready.mpi,
+    )  # fmt: skip
+    plan = build_plan(inputs)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan

@@ -1,4 +1,4 @@
-"""Short questions to programs of this machine, such as their version: asked inside a loop, so that a stop is heard."""
+"""Short questions to programs of this machine, such as their version; a stop interrupts the wait for an answer."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from musterpoint.loop import READ, Loop
 
 TIMEOUT = 60.0
 """Seconds an answer may take; a cold network file system needs a few."""
-LONGEST = 1 << 20
+LONGEST_ANSWER = 1 << 20
 """Bytes of an answer that are kept."""
 _TICK = 0.05
 
@@ -39,18 +39,18 @@ def ask(
     """
     import subprocess
 
-    turning = loop or Loop()
+    waiting_loop = loop or Loop()
     child = subprocess.Popen(
         list(words), env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert child.stdout is not None
-    reader = _Reader(turning, child.stdout.fileno())
-    end = End(turning, child.pid)
-    until = turning.clock() + TIMEOUT
+    reader = _Reader(waiting_loop, child.stdout.fileno())
+    end = End(waiting_loop, child.pid)
+    until = waiting_loop.clock() + TIMEOUT
     try:
-        while child.poll() is None and (left := until - turning.clock()) > 0:
-            turning.turn(min(left, end.tick))
+        while child.poll() is None and (left := until - waiting_loop.clock()) > 0:
+            waiting_loop.turn(min(left, end.tick))
             check()
         return Answer(child.returncode, reader.text())
     finally:
@@ -61,7 +61,7 @@ def ask(
             child.wait()
         child.stdout.close()
         if loop is None:
-            turning.close()
+            waiting_loop.close()
 
 
 class _Reader:
@@ -83,12 +83,12 @@ class _Reader:
             return False
         if not piece:
             self._loop.forget(self._fd)
-        self._kept = (self._kept + piece)[:LONGEST]
+        self._kept = (self._kept + piece)[:LONGEST_ANSWER]
         return bool(piece)
 
     def text(self) -> str:
         """All that is there now."""
-        pieces = LONGEST // 65536
+        pieces = LONGEST_ANSWER // 65536
         while pieces and self._read_piece():
             pieces -= 1
         return self._kept.decode("utf-8", "replace")

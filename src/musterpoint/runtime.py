@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.console import Console
-from musterpoint.errors import StoppedEarly
+from musterpoint.errors import PREPARING, StoppedEarly
 from musterpoint.job.model import Job, Paths
 from musterpoint.job.secrets import masker_of
 from musterpoint.loop import Loop
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
 
-EARLY = "while its code was being made ready"
 SHARE_OF_ROLLCALL = 0.9
 """Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
 
@@ -84,13 +83,13 @@ class Runtime:
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
-        from musterpoint.code.tools import Tools
+        from musterpoint.code.tools import Output, Tools
 
         waited_for = len(job.hosts) > 1 and options.rollcall != "off"
         self._tools = Tools(
-            self.loop, self.console.say, self.console.show, self.timeline.add,
+            self.loop, job.current_host,
+            Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
             options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
-            lambda signo: StoppedEarly(job.current_host, signo, EARLY), lambda text: self.masker.mask(text),
         )  # fmt: skip
         return self._tools
 
@@ -99,11 +98,11 @@ class Runtime:
         if signo in STOPPING:
             self._told = self._told or signo
             if self._tools is not None:
-                self._tools.hear(signo)
+                self._tools.stop(signo)
 
     def _check(self) -> None:
         if self._told is not None:
-            raise StoppedEarly(self.timeline.host, self._told, EARLY)
+            raise StoppedEarly(self.timeline.host, self._told, PREPARING)
 
 
 def _open_standard_streams() -> None:

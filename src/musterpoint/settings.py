@@ -1,59 +1,85 @@
 """Every option, once: its name, flag, ``MUSTER_*`` variable, type, default and help.
 
-The command line, the variables, the documentation's table and ``muster env`` all derive from :data:`OPTIONS`.
+Types and defaults stand in :class:`Settings`, everything else in :data:`OPTIONS`. The command line, the variables, the
+documentation's table and ``muster env`` derive from both.
 """
 
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
 
 from musterpoint.errors import UsageError
+
+Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+LAUNCHERS: tuple[Literal["auto", Launcher], ...] = get_args(Literal["auto", Launcher])
+Rendezvous = Literal["static", "c10d"]
+Platform = Literal["auto", "sagemaker", "plain"]
+Installer = Literal["auto", "pip", "uv", "none"]
+Switch = Literal["auto", "off"]
+TF_ROLES = ("worker", "ps", "evaluator")
+
+MASTER_PORT = 7777
+"""The master port that the leader prefers; without the roll call's channel, the master port."""
+TENSORFLOW_PORT = 7777
+"""The first port of TensorFlow's servers, as SageMaker has it."""
+PARAMETER_SERVER_PORT = 2222
+"""The same for parameter servers, and on AzureML."""
 
 
 class Settings(NamedTuple):
     """The options as the rooms read them. None or an empty string: not given, the default depends on the job."""
 
-    launcher: str = "auto"
+    launcher: Literal["auto", Launcher] = "auto"
     slots: int | None = None
-    rendezvous: str = "static"
-    rollcall: str = "full"
+    python: str = ""
+    rendezvous: Rendezvous = "static"
+    rollcall: Literal["full", "names", "off"] = "full"
     rollcall_timeout: float = 900.0
-    rollcall_check: str = "warn"
+    rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
     rollcall_port: int = 7776
     master_port: int | None = None
     stop_grace: float | None = None
     stop_signal: str = "TERM"
     stop_exit_code: int = 143
-    pid1_watch: str = "auto"
-    on_failure: str = "end"
-    outside: str = "wait"
+    pid1_watch: Switch = "auto"
+    on_failure: Literal["end", "finish"] = "end"
+    outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
-    log_prefix: str = "none"
-    args: str = ""
+    log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
+    args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
-    platform: str = "auto"
+    platform: Platform = "auto"
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
     tf_port: int | None = None
-    tf_hosts: str = "addresses"
+    tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
-    deepspeed_local_rank: str = "argument"
-    cuda_compat: str = "auto"
-    installer: str = "auto"
+    deepspeed_local_rank: Literal["argument", "variable"] = "argument"
+    cuda_compat: Switch = "auto"
+    installer: Installer = "auto"
 
 
 class Option(NamedTuple):
-    """One option. ``field`` is its name in :class:`Settings`; ``choices`` empty: anything ``parse`` accepts."""
+    """One option of a job.
+
+    ``field``: its name in :class:`Settings`, which has its type, its default and, for a ``Literal``, its choices.
+    ``parse``: makes its value of a text; a ValueError says what was expected.
+    ``metavar``: what stands for the value in the command line's help.
+    ``aliases``: other flags of the same meaning.
+    ``unless_given``: what holds where :class:`Settings` has no value, or what has to be said beside that value.
+    ``secret``: the value is never shown.
+    ``inherited``: the job's processes find the variable, too.
+    """
 
     field: str
     help: str
     parse: Callable[[str], Any]
-    metavar: str = ""
-    choices: tuple[str, ...] = ()
+    metavar: str
     aliases: tuple[str, ...] = ()
-    default: str = ""
+    unless_given: str = ""
     secret: bool = False
+    inherited: bool = False
 
     @property
     def flag(self) -> str:
@@ -63,16 +89,35 @@ class Option(NamedTuple):
     def variable(self) -> str:
         return "MUSTER_" + self.field.upper()
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All values it takes; empty where ``parse`` decides."""
+        kind = Settings.__annotations__[self.field]
+        origin: Any = get_origin(kind)
+        return tuple(filter(None, get_args(kind))) if origin is Literal else ()
+
+    @property
+    def default(self) -> str:
+        """What holds where it isn't given, for people."""
+        value = Settings._field_defaults[self.field]
+        shown = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return "; ".join(filter(None, (shown, self.unless_given)))
+
     def read(self, text: str, where: str) -> Any:
         """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
         if self.choices:
-            if text not in self.choices:
-                raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(self.choices)}")
-            return text
+            return chosen(self.choices, text, where)
         try:
             return self.parse(text)
         except ValueError as error:
             raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
+
+
+def chosen(choices: Sequence[str], text: str, where: str) -> str:
+    """``text``, which is one of ``choices``; a UsageError names ``where`` it stood."""
+    if text not in choices:
+        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}")
+    return text
 
 
 def _shown(text: str) -> str:
@@ -139,70 +184,67 @@ def _signal(text: str) -> str:
     return name
 
 
-LAUNCHERS = ("auto", "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed")
-TF_ROLES = ("worker", "ps", "evaluator")
-
 OPTIONS: tuple[Option, ...] = (
-    Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME",
-           LAUNCHERS, default="auto"),
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME"),
     Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
-           default="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
+           unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1"),
+    Option("python", "the Python that runs the program and its launcher, and into which packages are installed", _text,
+           "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
+           "option; else the one that runs musterpoint", inherited=True),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           _text, "HOW", ("static", "c10d"), default="static"),
+           _text, "HOW"),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
-           ("full", "names", "off"), default="full; a one-host job never listens"),
-    Option("rollcall_timeout", "deadline for all hosts to be here", _seconds, "S", default="900"),
-    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", _text, "HOW",
-           ("warn", "strict", "off"), default="warn"),
-    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", _seconds, "S",
-           default="300"),
+           unless_given="a one-host job never listens"),
+    Option("rollcall_timeout", "deadline for all hosts to be here", _seconds, "S"),
+    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", _text, "HOW"),
+    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", _seconds, "S"),
     Option("rollcall_port", "the one port the leader listens on", _port, "P",
-           default="7776; a free one in muster local"),
+           unless_given="a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
-           default="7777 if free, else a free one; without the roll call's channel always 7777"),
+           unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
+           f"{MASTER_PORT}"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
-           default="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
-    Option("stop_signal", "what a rank gets first", _signal, "NAME", default="TERM"),
-    Option("stop_exit_code", "the exit code of a job that the platform stopped", _code, "N", default="143"),
+           unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
+    Option("stop_signal", "what a rank gets first", _signal, "NAME"),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped", _code, "N"),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
-           "so that a stop reaches the job", _text, "HOW", ("auto", "off"), default="auto"),
-    Option("on_failure", "whether the first failure on any host ends all", _text, "HOW", ("end", "finish"),
-           default="end"),
+           "so that a stop reaches the job", _text, "HOW"),
+    Option("on_failure", "whether the first failure on any host ends all", _text, "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", _text,
-           "HOW", ("wait", "stop"), default="wait"),
+           "HOW"),
     Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown", _ranks,
-           "RANKS", default="all"),
-    Option("log_dir", "one file per rank", _text, "DIR", default="off; muster local: hosts/<name>/ranks/"),
+           "RANKS"),
+    Option("log_dir", "one file per rank", _text, "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", _text,
-           "HOW", ("none", "rank", "host", "mpi"), default="none"),
+           "HOW"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
-           _text, "TEXT", default="none"),
+           _text, "TEXT", unless_given="none"),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", _port, "P",
-           default="7777 (parameter-server: 2222) where it is free, else a free one"),
-    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", _text, "HOW",
-           ("addresses", "names"), default="addresses"),
+           unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
+           "one"),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", _text, "HOW"),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
-           _roles, "ROLE=N,...", default="SageMaker's: master, workers, and a ps beside each"),
+           _roles, "ROLE=N,...", unless_given="SageMaker's: master, workers, and a ps beside each"),
     Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
-           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", _text, "HOW",
-           ("argument", "variable"), default="argument"),
+           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", _text, "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
-           "is older", _text, "HOW", ("auto", "off"), default="auto"),
+           "is older", _text, "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           _text, "NAME", ("auto", "pip", "uv", "none"), default="auto; muster local: none, but in containers"),
+           _text, "NAME", unless_given="muster local: none, but in containers"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
-           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW", ("sagemaker", "json"),
-           default="json in jobs of SDK v3, else sagemaker"),
+           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW",
+           unless_given="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
-           default="the one group with accelerators"),
-    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME",
-           ("auto", "sagemaker", "plain"), default="auto"),
-    Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", default="none"),
+           unless_given="the one group with accelerators"),
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME"),
+    Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", unless_given="none"),
     Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", _text, "TEXT",
-           default="none; always set in muster local", secret=True),
+           unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
 
+PYTHON = "MUSTER_PYTHON"
+"""The variable of the option ``python``."""
 BY_FIELD: dict[str, Option] = {option.field: option for option in OPTIONS}
 
 
@@ -233,9 +275,9 @@ LOCAL = "MUSTER_LOCAL"
 
 
 def without_own(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment processes start from: ours, less what was meant for this process alone.
+    """The environment that the job's processes start from: ours, less what was meant for this process alone.
 
     A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
     """
-    own = {option.variable for option in OPTIONS} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own = {option.variable for option in OPTIONS if not option.inherited} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

@@ -1,4 +1,4 @@
-"""Text that came over a wire, made fit for our lines and files: cut, and without what a terminal or a log obeys."""
+"""What others wrote, made safe to use: text cut and escaped, only regular files opened, fields checked for type."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _harmless(mark: str, lines: bool) -> bool:
 
 
 def is_host_name(text: str) -> bool:
-    """Whether a host may be called so: letters, digits, ``-``, ``_``, ``.`` and ``:``, 253 characters at most."""
+    """Whether a host can have this name: letters, digits, ``-``, ``_``, ``.`` and ``:``, 253 characters at most."""
     if not 0 < len(text) <= 253:
         return False
-    rest = text.strip(_OF_NAMES)  # nothing is left of nearly every name there is
+    rest = text.strip(_OF_NAMES)  # fast: for nearly every name nothing is left
     return not rest or all(mark.isalnum() or mark in _OF_NAMES for mark in rest)
 
 
@@ -49,12 +49,12 @@ _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the file at ``path``, or of the file that a link there leads to.
+    """Opens the file at ``path``, or the one that a link there leads to; returns its descriptor.
 
     Raises:
         OSError: there is none, or it is something else; ``strerror`` says what.
     """
-    found = os.stat(path)  # not opened to be asked: opening a device may do something
+    found = os.stat(path)  # before it is opened: opening a device may do something
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, f"it is {_kind(found.st_mode)}, expected a regular file", path)
     fd = os.open(path, flags | _NOT_WAITING)

@@ -1,7 +1,7 @@
 """The same job trees through the real sagemaker-training and through ours: what does the user's program see?
 
 Compared are all variables, the arguments and the working directory. Differences are allowed only where
-:data:`musterpoint.job.differences.DIFFERENCES` lists one.
+:data:`differences.DIFFERENCES` lists one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from musterpoint.code.workspace import prepare
-from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
@@ -352,7 +352,7 @@ def run_alone(environ: dict[str, str], dump: Path) -> Seen:
     """The program as the rooms ``job`` and ``code`` prepare it, without a launcher around it."""
     job = read_job(environ, Settings())
     workspace = prepare(job, environ, sys.executable)
-    exports = sagemaker_exports(job, environ, num_cpus=os.cpu_count() or 1)
+    exports = sagemaker_exports(job, environ, Machine(cpus=os.cpu_count() or 1))
     return run(list(workspace.argv), {**environ, **dict(exports)}, dump, workspace.cwd)
 
 
@@ -386,6 +386,10 @@ def test_the_program_sees_the_same(
     assert ours.cwd == theirs.cwd
     needed = compare(ours.variables, theirs.variables, environ)
     assert tree.shows <= needed
+
+
+def test_every_difference_says_where_theirs_and_ours() -> None:
+    assert all(len(row) == 3 and all(row) for row in DIFFERENCES)
 
 
 def test_every_row_of_the_differences_is_checked() -> None:

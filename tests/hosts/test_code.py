@@ -15,7 +15,7 @@ from typing import Callable
 import pytest
 
 from musterpoint.code import aws
-from musterpoint.code.tools import Tools
+from musterpoint.code.tools import Output, Tools
 from musterpoint.loop import Loop
 
 from .conftest import Train, eventually
@@ -276,7 +276,7 @@ def test_the_progress_of_a_large_object(s3: S3, faulty: Faulty, tmp_path: Path, 
     monkeypatch.setattr(aws, "EVERY", 1.0)
     faulty.always = "slow"
     loop, said = Loop(), list[str]()
-    tools = Tools(loop, said.append, print, lambda *_, **__: None)
+    tools = Tools(loop, "algo-1", Output(said.append, print, lambda *_, **__: None))
     uri = s3.put("jobs", "large.bin", DATA)
     environ = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": faulty.url, "PATH": os.environ["PATH"]}
     aws.download(uri, str(tmp_path / "large"), "", environ, str(stack("s3") / "python"), tools)

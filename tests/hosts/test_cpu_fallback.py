@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.local import backend
+from musterpoint.local.netns_hosts import why_unavailable
 
 pytestmark = pytest.mark.torch
 
-NO_NETNS = backend.missing()
+NO_NETNS = why_unavailable()
 
 
 def run(root: Path, environ: dict[str, str], left: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -255,9 +255,7 @@ def test_a_host_of_another_kind_is_named_on_both(hosts: Hosts, what: str) -> Non
 
 def test_another_secret_takes_no_seat(hosts: Hosts) -> None:
     hosts.program(SHOW)
-    hosts.run(
-        "--launcher", "ranks", "--rollcall-timeout", "15", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}}
-    )
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", only={"algo-2": {"MUSTER_SECRET": "wrong"}})
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     assert "secret" in hosts.logs["algo-2"], hosts.logs
     assert not [host for host in HOSTS if "SHOW" in hosts.logs[host]]
@@ -268,7 +266,7 @@ def test_a_host_that_never_comes_is_in_the_table(hosts: Hosts) -> None:
     hosts.program(SHOW)
     hosts.environ["SM_HOSTS"] = json.dumps([*HOSTS, "algo-3"])
     addresses = {**FOUR, "algo-3": "127.0.0.23"}
-    hosts.run("--launcher", "ranks", "--rollcall-timeout", "15", "train.py", addresses=addresses)
+    hosts.run("--launcher", "ranks", "--rollcall-timeout", "8", "train.py", addresses=addresses)
     assert hosts.codes == dict.fromkeys(HOSTS, 69), hosts.logs
     for host in HOSTS:
         rows = hosts.left(host, "failure").splitlines()

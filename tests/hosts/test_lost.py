@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import eventually
+
 pytestmark = pytest.mark.netns
 
 PROGRAM = """
 import os, sys, time
 
 print("rank", os.environ.get("RANK", os.environ.get("NODE_RANK")), "works", flush=True)
-time.sleep(float(sys.argv[1]))
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
 print("rank", os.environ.get("RANK", os.environ.get("NODE_RANK")), "is done", flush=True)
 """
 
@@ -50,7 +53,7 @@ def both_work(local, process) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 @pytest.mark.parametrize("victim", ["algo-1", "algo-2"])
 def test_a_killed_host_ends_the_job_with_its_name(local, launcher: str, victim: str) -> None:  # type: ignore[no-untyped-def]
-    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", launcher, local.program(PROGRAM), "300")
+    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", launcher, local.program(PROGRAM), "never")
     both_work(local, process)
     killed = time.monotonic()
     os.kill(entry_point(local, victim), signal.SIGKILL)
@@ -63,9 +66,12 @@ def test_a_killed_host_ends_the_job_with_its_name(local, launcher: str, victim: 
 
 
 def test_a_killed_host_is_a_warning_to_a_script_job(local) -> None:  # type: ignore[no-untyped-def]
-    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", "script", local.program(PROGRAM), "30")
+    end = local.folder / "end"
+    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", "script", local.program(PROGRAM), end)
     both_work(local, process)
     os.kill(entry_point(local, "algo-2"), signal.SIGKILL)
+    eventually(lambda: "warning: algo-2 is lost" in (local.output / "hosts" / "algo-1" / "log").read_text())
+    end.touch()
     ran = local.finish(process)
     assert ran.outcome("algo-1")["code"] == 0, ran.stderr + ran.stdout
     assert "warning: algo-2 is lost" in ran.log("algo-1")
@@ -75,7 +81,8 @@ def test_a_killed_host_is_a_warning_to_a_script_job(local) -> None:  # type: ign
 @pytest.mark.timeout(240)
 def test_a_network_cut_of_a_minute_ends_nothing(local) -> None:  # type: ignore[no-untyped-def]
     """Dropped at the receiver: no reset, no unreachable; TCP alone would be silent for 113 s."""
-    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", "ranks", local.program(PROGRAM), "90")
+    end = local.folder / "end"
+    process = local.start("--hosts", "2", "--backend", "netns", "--launcher", "ranks", local.program(PROGRAM), end)
     both_work(local, process)
     pid = entry_point(local, "algo-2")
     drop = ["nsenter", "-t", str(pid), "--net", "iptables"]
@@ -84,6 +91,9 @@ def test_a_network_cut_of_a_minute_ends_nothing(local) -> None:  # type: ignore[
     time.sleep(60)
     assert process.poll() is None
     assert os.spawnvp(os.P_WAIT, drop[0], [*drop, "-D", *rule]) == 0
+    logs = [local.output / "hosts" / host / "log" for host in ("algo-1", "algo-2")]
+    eventually(lambda: any("is back" in log.read_text() for log in logs))
+    end.touch()
     ran = local.finish(process, 200)
     assert ran.code == 0, ran.stderr + ran.stdout
     log = ran.log("algo-1") + ran.log("algo-2")

@@ -10,7 +10,8 @@ import pytest
 
 DUMP = """
 import json, os, sys
-print("DUMP" + json.dumps({"argv": sys.argv, "environ": dict(os.environ), "cwd": os.getcwd()}), flush=True)
+facts = {"argv": sys.argv, "environ": dict(os.environ), "cwd": os.getcwd()}
+os.write(1, ("DUMP" + json.dumps(facts) + "\\n").encode())  # at once, or a busy machine shows half a line of each rank
 """
 
 LEARNT_AT_THE_ROLL_CALL = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}

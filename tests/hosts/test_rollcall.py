@@ -154,7 +154,7 @@ def test_another_job_is_refused_at_once(network: Callable[..., Network]) -> None
 def test_another_secret_is_in_the_table(network: Callable[..., Network]) -> None:
     net = network(3)
     secrets = zip(net.hosts, ("hush", "hush", "rush"))
-    hosts = [net.call_the_roll(host, secret=secret, rollcall_timeout=15.0) for host, secret in secrets]
+    hosts = [net.call_the_roll(host, secret=secret, rollcall_timeout=8.0) for host, secret in secrets]
     reason = "refused: somebody there calls itself algo-3 and has another secret (--secret, MUSTER_SECRET)"
     for failed in wait_all(hosts[:2], "failed"):
         assert f"algo-3  hello    10.78.0.3: {reason}" in failed["text"].splitlines()
@@ -288,7 +288,7 @@ def test_names_with_ipv6_addresses_only(network: Callable[..., Network]) -> None
 def test_the_table_names_what_is_wrong(network: Callable[..., Network]) -> None:
     net = network(3)
     net.serve_names(algo_3={"fault": "nxdomain", "seconds": 99.0})
-    hosts = [net.call_the_roll(host, rollcall_timeout=15.0) for host in net.hosts[:2]]
+    hosts = [net.call_the_roll(host, rollcall_timeout=8.0) for host in net.hosts[:2]]
     for failed in wait_all(hosts, "failed"):
         assert failed["text"].splitlines()[0].endswith("and algo-3 is not here (seen from algo-1)")
         assert "algo-3  name     the name does not resolve (no such name)" in failed["text"]

@@ -69,7 +69,7 @@ def test_a_stop_on_one_host_stops_all(local) -> None:  # type: ignore[no-untyped
 @pytest.mark.timeout(240)
 def test_a_long_checkpoint_survives_a_stop_under_torchrun(local) -> None:  # type: ignore[no-untyped-def]
     """torchrun alone would kill the rank after 30 s."""
-    ran = local.stop("--hosts", "2", "--backend", "process", "--launcher", "torchrun", local.program(CHECKPOINT), "40",
+    ran = local.stop("--hosts", "2", "--backend", "process", "--launcher", "torchrun", local.program(CHECKPOINT), "34",
                      when="trains", lines=2)  # fmt: skip
     assert ran.code == 143, ran.stderr
     assert checkpoints(ran) == ["checkpoint-0", "checkpoint-1"]

@@ -17,7 +17,7 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import Choice
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
@@ -50,8 +50,8 @@ def plans(script: Path, addresses: tuple[str, str], rendezvous: str) -> list[Lau
     for me in hosts:
         job = Job("plain", "flags", hosts, me, hosts, EntryPoint(str(script)))
         roster = Roster("flags", "s", seats, addresses[0], port, me)
-        choice = Choice("torchrun", roster.seat.slots, "")
-        result.append(build_plan(job, workspace, roster, Devices(cpus=4), settings, choice, (), os.environ))
+        inputs = LaunchInputs("torchrun", job, workspace, roster, Devices(cpus=4), settings, os.environ)
+        result.append(build_plan(inputs))
     return result
 
 

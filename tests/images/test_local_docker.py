@@ -20,10 +20,10 @@ import docker
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.local import docker_keeper, tree
-from musterpoint.local.container import OWNER, RUN, Container
-from musterpoint.local.docker_hosts import Docker
-from musterpoint.local.job import LocalJob
+from musterpoint.local import docker_cleanup, tree
+from musterpoint.local.docker_container import OWNER, RUN
+from musterpoint.local.docker_hosts import DockerHosts
+from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("muster local --image")]
@@ -243,7 +243,7 @@ def test_a_muster_that_is_killed_leaves_nothing(muster: Muster, image: Callable[
     owners = {path.lstat().st_uid for path in muster.output.rglob("*")}
     assert owners == {0, SOMEBODY}, "containers of this image run as root"
     process.kill()
-    process.communicate(timeout=250)  # the keeper has these pipes as long as it runs
+    process.communicate(timeout=250)  # the process that cleans up has these pipes as long as it runs
     assert muster.left() == []
     assert {path.lstat().st_uid for path in muster.output.rglob("*")} == {SOMEBODY}
 
@@ -342,12 +342,12 @@ def test_two_jobs_of_one_name_that_begin_at_once(muster: Muster, image: Callable
     container = Container(image("base"))
     job = LocalJob(muster.name, ("algo-1", "algo-2"), "program.py", str(muster.folder / "code"), container=container)
     layout = Layout(str(muster.folder / "late"))
-    late = Docker(job, layout)
+    late = DockerHosts(job, layout)
     try:
         process = muster.start(*RANKS, "--image", image("base"), program, "stop")
         seen = until(process, b"busy", 2)
         tree.write(job, "algo-1", layout)
-        late.open()
+        late.open(lambda: None)
         with pytest.raises(UsageError, match=f"--job-name='{muster.name}': .* is already in use"):
             late.start("algo-1", (), {}, 0, 1)
     finally:
@@ -392,9 +392,9 @@ def test_what_cannot_run_is_said_before_anything_is_made(muster: Muster, engine:
 def test_leftovers_of_dead_runs_go_at_the_next_start(muster: Muster, engine: docker.DockerClient) -> None:
     """And those of living ones stay."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        dead = docker_keeper.owner_of(process.pid)
+        dead = docker_cleanup.owner_of(process.pid)
         process.communicate(b"\n")
-    alive = docker_keeper.owner_of(os.getpid())
+    alive = docker_cleanup.owner_of(os.getpid())
     for owner, name in ((dead, "dead"), (alive, "alive")):
         name = f"muster-{muster.name}-{name}"
         engine.networks.create(name, labels={RUN: name, OWNER: owner})

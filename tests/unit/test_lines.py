@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from musterpoint.lines import LONGEST, Lines
+from musterpoint.lines import LONGEST_LINE, Lines
 from musterpoint.loop import Loop
 
 
@@ -17,14 +17,14 @@ from musterpoint.loop import Loop
         ([b"o", b"ne\r\ntw", b"o"], ["one", "two"]),
         ([b"", b"\n\n"], ["", ""]),
         ([b"\xff\xfe\n"], ["\ufffd\ufffd"]),
-        ([b"x" * (LONGEST + 1), b"y\n"], ["x" * (LONGEST + 1), "y"]),
-        ([b"a " + b"x" * (LONGEST - 5) + b" sec", b"ret\n"], ["a " + "x" * (LONGEST - 5) + " ", "secret"]),
+        ([b"x" * (LONGEST_LINE + 1), b"y\n"], ["x" * (LONGEST_LINE + 1), "y"]),
+        ([b"a " + b"x" * (LONGEST_LINE - 5) + b" sec", b"ret\n"], ["a " + "x" * (LONGEST_LINE - 5) + " ", "secret"]),
     ],
 )
 def test_lines(pieces: list[bytes], lines: list[str]) -> None:
-    loop, heard, ends = Loop(), [], []  # type: ignore[var-annotated]
+    loop, received, ends = Loop(), [], []  # type: ignore[var-annotated]
     read, write = os.pipe()
-    reader = Lines(loop, read, heard.append, lambda: ends.append(True))
+    reader = Lines(loop, read, received.append, lambda: ends.append(True))
     for piece in pieces:
         while piece:
             piece = piece[os.write(write, piece[:4096]) :]
@@ -34,16 +34,16 @@ def test_lines(pieces: list[bytes], lines: list[str]) -> None:
         loop.turn(1)
     reader.close()
     reader.close()
-    assert (heard, ends) == (lines, [True])
+    assert (received, ends) == (lines, [True])
     loop.close()
 
 
 def test_what_still_lies_there_is_read_when_it_is_closed() -> None:
-    loop, heard = Loop(), []  # type: ignore[var-annotated]
+    loop, received = Loop(), []  # type: ignore[var-annotated]
     read, write = os.pipe()
-    reader = Lines(loop, read, heard.append)
+    reader = Lines(loop, read, received.append)
     os.write(write, b"one\ntw")
     reader.close()
     os.close(write)
-    assert heard == ["one", "tw"]
+    assert received == ["one", "tw"]
     loop.close()

@@ -81,13 +81,21 @@ def test_an_error_names_the_variable_the_value_and_what_was_expected(variable: s
     assert f"{variable}={text!r}" in str(caught.value)
 
 
+def test_the_default_is_said_once_and_with_what_goes_with_it() -> None:
+    shown = {field: BY_FIELD[field].default for field in ("rollcall", "rollcall_timeout", "master_port", "hosts_file")}
+    assert shown == {
+        "rollcall": "full; a one-host job never listens", "rollcall_timeout": "900", "hosts_file": "none",
+        "master_port": "7777 if free, else a free one; without the roll call's channel always 7777",
+    }  # fmt: skip
+
+
 def test_a_secret_is_not_repeated() -> None:
     assert BY_FIELD["secret"].secret
     assert LAUNCHERS[0] == "auto"
 
 
 def test_options_of_this_process_stay_with_it() -> None:
-    own = {option.variable: "x" for option in OPTIONS}
+    own = {option.variable: "x" for option in OPTIONS if not option.inherited}
     kept = {"PATH": "/bin", "MUSTER_TEST_TOKEN": "t", "MUSTER_OUTER": "o", "MUSTER_PYTHON": "/usr/bin/python3"}
     assert without_own({**own, PROGRAM_ARGS: "[]", LOCAL: "1", **kept}) == kept
     assert "MUSTER_SECRET" in own

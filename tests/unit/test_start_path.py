@@ -18,8 +18,7 @@ COSTLY = {
 
 AFTER_THE_START = {
     "musterpoint.code.interpreter", "musterpoint.rollcall.leader",
-    "musterpoint.channel.timeouts", "musterpoint.channel.names", "musterpoint.rollcall.worker", "random", "selectors",
-    "socket", "struct", "threading",
+    "musterpoint.channel.timeouts", "musterpoint.channel.names", "musterpoint.rollcall.worker", "random",
 }  # fmt: skip
 """What a one-host script job needs only while its program is running, or not at all."""
 

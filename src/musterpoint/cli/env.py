@@ -13,7 +13,7 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, given, one_of, read
 from musterpoint.cli.plan import planned
 from musterpoint.fabric.devices import survey
-from musterpoint.job.read import found
+from musterpoint.job.read import platform_here
 from musterpoint.job.sagemaker import base_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command, asked = read(_parser, argv)
-    if not command.program and found(base_of(environ), environ) == "plain":
+    if not command.program and platform_here(base_of(environ), environ) == "plain":
         # any program sees these variables
         command = command._replace(program=sys.executable)
     result = planned(command, given(asked), environ)

@@ -14,9 +14,11 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
-from musterpoint.local import backend, container, job
-from musterpoint.local.output import Voice
-from musterpoint.local.run import Ground, run
+from musterpoint.local import job
+from musterpoint.local.backend import BACKENDS
+from musterpoint.local.choose_backend import choose_backend
+from musterpoint.local.output import MessageOutput
+from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
 
@@ -47,19 +49,19 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name)))
     _check_output(layout.output)
-    made = backend.choose(asked.backend or "", layout, local_job, asked.one_address)
-    voice = Voice(2)
+    backend = choose_backend(asked.backend, layout, local_job, asked.one_address)
+    messages = MessageOutput(2)
     try:
         _make_output(layout, not asked.output)
-        console = Console(job.masker_of(local_job, environ).mask, voice.say)
-        description = run(local_job, Ground(layout, made, console, environ, out=2 if asked.json else 1))
+        console = Console(job.masker_of(local_job, environ).mask, messages.write)
+        description = run(local_job, RunContext(layout, backend, console, environ, out=2 if asked.json else 1))
     finally:
-        made.close()
-        voice.close(_READER)
+        backend.close()
+        messages.close(_READER)
     if asked.json:
-        told = Voice(1)
-        told.say((json.dumps(description, indent=1) + "\n").encode())
-        told.close(_READER)
+        output = MessageOutput(1)
+        output.write((json.dumps(description, indent=1) + "\n").encode())
+        output.close(_READER)
     code: int = description["ExitCode"]
     return code
 
@@ -71,7 +73,7 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
-    add("--backend", **one_of("--backend", backend.BACKENDS),
+    add("--backend", **one_of("--backend", BACKENDS),
         help="how hosts are made [docker if there is an --image, else netns where a namespace can really be made, "
         "else process]")  # fmt: skip
     _add_containers(parser)
@@ -148,7 +150,7 @@ def _add_containers(parser: Parser) -> None:
     add("--requirements", default="", metavar="FILE", help="stands as requirements.txt beside the code")
 
 
-def _container(asked: argparse.Namespace, cwd: str) -> container.Container | None:
+def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
     """The containers that are asked for; a UsageError where the words around them don't fit together."""
     only = {
         "--shm-size": asked.shm_size, "--memory": asked.memory, "--cpus": asked.cpus, "--gpus": asked.gpus,
@@ -165,12 +167,12 @@ def _container(asked: argparse.Namespace, cwd: str) -> container.Container | Non
         raise UsageError(f"--backend {asked.backend}: --image is for --backend docker; leave one of them out")
     if asked.one_address:
         raise UsageError("--one-address is for --backend process; containers have addresses of their own")
-    return container.Container(
+    return job.Container(
         image=asked.image,
-        shm_size=container.read_size(asked.shm_size, "--shm-size") if asked.shm_size else container.SHM_SIZE,
-        memory=container.read_size(asked.memory, "--memory", container.SMALLEST_MEMORY) if asked.memory else 0,
-        cpus=container.read_cpus(asked.cpus) if asked.cpus else 0.0,
-        gpus=container.read_gpus(asked.gpus or "auto"),
+        shm_size=job.read_size(asked.shm_size, "--shm-size") if asked.shm_size else job.SHM_SIZE,
+        memory=job.read_size(asked.memory, "--memory", job.SMALLEST_MEMORY) if asked.memory else 0,
+        cpus=job.read_cpus(asked.cpus) if asked.cpus else 0.0,
+        gpus=job.read_gpus(asked.gpus or "auto"),
         isolated=asked.network_isolation,
         requirements=job.find_file(asked.requirements, "--requirements", cwd) if asked.requirements else "",
     )

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Callable, Collection, NamedTuple, NoReturn, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.settings import OPTIONS, Option
+from musterpoint.settings import OPTIONS, Option, chosen
 
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"
@@ -79,8 +79,7 @@ def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()
 
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
     """What argparse is told of a flag that takes one of ``choices``; it is shown and refused like the job's options."""
-    option = Option(flag.lstrip("-"), "", str, choices=tuple(choices))
-    return {"type": _reader(option, flag), "metavar": "|".join(choices)}
+    return {"type": lambda text: chosen(choices, text, flag), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, read
 from musterpoint.cli.planning import ABOUT, USAGE, Planned, add_host_option, plan_views, views_of
 from musterpoint.errors import UsageError
-from musterpoint.job.read import found, read_job
+from musterpoint.job.read import platform_here, read_job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.launch.explain import to_json, to_text
 
@@ -58,7 +58,7 @@ def planned(command: Command, told: Mapping[str, Any], environ: Mapping[str, str
     """The plans of the job that this container, or the program of ``command``, is."""
     options = settings.from_environ(environ, told)
     base = base_of(environ)
-    if not command.program and options.platform == "auto" and found(base, environ) == "plain":
+    if not command.program and options.platform == "auto" and platform_here(base, environ) == "plain":
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"

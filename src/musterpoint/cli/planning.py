@@ -14,9 +14,9 @@ from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
 from musterpoint.prepare import activated, get_ready, plan_here
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note
+from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.settings import MASTER_PORT, Settings
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
@@ -90,7 +90,7 @@ def plan_views(views: Sequence[View], typed: bool) -> Planned:
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    views = [view._replace(environ=activated(view.environ)) for view in views]
+    views = [view._replace(environ=activated(view.environ, view.options.python)) for view in views]
     readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
     slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
     rosters, plans = [], []
@@ -129,12 +129,8 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "
             "is chosen then, by the route to the leader"
         )
-    deaf = deaf_pid1()
-    return (*notes, *([pid1_note(deaf, options.pid1_watch)] if deaf else ()))
-
-
-MASTER_PORT = 7777
-"""The rendezvous port the leader takes if it is free."""
+    unstoppable = unstoppable_pid1()
+    return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
 
 
 def imagine_roster(

@@ -10,7 +10,7 @@ import sys
 import zlib
 from typing import Callable, NamedTuple, NoReturn
 
-from musterpoint.code.archive_members import ArchiveMember, zip_members
+from musterpoint.code.archive_members import ArchiveMember, Kind, zip_members
 from musterpoint.code.packed import packing_of
 from musterpoint.code.tar import has_check_sum, tar_members
 from musterpoint.errors import FetchError
@@ -65,11 +65,11 @@ def is_archive(path: str) -> bool:
 
 
 def unpack(
-    path: str, folder: str, name: str, breathe: Callable[[], None] = lambda: None, limits: Limits = LIMITS
+    path: str, folder: str, name: str, poll: Callable[[], None] = lambda: None, limits: Limits = LIMITS
 ) -> Unpacked:
     """Unpacks the archive at ``path``, which people know as ``name``, into ``folder``, which is new and empty.
 
-    ``breathe`` is called between pieces of work and may raise. Owners, set-user-ID and the like, and others' right to
+    ``poll`` is called between pieces of work and may raise. Owners, set-user-ID and the like, and others' right to
     write are dropped. A file that comes twice is the last one, as in ``tar``.
 
     Raises:
@@ -80,10 +80,10 @@ def unpack(
     most = min(limits.size, max(limits.free, limits.ratio * os.path.getsize(path)))
     most_bytes = most + _HEADERS * limits.members
     for writes in (False, True):
-        tree = _Tree(folder, name, most, limits.members, breathe, writes)
+        tree = _Tree(folder, name, most, limits.members, poll, writes)
         try:
             zipped = packing == "zip"
-            for member in zip_members(path, name) if zipped else tar_members(path, packing, name, most_bytes, breathe):
+            for member in zip_members(path, name) if zipped else tar_members(path, packing, name, most_bytes, poll):
                 tree.add(member)
         except FetchError:
             raise
@@ -100,19 +100,19 @@ class _Tree:
     """The directory as it fills; unless it ``writes``, as it would. ``kinds`` is what lies at each path in it."""
 
     def __init__(
-        self, folder: str, name: str, most: int, most_members: int, breathe: Callable[[], None], writes: bool
+        self, folder: str, name: str, most: int, most_members: int, poll: Callable[[], None], writes: bool
     ) -> None:
         self.members = 0
         self.size = 0
-        self._folder, self._name, self._breathe, self._writes = folder, name, breathe, writes
+        self._folder, self._name, self._poll, self._writes = folder, name, poll, writes
         self._most, self._most_members = most, most_members
         self._longest = _LONGEST_PATH - len(os.fsencode(folder)) - 1
-        self._kinds: dict[str, str] = {}
+        self._kinds: dict[str, Kind] = {}
         self._targets: dict[str, str] = {}
         self._kept = self._steps = 0
 
     def add(self, member: ArchiveMember) -> None:
-        self._breathe()
+        self._poll()
         self.members += 1
         if self.members > self._most_members:
             self._refuse(member, f"it is one of more than {self._most_members:,} members")
@@ -122,7 +122,7 @@ class _Tree:
                 self._refuse(member, "it has no name of its own")
             return
         self._make_parents(member, path)
-        kind = "file" if member.kind == "hard link" else member.kind
+        kind: Kind = "file" if member.kind == "hard link" else member.kind
         before = self._kinds.get(path)
         if before is not None and before != kind:
             self._refuse(member, f"it is there already, as a {before}")
@@ -139,7 +139,7 @@ class _Tree:
     def check_links(self) -> None:
         """No symbolic link leads out, whatever lies between its ends."""
         for path in self._targets:
-            self._breathe()
+            self._poll()
             if self._leads_out(path):
                 raise self._refusal(path, "it is a link that leads out of the code")
 
@@ -158,7 +158,7 @@ class _Tree:
                     f"room for {room:,}"
                 )
 
-    def _keep(self, member: ArchiveMember, path: str, kind: str) -> None:
+    def _keep(self, member: ArchiveMember, path: str, kind: Kind) -> None:
         if path not in self._kinds:
             self._kept += sys.getsizeof(path) + _EACH
             if len(self._kinds) >= self._most_members:
@@ -180,7 +180,7 @@ class _Tree:
             if self._kinds.get(self._source(member)) != "file":
                 self._refuse(member, f"it is a link to {shown(member.target)}, which isn't a file before it")
         elif member.kind != "directory":
-            self._refuse(member, f"it is {member.kind}")
+            self._refuse(member, f"it is {member.other}")
 
     def _put(self, member: ArchiveMember, path: str) -> None:
         place = os.path.join(self._folder, path)
@@ -208,7 +208,7 @@ class _Tree:
         with open(os.open(place, flags, 0o600), "wb") as out:
             left = member.size
             for piece in member.pieces():
-                self._breathe()
+                self._poll()
                 left -= len(piece)
                 out.write(piece)
             if left:

@@ -1,27 +1,38 @@
-"""What is in an archive, member by member, whatever its kind; nothing of it is believed yet."""
+"""What is in an archive, member by member: what a member is, whatever the archive's kind, and those of a zip.
+
+Members are as the archive says; nothing has been checked.
+"""
 
 import io
 import os
 import stat
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, Literal, NamedTuple
 
 from musterpoint.code.packed import CHUNK
 from musterpoint.errors import FetchError
 
+Kind = Literal["directory", "file", "symlink", "hard link", "other"]
+
 
 class ArchiveMember(NamedTuple):
-    """One entry of an archive. ``target`` is a link's, ``pieces`` gives a file's content, ``size`` bytes of it.
+    """One entry of an archive.
 
-    ``kind`` is ``directory``, ``file``, ``symlink``, ``hard link`` or a word for what can't be unpacked.
+    ``mode``: its permissions.
+    ``size``: bytes of a file's content.
+    ``target``: what a link leads to.
+    ``modified``: when, in seconds since 1970; 0 where that isn't known.
+    ``pieces``: gives a file's content.
+    ``other``: for people, what a member is that is none of the first four kinds, and can't be unpacked.
     """
 
     name: str
-    kind: str
+    kind: Kind
     mode: int = 0o644
     size: int = 0
     target: str = ""
     modified: float = 0.0
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())
+    other: str = ""
 
 
 ZIP_MEMBERS = 100_000
@@ -42,11 +53,14 @@ def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
         file.opened = True
         for entry in archive.infolist():
             mode = entry.external_attr >> 16
-            kind = _zip_kind(entry.filename, mode)
+            kind, other = _zip_kind(entry.filename, mode), ""
             if entry.flag_bits & 0x1:
-                kind = "encrypted"
+                kind, other = "other", "encrypted"
             elif entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                kind = f"packed by zip's method {entry.compress_type}; expected 8 (deflate) or 0 (nothing)"
+                method = f"packed by zip's method {entry.compress_type}"
+                kind, other = "other", f"{method}; expected 8 (deflate) or 0 (nothing)"
+            elif kind == "other":
+                other = "a device or named pipe"
             target = ""
             if kind == "symlink":
                 with archive.open(entry) as content:
@@ -67,7 +81,7 @@ def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
             size = entry.file_size if kind == "file" else 0
             mode = stat.S_IMODE(mode) or (0o755 if kind == "directory" else 0o644)
             # zipfile's own name ends where a NUL is
-            yield ArchiveMember(entry.orig_filename, kind, mode, size, target, modified, pieces)
+            yield ArchiveMember(entry.orig_filename, kind, mode, size, target, modified, pieces, other)
 
 
 class _Zip(io.FileIO):
@@ -118,9 +132,9 @@ def _size_of_names(directory: bytes) -> int:
     return size
 
 
-def _zip_kind(name: str, mode: int) -> str:
+def _zip_kind(name: str, mode: int) -> Kind:
     if name.endswith("/") or stat.S_ISDIR(mode):
         return "directory"
     if stat.S_ISLNK(mode):
         return "symlink"
-    return "file" if stat.S_ISREG(mode) or not stat.S_IFMT(mode) else "a device or named pipe"
+    return "file" if stat.S_ISREG(mode) or not stat.S_IFMT(mode) else "other"

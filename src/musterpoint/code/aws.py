@@ -1,6 +1,6 @@
 """S3 and CodeArtifact, read by boto3 in a child: in our own Python where it has boto3, else in the user's.
 
-A child can be ended at once while it waits for the network, and what boto3 takes in memory leaves with it.
+A child can be ended at once while it waits for the network, and the memory that boto3 takes is free again when it ends.
 """
 
 import json
@@ -10,12 +10,11 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint import settings
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
-from musterpoint.programs.aws_reader import NO_BOTO3
-from musterpoint.programs.registry import text_of
+from musterpoint.programs.registry import NO_BOTO3, text_of
 
 REQUEST = "MUSTER_AWS_REQUEST"
 LARGE = 32 * 1024**2
-"""Bytes from which on progress is told, every :data:`EVERY` seconds."""
+"""Bytes from which on progress is shown, every :data:`EVERY` seconds."""
 EVERY = 10.0
 
 
@@ -33,7 +32,7 @@ def download(
 
     Raises:
         FetchError: there is no such object, no right to it, no credentials, no network or no boto3; says which.
-        Stopped: this host was told to stop.
+        StoppedEarly: this host was told to stop.
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not bucket or not key:
@@ -42,18 +41,18 @@ def download(
         "action": "get", "bucket": bucket, "key": key, "path": path, "region": region_of(region, environ),
         "endpoint": endpoint_of(environ),
     }  # fmt: skip
-    told_at = 0.0
+    shown_at = 0.0
 
-    def hear(fact: dict[str, Any]) -> None:
-        nonlocal told_at
+    def show_progress(fact: dict[str, Any]) -> None:
+        nonlocal shown_at
         if "retry" in fact:
             tools.say(f"{uri}: {fact['retry']}; going on at byte {fact['at']:,}")
-        elif fact.get("size", 0) >= LARGE and fact["seconds"] - told_at >= EVERY:
-            told_at = fact["seconds"]
+        elif fact.get("size", 0) >= LARGE and fact["seconds"] - shown_at >= EVERY:
+            shown_at = fact["seconds"]
             at, size = fact["at"] / 1024**2, fact["size"] / 1024**2
-            tools.say(f"{uri}: {at:.0f} of {size:.0f} MiB after {told_at:.0f} s")
+            tools.say(f"{uri}: {at:.0f} of {size:.0f} MiB after {shown_at:.0f} s")
 
-    _ask(request, f"can't fetch {uri}", environ, interpreter, tools, hear)
+    _ask(request, f"can't fetch {uri}", environ, interpreter, tools, show_progress)
 
 
 def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> Index:
@@ -61,7 +60,7 @@ def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools:
 
     Raises:
         FetchError: the ARN has another form, or the index can't be asked for.
-        Stopped: this host was told to stop.
+        StoppedEarly: this host was told to stop.
     """
     fields = arn.split(":", 5)
     kind, _, names = fields[5].partition("/") if len(fields) == 6 else ("", "", "")
@@ -94,9 +93,9 @@ def endpoint_of(environ: Mapping[str, str]) -> str:
 
 def _ask(
     request: dict[str, Any], cannot: str, environ: Mapping[str, str], interpreter: str, tools: Tools,
-    hear: Callable[[dict[str, Any]], None],
+    on_fact: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Runs the reader; its answer. Facts on the way go to ``hear``."""
+    """Runs the reader; its answer. Facts before it go to ``on_fact``."""
     answer: dict[str, Any] = {}
     words: list[str] = []
 
@@ -110,14 +109,15 @@ def _ask(
         elif "done" in fact or "error" in fact:
             answer.update(fact)
         else:
-            hear(fact)
+            on_fact(fact)
 
-    environ = {**settings.without_own(environ), REQUEST: json.dumps(request)}  # an endpoint's URL may have a password
+    text = json.dumps({**request, "no_boto3": NO_BOTO3})
+    environ = {**settings.without_own(environ), REQUEST: text}  # an endpoint's URL may have a password
     tried = []
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, environ, "/", line, give=text_of("aws_reader").encode(), apart=True)
+            status = tools.run(command, environ, "/", line, stdin=text_of("aws_reader").encode(), show_stderr=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue

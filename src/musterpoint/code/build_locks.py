@@ -2,7 +2,7 @@
 
 A program that compiles an extension when it first needs it (DeepSpeed does) makes a file ``lock`` beside it and removes
 it when the build is done. A build that was killed leaves it, and every later run waits for ever without a word
-(``torch.utils.file_baton``). The builder keeps the file open, which tells the two apart.
+(``torch.utils.file_baton``). A builder that is alive has the file open.
 """
 
 from __future__ import annotations

@@ -7,13 +7,11 @@ import os
 import shutil
 from typing import Any, Mapping
 
-from musterpoint.code.project import PART
+from musterpoint.code.project import LOCAL_JOBS, PART
 from musterpoint.code.source import Source
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
 
-LOCAL_JOBS = "muster-jobs"
-"""Where ``muster local`` puts what its jobs leave; never part of a source directory."""
 PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lzma", ".tar.zst", ".zip", ".7z")
 """A file that is called so and is no archive was damaged, or is something else: an error page, or empty."""
 
@@ -25,7 +23,7 @@ def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], in
 
     Raises:
         FetchError: it can't be had, or is refused; nothing of it is in ``code`` then.
-        Stopped: this host was told to stop; likewise.
+        StoppedEarly: this host was told to stop; likewise.
     """
     tools.begin(f"fetching {source.place}")
     try:
@@ -101,7 +99,7 @@ def _bring_file(
         path = stage.path("object")
         download(source.place, path, region, environ, interpreter, tools)
     if is_archive(path):
-        found = unpack(path, stage.tree, source.place, tools.breathe)
+        found = unpack(path, stage.tree, source.place, tools.poll)
         tools.say(f"unpacked {source.place}: {found.members:,} members, {found.size / 1024**2:.1f} MiB")
     elif name.endswith(PACKED):
         raise FetchError(

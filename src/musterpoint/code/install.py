@@ -6,77 +6,115 @@ import os
 import sys
 import zlib
 from collections import deque
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Literal, Mapping, NamedTuple, Sequence
 
+import musterpoint
 from musterpoint import settings
 from musterpoint.code import installer_output, installers
 from musterpoint.code.credentials import Credentials
-from musterpoint.code.installer_output import sentences
 from musterpoint.code.project import Project
 from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
+from musterpoint.programs import registry
 
 TAIL = 800
 """Lines of an installer's output that are looked at when it fails."""
 PAUSE = 5.0
 """Seconds before another try after a network error."""
-REASON = 760
-"""Bytes that a message may have, so that the reason has room for the host."""
+LONGEST_REASON = 760
+"""Bytes of a message at most: a failure reason, which also names the host, has 900."""
 CODEARTIFACT = "CA_REPOSITORY_ARN"
 WARM_POOL = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 
 
-class Place(NamedTuple):
-    """Where is installed what. ``ours`` says that we filled the code directory, so that a build may write there.
+class Target(NamedTuple):
+    """What is installed into, and from where.
 
-    ``isolated`` says that there is no network to be waited for.
+    ``code``: the directory of the user's code.
+    ``interpreter``: the user's Python.
+    ``environ``: its environment.
+    ``fetched``: musterpoint filled the code directory, so a build may write there.
+    ``isolated``: there is no network to wait for.
     """
 
     code: str
     interpreter: str
     environ: Mapping[str, str]
-    ours: bool
+    fetched: bool
     isolated: bool = False
 
 
-def install(project: Project, installer: str, place: Place, tools: Tools) -> None:
-    """Installs ``project`` with ``installer`` (``pip`` or ``uv``) for ``place.interpreter``.
+def install(project: Project, installer: Literal["pip", "uv"], target: Target, tools: Tools) -> None:
+    """Installs ``project`` with ``installer`` for ``target.interpreter``.
 
     Raises:
         FetchError: it can't be installed; the message has the resolver's own sentence.
-        Stopped: this host was told to stop; the installer has ended.
+        StoppedEarly: this host was told to stop; the installer has ended.
     """
     tools.begin(f"installing {project.names} with {installer}")
     if project.lock and installer != "uv":
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
     import tempfile
 
-    if os.path.dirname(place.interpreter) == os.path.dirname(sys.executable):
-        from musterpoint.code import own_modules
-
-        own_modules.keep()  # a requirement may be another musterpoint
+    if os.path.dirname(target.interpreter) == os.path.dirname(sys.executable):
+        load_package(tools.poll)
     with (
-        InstallLock(place.interpreter, place.environ, tools),
+        InstallLock(target.interpreter, target.environ, tools),
         tempfile.TemporaryDirectory(prefix="musterpoint-install-", ignore_cleanup_errors=True) as folder,
     ):
         credentials = Credentials(folder)
-        environ = _environment(place, tools, credentials)
-        build = (
-            installers.build_directory(place.code, folder, tools.copy) if project.package and not place.ours else "."
-        )
+        environ = _environment(target, tools, credentials)
+        build = "."
+        if project.package and not target.fetched:
+            build = installers.build_directory(target.code, folder, tools.copy)
         make = installers.uv if installer == "uv" else installers.pip
-        words, more = make(project, place.interpreter, environ, place.code, build, tools.ask)
+        words, more = make(project, target.interpreter, environ, target.code, build, tools.ask)
         where = f" from {project.wheelhouse} alone" if project.wheelhouse else ""
-        tools.say(f"{tools.doing} for {place.interpreter}{where}")
+        tools.say(f"{tools.doing} for {target.interpreter}{where}")
 
         def known(text: str) -> str:
-            return tools.mask(credentials.hide(text if build == "." else text.replace(build, place.code)))
+            return tools.mask(credentials.hide(text if build == "." else text.replace(build, target.code)))
 
-        run = _Run(project, installer, place, tools, {**environ, **more}, known)
+        run = _Run(project, installer, target, tools, {**environ, **more}, known)
         run.through(words)
     tools.record("installed", what=project.names, installer=installer, seconds=tools.seconds)
-    for text in sentences(run.lines):
+    for text in installer_output.downgrades(run.lines):
         tools.say(text)
+
+
+NO_PART_OF_A_JOB = (
+    "__main__", "check", "cli", "integrations", "local", "nested", "programs", "sagemaker", "smdistributed", "standins",
+)  # fmt: skip
+"""What a job doesn't import once its code is being made ready."""
+
+
+def load_package(poll: Callable[[], None]) -> None:
+    """Imports whatever of musterpoint the rest of the job may need, and reads the programs' texts.
+
+    A requirement may be another musterpoint, and the installer replaces or removes the files of this one. ``poll`` is
+    called between modules and may raise.
+    """
+    if not os.path.isfile(musterpoint.__file__):
+        return  # the one-file launcher: no installer knows of it
+    for name in registry.PROGRAMS:
+        registry.text_of(name)
+    _import_all(musterpoint.__path__, "musterpoint.", poll)
+
+
+def _import_all(paths: Iterable[str], prefix: str, poll: Callable[[], None]) -> None:
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    for found in iter_modules(paths, prefix):
+        if found.name.split(".")[1] in NO_PART_OF_A_JOB:
+            continue
+        poll()
+        try:
+            module = import_module(found.name)
+        except ImportError:
+            continue  # it isn't for this system, or needs what isn't here
+        if found.ispkg:
+            _import_all(module.__path__, found.name + ".", poll)
 
 
 class _Run:
@@ -86,10 +124,10 @@ class _Run:
     """
 
     def __init__(
-        self, project: Project, installer: str, place: Place, tools: Tools, environ: Mapping[str, str],
+        self, project: Project, installer: str, target: Target, tools: Tools, environ: Mapping[str, str],
         known: Callable[[str], str],
     ) -> None:  # fmt: skip
-        self._project, self._installer, self._place, self._tools = project, installer, place, tools
+        self._project, self._installer, self._target, self._tools = project, installer, target, tools
         self._environ, self._known = environ, known
         self.lines: deque[str] = deque(maxlen=TAIL)
 
@@ -100,7 +138,7 @@ class _Run:
             return
         lines = list(self.lines)
         network = installer_output.network_words(lines)
-        if (network or installer_output.found_nothing(lines)) and not self._place.isolated:
+        if (network or installer_output.found_nothing(lines)) and not self._target.isolated:
             self._tools.say(f"{self._installer} couldn't reach what it needs; trying again in {PAUSE:.0f} s")
             self._tools.pause(PAUSE)
             # pip tells of an index that answers with an error only when it is asked to tell more
@@ -109,20 +147,20 @@ class _Run:
             network = installer_output.network_words(self.lines) or network
         reason = self._reason(status, lines, network)
         offline = installers.without_isolation(
-            words, self._project, self._place.interpreter, self._environ, self._tools.ask
+            words, self._project, self._target.interpreter, self._environ, self._tools.ask
         )
         if not offline or not (network or installer_output.lacks_build_tools(lines)):
             raise FetchError(reason)
         backend = self._project.backend
         self._tools.say(f"the package's build tools can't be had: building with {backend} of the user's Python")
         if self._once(offline) != 0:
-            said = installer_output.clipped(installer_output.sentence(list(self.lines)), 160)
+            said = installer_output.clipped(installer_output.reason(list(self.lines)), 160)
             raise FetchError(f"{reason}; with {backend} of the user's Python: {said}")
 
     def _once(self, words: tuple[str, ...]) -> int:
         self.lines.clear()
         try:
-            return self._tools.run(words, self._environ, self._place.code, self._line)
+            return self._tools.run(words, self._environ, self._target.code, self._line)
         except OSError as error:
             raise FetchError(f"{words[0]} can't be run to install {self._project.names}: {error.strerror}") from None
 
@@ -133,16 +171,16 @@ class _Run:
 
     def _reason(self, status: int, lines: list[str], network: str) -> str:
         how = f"exit code {status}" if status >= 0 else f"signal {-status}"
-        said = installer_output.sentence(lines)
+        said = installer_output.reason(lines)
         if network and network not in said:
             said += f" (the network: {network})"
         advice = self._advice(lines, bool(network))
         text = f"{self._installer} can't install {self._project.names} ({how}): {said}"
-        return installer_output.clipped(text, REASON - len(advice)) + advice
+        return installer_output.clipped(text, LONGEST_REASON - len(advice)) + advice
 
     def _advice(self, lines: Sequence[str], network: bool) -> str:
         if any("No module named pip" in line for line in lines):
-            return f"; {self._place.interpreter} has no pip: add it to the image, or set MUSTER_INSTALLER=uv"
+            return f"; {self._target.interpreter} has no pip: add it to the image, or set MUSTER_INSTALLER=uv"
         if any("externally-managed-environment" in line for line in lines):
             return "; the image's Python belongs to its package system: set PIP_BREAK_SYSTEM_PACKAGES=1 in the image"
         if self._project.wheelhouse:
@@ -150,14 +188,14 @@ class _Run:
         return "; without a network, put all wheels in a directory wheelhouse beside the code" if network else ""
 
 
-def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[str, str]:
+def _environment(target: Target, tools: Tools, credentials: Credentials) -> dict[str, str]:
     """The installer's variables: the user's, less our own options. What is set already stays."""
-    environ = settings.without_own(place.environ)
+    environ = settings.without_own(target.environ)
     defaults = {
         "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off",
         "PIP_ROOT_USER_ACTION": "ignore", "UV_NO_PROGRESS": "1", "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
-    if place.isolated:  # nothing can be reached, and five tries for each package don't change that
+    if target.isolated:  # nothing can be reached, and five tries for each package don't change that
         defaults.update(PIP_RETRIES="1", PIP_DEFAULT_TIMEOUT="5", UV_HTTP_RETRIES="0")
     warm = environ.get(WARM_POOL, "")
     if warm:
@@ -168,7 +206,7 @@ def _environment(place: Place, tools: Tools, credentials: Credentials) -> dict[s
     if arn:
         from musterpoint.code.aws import package_index
 
-        index = package_index(arn, place.environ, place.interpreter, tools)
+        index = package_index(arn, target.environ, target.interpreter, tools)
         environ.update(credentials.give(index.url, "aws", index.token, environ))
         tools.say(f"packages come from {index.url}")
     return environ
@@ -215,7 +253,7 @@ class InstallLock:
             self._tools.say(f"another process is installing into {self._interpreter}: waiting for it")
             # a child waits on the same open file, so that the lock it gets is ours, and a stop ends the wait
             words = (self._interpreter, "-I", "-S", "-c", _WAIT, str(self._fd))
-            self._tools.run(words, self._environ, "/", lambda text: None, keep=(self._fd,))
+            self._tools.run(words, self._environ, "/", lambda text: None, pass_fds=(self._fd,))
 
     def __exit__(self, *_: Any) -> None:
         if self._fd >= 0:

@@ -1,4 +1,4 @@
-"""What pip and uv said when they failed: the sentence that helps, out of all their lines."""
+"""The output of pip and uv: the sentence that says why they failed, and the versions they changed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lacks_build_tools(lines: Sequence[str]) -> bool:
     return any("install build dependencies did not run successfully" in line for line in lines)
 
 
-def sentence(lines: Sequence[str]) -> str:
+def reason(lines: Sequence[str]) -> str:
     """The resolver's own words for the failure, on one line; the last line where nothing looks like an error."""
     lines = [line.rstrip() for line in lines]
     for find in (_built, _conflict, _uv, _errors, _configuration, _traceback):
@@ -184,20 +184,20 @@ class Change(NamedTuple):
     after: str
 
 
-def sentences(lines: Sequence[str]) -> list[str]:
-    """What to tell people of an install that wrote ``lines``: too old is a warning, merely older a notice."""
-    told = []
+def downgrades(lines: Sequence[str]) -> list[str]:
+    """For people, what an install that wrote ``lines`` made older: too old for an extra is a warning, else a notice."""
+    found = []
     for change in changes(lines):
-        need = NEEDS.get(_same(change.name))
+        need = NEEDS.get(_normalized(change.name))
         if need is None:
             continue
         place = f" in place of {change.before}" if change.before else ""
         done = f"{change.name} {change.after} was installed{place}"
         if numbers(change.after) < numbers(need.version):
-            told.append(f"warning: {done}; {need.use} needs {need.version} or newer")
+            found.append(f"warning: {done}; {need.use} needs {need.version} or newer")
         elif change.before and numbers(change.after) < numbers(change.before):
-            told.append(f"{done}, which is older; it is new enough for {need.use} ({need.version})")
-    return told
+            found.append(f"{done}, which is older; it is new enough for {need.use} ({need.version})")
+    return found
 
 
 def changes(lines: Sequence[str]) -> Iterator[Change]:
@@ -206,17 +206,17 @@ def changes(lines: Sequence[str]) -> Iterator[Change]:
     for line in lines:
         words = line.split()
         if words[:3] == ["Found", "existing", "installation:"] and len(words) == 5:
-            before[_same(words[3])] = words[4]
+            before[_normalized(words[3])] = words[4]
         elif words[:1] == ["-"] and "==" in line:
             name, _, version = words[1].partition("==")
-            before[_same(name)] = version
+            before[_normalized(name)] = version
         elif words[:1] == ["+"] and "==" in line:
             name, _, version = words[1].partition("==")
-            yield Change(name, before.get(_same(name), ""), version)
+            yield Change(name, before.get(_normalized(name), ""), version)
         elif words[:2] == ["Successfully", "installed"]:
             for word in words[2:]:
                 name, _, version = word.rpartition("-")
-                yield Change(name, before.get(_same(name), ""), version)
+                yield Change(name, before.get(_normalized(name), ""), version)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -229,5 +229,5 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _same(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")

@@ -8,7 +8,7 @@ from typing import Callable, Mapping
 
 from musterpoint import executables, probe
 from musterpoint.code.interpreter import ask, has_module
-from musterpoint.code.project import PYPROJECT, Project
+from musterpoint.code.project import LOCAL_JOBS, PYPROJECT, Project
 from musterpoint.errors import FetchError
 from musterpoint.probe import Ask
 
@@ -82,7 +82,7 @@ def build_directory(code: str, folder: str, copied: Callable[[str, str], str] | 
 
     copy = os.path.join(folder, os.path.basename(os.path.realpath(code)) or "code")
     try:
-        left_out = shutil.ignore_patterns("muster-jobs", "__pycache__")
+        left_out = shutil.ignore_patterns(LOCAL_JOBS, "__pycache__")
         shutil.copytree(code, copy, symlinks=True, ignore=left_out, copy_function=copied or shutil.copy2)
     except (OSError, shutil.Error) as error:
         raise FetchError(f"the package in {code} can't be copied to be built: {error}") from None

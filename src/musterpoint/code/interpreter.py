@@ -1,4 +1,7 @@
-"""What the user's Python has: asked of a child of it, since it need not be the one that runs us."""
+"""Which Python runs the user's program, and what it has.
+
+It need not be the one that runs musterpoint, so a child of it is asked.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from typing import Iterator, Mapping
 from musterpoint import executables, probe
 from musterpoint.errors import UsageError
 from musterpoint.probe import Ask
+from musterpoint.settings import PYTHON
+
+CONDA_ENVIRONMENT = "SAGEMAKER_JOB_CONDA_ENV"
+"""The variable that names a conda environment, or its directory."""
 
 _HAS = """
 import importlib.util, sys
@@ -38,28 +45,27 @@ def ask(
     return -1 if answer.status is None else answer.status, answer.text
 
 
-VARIABLE = "SAGEMAKER_JOB_CONDA_ENV"
+def activated(environ: Mapping[str, str], python: str = "") -> Mapping[str, str]:
+    """``environ`` as the user's program sees it, with the program's Python in ``MUSTER_PYTHON``.
 
-
-def activated(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ`` with the environment's commands first on PATH and its Python in ``MUSTER_PYTHON``.
-
-    The same object where no environment is named. An environment's own activation scripts are not run.
+    That is the Python of the conda environment that :data:`CONDA_ENVIRONMENT` names, whose commands then come first on
+    PATH; else ``python``, the option of that name; else what ``environ`` has already. An environment's own activation
+    scripts are not run.
 
     Raises:
         UsageError: there is no such environment; the message says where it was looked for.
     """
-    name = environ.get(VARIABLE, "")
+    name = environ.get(CONDA_ENVIRONMENT, "")
     if not name:
-        return environ
-    looked = []
+        return {**environ, PYTHON: python} if python else environ
+    looked_at = []
     for prefix in _prefixes(name, environ):
         if os.access(os.path.join(prefix, "bin", "python"), os.X_OK):
             return _with(environ, name, prefix)
-        looked.append(prefix)
+        looked_at.append(prefix)
     raise UsageError(
-        f"{VARIABLE}={name!r}: there is no such conda environment with a Python in it; looked at "
-        + (", ".join(looked) or "nothing, since there is no conda on PATH and no CONDA_EXE")
+        f"{CONDA_ENVIRONMENT}={name!r}: there is no such conda environment with a Python in it; looked at "
+        + (", ".join(looked_at) or "nothing, since there is no conda on PATH and no CONDA_EXE")
     )
 
 
@@ -70,7 +76,7 @@ def _with(environ: Mapping[str, str], name: str, prefix: str) -> dict[str, str]:
         path = os.pathsep.join((commands, path))
     return {
         **environ, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": os.path.basename(name.rstrip("/")),
-        "MUSTER_PYTHON": os.path.join(commands, "python"),
+        PYTHON: os.path.join(commands, "python"),
     }  # fmt: skip
 
 

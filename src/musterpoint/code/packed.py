@@ -1,7 +1,7 @@
 """A packed file's bytes, read forward only, in bounded pieces and with bounded memory, however small it was packed."""
 
 import os
-from typing import Any, Callable, Iterator, NoReturn
+from typing import Any, Callable, Iterator, Literal, NoReturn
 
 from musterpoint.errors import FetchError
 
@@ -13,25 +13,27 @@ _BEHIND = 64 * 1024**2
 """Bytes behind the end of what is packed. A tar is padded to its blocks, 10 KiB as a rule."""
 
 
-def packing_of(head: bytes) -> str:
-    """``gzip``, ``bzip2``, ``xz`` or ``zip``, by a file's first bytes; empty where it is none of them."""
-    for magic, packing in ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"),
-                           (b"PK\x05\x06", "zip")):  # fmt: skip
-        if head.startswith(magic):
-            return packing
-    return ""
+Packing = Literal["gzip", "bzip2", "xz", "zip", ""]
+_MAGIC: tuple[tuple[bytes, Packing], ...] = (
+    (b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (_XZ, "xz"), (b"PK\x03\x04", "zip"), (b"PK\x05\x06", "zip"),
+)  # fmt: skip
+
+
+def packing_of(head: bytes) -> Packing:
+    """How a file is packed, by its first bytes; empty where it isn't."""
+    return next((packing for magic, packing in _MAGIC if head.startswith(magic)), "")
 
 
 class Packed:
     """The bytes of the file at ``path``, which people know as ``name``, unpacked: no more than ``most`` of them.
 
-    ``packing`` is ``gzip``, ``bzip2``, ``xz`` or empty. ``breathe`` is called between pieces of work and may raise.
+    ``poll`` is called between pieces of work and may raise.
     """
 
-    def __init__(self, path: str, packing: str, name: str, most: int, breathe: Callable[[], None]) -> None:
+    def __init__(self, path: str, packing: Packing, name: str, most: int, poll: Callable[[], None]) -> None:
         self.at = 0
-        self._name, self._most, self._breathe = name, most, breathe
-        self._file = _File(path, breathe)
+        self._name, self._most, self._poll = name, most, poll
+        self._file = _File(path, poll)
         self._size = os.path.getsize(path)
         self._plain = not packing
         self._stream: Any = _unpacked(self._file, packing, name)
@@ -44,7 +46,7 @@ class Packed:
 
     def read(self, size: int) -> bytes:
         """The next ``size`` bytes, fewer only at the end; to be asked for pieces."""
-        self._breathe()
+        self._poll()
         data: bytes = self._stream.read(min(size, self._most - self.at + 1))
         self.at += len(data)
         if self.at > self._most:
@@ -91,19 +93,19 @@ class Packed:
 
 
 class _File:
-    """A file whose readers take breath also where much of it unpacks to nothing."""
+    """A file that polls at every read: much of it may unpack to nothing."""
 
-    def __init__(self, path: str, breathe: Callable[[], None]) -> None:
-        self._breathe = breathe
+    def __init__(self, path: str, poll: Callable[[], None]) -> None:
+        self._poll = poll
         self._file = open(path, "rb")  # noqa: SIM115
         self.seek, self.close = self._file.seek, self._file.close
 
     def read(self, size: int = -1) -> bytes:
-        self._breathe()
+        self._poll()
         return self._file.read(size)
 
 
-def _unpacked(file: Any, packing: str, name: str) -> Any:
+def _unpacked(file: Any, packing: Packing, name: str) -> Any:
     if packing == "gzip":
         import gzip
 

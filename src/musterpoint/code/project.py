@@ -1,20 +1,43 @@
-"""What lies in the code directory for an installer: a list of requirements, a package, a lock, wheels."""
+"""What is in the code directory, above all for an installer: requirements, a package, a lock, wheels."""
 
 import os
 from typing import NamedTuple
 
 from musterpoint.untrusted import regular
 
+REQUIREMENTS = "requirements.txt"
+SETUP = "setup.py"
+PYPROJECT = "pyproject.toml"
 LOCK = "uv.lock"
 WHEELHOUSE = "wheelhouse"
+PART = ".musterpoint.part"
+"""Where what is being fetched lies until it is whole."""
+LOCAL_JOBS = "muster-jobs"
+"""Where ``muster local`` puts what its jobs leave; never part of a source directory."""
+
+
+def holds_something(folder: str) -> bool:
+    """Whether there is anything in ``folder`` but what an interrupted fetch left."""
+    try:
+        return any(name != PART for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def may_want_packages(folder: str) -> bool:
+    """Whether there is a file that an installer reads."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
 
 
 class Project(NamedTuple):
     """The names of files, each empty where there is none.
 
-    ``package`` says how the code is built as a package, and ``backend`` is the module that builds it. ``listed`` is the
-    ``pyproject.toml`` of a project that isn't built, but lists what it depends on. ``lock`` is uv's. ``wheelhouse`` is
-    a directory (absolute) of packages to install from, without any index.
+    ``requirements``: the list of requirements.
+    ``package``: says how the code is built as a package.
+    ``listed``: the ``pyproject.toml`` of a project that isn't built, but lists what it depends on.
+    ``lock``: uv's.
+    ``wheelhouse``: a directory (absolute) of packages to install from, without any index.
+    ``backend``: the module that builds the package.
     """
 
     requirements: str = ""
@@ -81,23 +104,3 @@ def _wheelhouse(code: str, input_data: str) -> str:
         except OSError:
             continue
     return ""
-
-
-PART = ".musterpoint.part"
-"""What is being fetched lies here until it is whole."""
-REQUIREMENTS = "requirements.txt"
-SETUP = "setup.py"
-PYPROJECT = "pyproject.toml"
-
-
-def holds_something(folder: str) -> bool:
-    """Whether there is anything in ``folder`` but what an interrupted fetch left."""
-    try:
-        return any(name != PART for name in os.listdir(folder))
-    except OSError:
-        return False
-
-
-def may_want_packages(folder: str) -> bool:
-    """Whether there is a file that an installer reads."""
-    return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))

@@ -1,25 +1,25 @@
 """Where the user's code comes from, in which order."""
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from musterpoint.errors import FetchError
 from musterpoint.job.model import Job
+from musterpoint.job.sagemaker import TRAINING_JOB
 
 CHANNEL = "code"
 """The input channel by which the SDK brings code: v2 under network isolation, v3 always."""
 ARCHIVE = "sourcedir.tar.gz"
 """What SDK v2 calls the packed code."""
-TRAINING_JOB = "trainingjobconfig.json"
 
 
 class Source(NamedTuple):
     """Code that isn't in the code directory yet.
 
-    ``kind`` is ``s3``, ``file`` or ``directory``; ``place`` is a URI or an absolute path.
+    ``place`` is an ``s3://`` URI, or the absolute path of a file or directory.
     """
 
-    kind: str
+    kind: Literal["s3", "file", "directory"]
     place: str
 
 

@@ -6,8 +6,8 @@ The formats: POSIX's ``pax``, GNU tar's manual ("Basic Tar Format", "Sparse Form
 
 from typing import Callable, Iterator
 
-from musterpoint.code.archive_members import ArchiveMember
-from musterpoint.code.packed import CHUNK, Packed
+from musterpoint.code.archive_members import ArchiveMember, Kind
+from musterpoint.code.packed import CHUNK, Packed, Packing
 
 _BLOCK = 512
 _LONGEST = 1024 * 1024
@@ -17,10 +17,10 @@ _EACH = 4096
 """What extended headers may cost in all: :data:`_ALLOWANCE`, and this for each member."""
 _RECORD = 64
 """What a line in a header costs; a byte costs 1."""
-_KINDS = {
-    b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hard link", b"2": "symlink", b"3": "a device",
-    b"4": "a device", b"5": "directory", b"6": "a named pipe",
+_KINDS: dict[bytes, Kind] = {
+    b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hard link", b"2": "symlink", b"5": "directory",
 }  # fmt: skip
+_OTHERS = {b"3": "a device", b"4": "a device", b"6": "a named pipe"}
 _GNU = b"ustar "
 _MAP = "GNU.sparse.map"
 _WANTED = (
@@ -35,13 +35,13 @@ Holes = list[tuple[int, int]]
 
 
 def tar_members(
-    path: str, packing: str, name: str, most: int, breathe: Callable[[], None] = lambda: None
+    path: str, packing: Packing, name: str, most: int, poll: Callable[[], None] = lambda: None
 ) -> Iterator[ArchiveMember]:
     """The members of a tar, which may come to ``most`` bytes with its headers; ``packing`` is what it is packed with.
 
     A member's content can be read until the next one is asked for.
     """
-    with Packed(path, packing, name, most, breathe) as stream:
+    with Packed(path, packing, name, most, poll) as stream:
         yield from _Tar(stream)
         stream.finish()
 
@@ -140,15 +140,15 @@ class _Tar:
         return holes
 
     def _member(self, block: bytes, kind: bytes, size: int, said: Said, holes: Holes) -> "tuple[ArchiveMember, int]":
-        word = _KINDS.get(kind, "of an unknown kind")
+        member_kind = _KINDS.get(kind, "other")
         name = block[:100].split(b"\0", 1)[0]
         prefix = block[345:500].split(b"\0", 1)[0]
         if prefix and not block.startswith(_GNU, 257):
             name = prefix + b"/" + name
         name = said.get("GNU.sparse.name") or said.get("path") or name
         if kind == b"\0" and name.endswith(b"/"):
-            word = "directory"
-        if word != "file":
+            member_kind = "directory"
+        if member_kind != "file":
             stored = real = 0
         else:
             stored = real = _decimal(said["size"]) if said.get("size") else size
@@ -178,7 +178,8 @@ class _Tar:
                 modified = float(said["mtime"][:40])
             except ValueError:
                 pass  # a clock is no reason to refuse anything
-        return ArchiveMember(_text(name), word, mode, real, _text(target), modified, pieces), stored
+        other = _OTHERS.get(kind, "of an unknown kind") if member_kind == "other" else ""
+        return ArchiveMember(_text(name), member_kind, mode, real, _text(target), modified, pieces, other), stored
 
     def _old_holes(self, block: bytes) -> Holes:
         """GNU tar's first format: four pieces in the header, then blocks of 21."""

@@ -6,10 +6,11 @@ Code that is there goes first: an image may bring it, and the SDK's local mode m
 import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
-from musterpoint.code import entry
+from musterpoint.code import entry_point
 from musterpoint.code.project import holds_something, may_want_packages
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
+from musterpoint.settings import Installer
 
 if TYPE_CHECKING:
     from musterpoint.code.project import Project
@@ -18,14 +19,17 @@ if TYPE_CHECKING:
 
 
 class Workspace(NamedTuple):
-    """``argv`` starts the user's program (hyperparameters included) with ``cwd`` as working directory.
+    """The user's program, ready to be started.
 
-    ``kind`` is ``python``, ``module``, ``shell`` or ``executable``; ``python`` and ``module`` programs start with
-    ``interpreter``, the user's Python (not necessarily ours). ``program`` is the path or module name.
-    ``pythonpath`` are the directories put in front of the user's own PYTHONPATH.
+    ``kind``: what kind of program it is; a ``python`` or ``module`` one starts with ``interpreter``.
+    ``program``: its path or module name.
+    ``argv``: starts it, hyperparameters included.
+    ``cwd``: the working directory for it.
+    ``interpreter``: the user's Python, not necessarily ours.
+    ``pythonpath``: the directories put in front of the user's own PYTHONPATH.
     """
 
-    kind: str
+    kind: entry_point.Kind
     program: str
     argv: tuple[str, ...]
     cwd: str
@@ -35,7 +39,7 @@ class Workspace(NamedTuple):
 
 def prepare(
     job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None,
-    installer: str = "auto",
+    installer: Installer = "auto",
 ) -> Workspace:  # fmt: skip
     """Where the user's code is and how it is started by ``interpreter``, the user's Python.
 
@@ -46,120 +50,115 @@ def prepare(
     Raises:
         UsageError: the program isn't there; the message says what is.
         FetchError: the code or its requirements can't be had.
-        Stopped: this host was told to stop meanwhile.
+        StoppedEarly: this host was told to stop meanwhile.
     """
-    program, code = job.entry_point.program, job.paths.code
-    if not program:
-        raise UsageError(
-            "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
-            "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
-        )
-    source = None if holds_something(code) else _source(job)
-    if source is None:
-        _make(code)
-        if (
-            job.entry_point.source == code
-            and not job.entry_point.module
-            and not os.path.exists(os.path.join(code, program))
-        ):
-            program = entry.beneath(program, code)
-            job = job._replace(entry_point=job.entry_point._replace(program=program))
-        start = _start(job, code, interpreter, environ, tools, installer, fetched=False)
-    elif tools is None:
-        start = _planned(job, source, interpreter, environ)
-    else:
-        from musterpoint.code.fetch import fetch
+    return _Preparation(job, environ, interpreter, tools, installer).workspace()
 
-        fetch(source, code, job.region, environ, interpreter, tools())
-        entry.make_executable(os.path.join(code, program), code)
-        start = _start(job, code, interpreter, environ, tools, installer, fetched=True)
-    return Workspace(
-        kind=start.kind,
-        program=program,
-        argv=(*start.words, *job.arguments),
-        cwd=code,
-        interpreter=interpreter,
-        pythonpath=(code,),
-    )
+
+class _Preparation:
+    def __init__(
+        self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None",
+        installer: Installer,
+    ) -> None:  # fmt: skip
+        self._job, self._environ, self._interpreter = job, environ, interpreter
+        self._tools, self._installer = tools, installer
+        self._code = job.paths.code
+        self._program, self._is_module = job.entry_point.program, job.entry_point.module
+
+    def workspace(self) -> Workspace:
+        if not self._program:
+            raise UsageError(
+                "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
+                "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
+            )
+        source = None if holds_something(self._code) else _source(self._job)
+        if source is None:
+            self._use_what_is_here()
+            start = self._start(fetched=False)
+        elif self._tools is None:
+            start = self._planned(source)
+        else:
+            from musterpoint.code.fetch import fetch
+
+            fetch(source, self._code, self._job.region, self._environ, self._interpreter, self._tools())
+            entry_point.make_executable(os.path.join(self._code, self._program), self._code)
+            start = self._start(fetched=True)
+        argv = (*start.words, *self._job.arguments)
+        return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,))
+
+    def _use_what_is_here(self) -> None:
+        """A program that is a command on PATH needs no code, but a directory to run in."""
+        try:
+            os.makedirs(self._code, exist_ok=True)
+        except OSError:
+            pass  # a program that is to be in it is missed with a better message
+        if (
+            self._job.entry_point.source == self._code
+            and not self._is_module
+            and not os.path.exists(os.path.join(self._code, self._program))
+        ):
+            self._program = entry_point.beneath(self._program, self._code)
+
+    def _find(self, folder: str) -> entry_point.Start:
+        return entry_point.find(self._program, self._is_module, folder, self._interpreter, self._environ)
+
+    def _planned(self, source: "Source") -> entry_point.Start:
+        """How the program would start from code that isn't fetched."""
+        if source.kind == "directory":
+            return self._find(source.place)
+        return entry_point.by_name(self._program, self._is_module, self._interpreter)
+
+    def _start(self, fetched: bool) -> entry_point.Start:
+        """How the program starts, once what it needs is installed."""
+        if self._tools is None or not may_want_packages(self._code):
+            return self._find(self._code)
+        from musterpoint.code.project import project_in
+
+        project = project_in(self._code, self._job.paths.input_data)
+        start, missing = None, None
+        try:
+            start = self._find(self._code)
+        except UsageError as error:
+            if not project.package:
+                raise
+            missing = error  # the package may bring it
+        if project.wants_something:
+            self._install(project, start.kind if start else "module", fetched, self._tools())
+        return start or self._installed(missing, self._tools())
+
+    def _install(self, project: "Project", kind: entry_point.Kind, fetched: bool, tools: "Tools") -> None:
+        chosen = self._installer
+        if chosen == "auto":
+            # as sagemaker-training has it: a shell script, or any other command, installs for itself
+            chosen = "pip" if kind in ("python", "module") or (project.package and kind != "shell") else "none"
+        if chosen == "none":
+            why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
+            tools.say(f"{project.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
+            return
+        from musterpoint.code.install import Target, install
+        from musterpoint.code.source import has_no_network
+
+        target = Target(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
+        install(project, chosen, target, tools)
+
+    def _installed(self, missing: UsageError | None, tools: "Tools") -> entry_point.Start:
+        """A program that the package brought: a module of it, or a command.
+
+        Raises:
+            UsageError: it brought none.
+        """
+        from musterpoint.code.interpreter import has_module
+
+        name = entry_point.module_name(self._program)
+        if name and has_module(self._interpreter, name, self._environ, "/", tools.ask):
+            return entry_point.Start("module", (self._interpreter, "-m", name))
+        command = os.path.join(os.path.dirname(self._interpreter), self._program)
+        if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):
+            return entry_point.Start("executable", (command,))
+        raise UsageError(f"{missing}; the installed package has no module and no command of that name either")
 
 
 def _source(job: Job) -> "Source | None":
     from musterpoint.code.source import find_source
 
     return find_source(job)
-
-
-def _start(
-    job: Job, code: str, interpreter: str, environ: Mapping[str, str], tools: "Callable[[], Tools] | None",
-    installer: str, fetched: bool,
-) -> entry.Start:  # fmt: skip
-    """How the program starts, once what it needs is installed."""
-    if tools is None or not may_want_packages(code):
-        return entry.find(job.entry_point.program, job.entry_point.module, code, interpreter, environ)
-    from musterpoint.code.project import project_in
-
-    wanted = project_in(code, job.paths.input_data)
-    start, missing = None, None
-    try:
-        start = entry.find(job.entry_point.program, job.entry_point.module, code, interpreter, environ)
-    except UsageError as error:
-        if not wanted.package:
-            raise
-        missing = error  # the package may bring it
-    if wanted.wants_something:
-        _install(job, wanted, start, code, interpreter, environ, tools(), installer, fetched)
-    return start or _installed(job.entry_point.program, interpreter, environ, missing, tools())
-
-
-def _install(
-    job: Job, wanted: "Project", start: entry.Start | None, code: str, interpreter: str,
-    environ: Mapping[str, str], tools: "Tools", installer: str, fetched: bool,
-) -> None:  # fmt: skip
-    kind = start.kind if start else "module"
-    chosen = installer
-    if installer == "auto":
-        # as sagemaker-training has it: a shell script, or any other command, installs for itself
-        chosen = "pip" if kind in ("python", "module") or (wanted.package and kind != "shell") else "none"
-    if chosen == "none":
-        why = "--installer none" if installer == "none" else "the entry point is no Python program"
-        tools.say(f"{wanted.names} isn't installed ({why}); --installer pip does that (MUSTER_INSTALLER)")
-        return
-    from musterpoint.code.install import Place, install
-    from musterpoint.code.source import has_no_network
-
-    install(wanted, chosen, Place(code, interpreter, environ, fetched, has_no_network(job)), tools)
-
-
-def _installed(
-    program: str, interpreter: str, environ: Mapping[str, str], missing: UsageError | None, tools: "Tools"
-) -> entry.Start:  # fmt: skip
-    """A program that the package brought: a module of it, or a command.
-
-    Raises:
-        UsageError: it brought none.
-    """
-    from musterpoint.code.interpreter import has_module
-
-    name = entry.module_name(program)
-    if name and has_module(interpreter, name, environ, "/", tools.ask):
-        return entry.Start("module", (interpreter, "-m", name))
-    command = os.path.join(os.path.dirname(interpreter), program)
-    if "/" not in program and os.path.isfile(command) and os.access(command, os.X_OK):
-        return entry.Start("executable", (command,))
-    raise UsageError(f"{missing}; the installed package has no module and no command of that name either")
-
-
-def _planned(job: Job, source: "Source", interpreter: str, environ: Mapping[str, str]) -> entry.Start:
-    """How the program would start from code that isn't fetched."""
-    program = job.entry_point.program
-    if source.kind == "directory":
-        return entry.find(program, job.entry_point.module, source.place, interpreter, environ)
-    return entry.by_name(program, job.entry_point.module, interpreter)
-
-
-def _make(code: str) -> None:
-    """A program that is a command on PATH needs no code, but a directory to run in."""
-    try:
-        os.makedirs(code, exist_ok=True)
-    except OSError:
-        pass  # a program that is to be in it is missed with a better message

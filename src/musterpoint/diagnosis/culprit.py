@@ -44,7 +44,7 @@ _WRAPPER = re.compile(
     r"|\S+: Caught \w+ in (?:DataLoader worker|replica|pin memory)|\S+: DataLoader worker .* exited unexpectedly"
     r"|SystemExit\b"
 )
-_LIBRARY = re.compile(r"/(?:inputs|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|\\lib\\|/__autograph_generated_file")
 _ERROR_LINE = re.compile(
     r"(?i:\b(?:\w*error|fatal|\w*exception|failure|abort(?:ed)?)\b ?[:!\]])|\b(?:ERROR|FATAL|CRITICAL)\b"
     r"|command not found|: not found$|No such file or directory|Permission denied|can't open file|[Cc]annot |[Cc]an't "

@@ -1,48 +1,34 @@
-"""This host's devices, counted once."""
+"""This host's devices, counted once: processors, GPUs, Neuron cores, network interfaces."""
 
 import os
 from typing import Iterator, Mapping, NamedTuple
 
+NEURON_CORES_PER_DEVICE = 2
+"""Where the driver doesn't say: what Inferentia2 and Trainium1 chips have."""
+
 
 class Devices(NamedTuple):
-    """``cpus`` is what this process may use (cgroup quota and affinity), at least 1; ``machine_cpus`` the machine's.
+    """What this host has, as this process may use it.
 
-    ``interfaces`` and ``infiniband`` are the kernel's names; the latter are RDMA devices of any kind, EFA's included.
+    cpus: processors that control groups and affinity leave to this process, at least 1.
+    machine_cpus: processors of the machine.
+    gpus: NVIDIA GPUs, as CUDA would count them.
+    neuron_cores: of AWS's accelerators.
+    interfaces: the kernel's names of network interfaces.
+    infiniband: those of RDMA devices of any kind, EFA's included.
     """
 
     cpus: int = 1
     machine_cpus: int = 1
     gpus: int = 0
     neuron_cores: int = 0
-    neuron_devices: int = 0
     interfaces: tuple[str, ...] = ()
     infiniband: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int:
-        """Ranks this host has room for: GPUs, else Neuron cores, else 1."""
+        """How many ranks this host can take: GPUs, else Neuron cores, else 1."""
         return self.gpus or self.neuron_cores or 1
-
-
-def entries(folder: str) -> list[str]:
-    """The names in ``folder``."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def read(path: str) -> str:
-    """The text of the file at ``path``."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-NEURON_CORES_PER_DEVICE = 2
-"""Where the driver doesn't say: what Inferentia2 and Trainium1 chips have."""
 
 
 def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = None) -> Devices:
@@ -53,13 +39,12 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     machine = os.cpu_count() or 1
     allowed = affinity or _affinity() or machine
     quota = _cpu_quota(root)
-    devices = _numbered(os.path.join(root, "dev"), "neuron")
+    neuron_devices = _numbered(os.path.join(root, "dev"), "neuron")
     return Devices(
         cpus=max(1, allowed if quota is None else min(allowed, int(quota))),
         machine_cpus=machine,
         gpus=_gpus(environ.get("CUDA_VISIBLE_DEVICES"), root),
-        neuron_cores=sum(_neuron_cores(device, root) for device in devices),
-        neuron_devices=len(devices),
+        neuron_cores=sum(_neuron_cores(device, root) for device in neuron_devices),
         interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
         infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
     )
@@ -132,3 +117,20 @@ def _cgroup_folders(root: str) -> Iterator[str]:
 def _numbered(folder: str, prefix: str) -> list[str]:
     """The entries of ``folder`` that are ``prefix`` and a number (``nvidia0``, not ``nvidia-uvm``)."""
     return [name for name in entries(folder) if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
+
+
+def entries(folder: str) -> list[str]:
+    """The names in ``folder``."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def read(path: str) -> str:
+    """The text of the file at ``path``."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

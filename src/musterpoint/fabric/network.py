@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.devices import Devices, read
 from musterpoint.fabric.setting import EnvSetting
 
 NCCL = "NCCL_SOCKET_IFNAME"
@@ -56,8 +56,8 @@ def interface_toward(address: str, root: str = "/") -> str:
     this host's own is found by the network it lies in.
     """
     if ":" in address:
-        return _longest_match(_packed6(address), _routes6(root))
-    wanted = _packed4(address)
+        return _longest_match(_ipv6_number(address), _routes6(root))
+    wanted = ipv4_number(address)
     if wanted is None:
         return ""
     return "lo" if wanted >> 24 == 127 else _longest_match(wanted, _routes4(root))
@@ -79,7 +79,7 @@ def _routes4(root: str) -> list[_Route]:
     import sys
 
     routes = []
-    for line in _lines(os.path.join(root, "proc/net/route"))[1:]:
+    for line in read(os.path.join(root, "proc/net/route")).splitlines()[1:]:
         fields = line.split()
         if len(fields) < 8 or not int(fields[3], 16) & 1:
             continue
@@ -92,11 +92,11 @@ def _routes6(root: str) -> list[_Route]:
     """``/proc/net/ipv6_route``, and this host's own addresses from ``/proc/net/if_inet6``."""
     everything = (1 << 128) - 1
     routes = []
-    for line in _lines(os.path.join(root, "proc/net/if_inet6")):
+    for line in read(os.path.join(root, "proc/net/if_inet6")).splitlines():
         fields = line.split()
         if len(fields) == 6:
             routes.append((int(fields[0], 16), everything, 128, -1, fields[5]))
-    for line in _lines(os.path.join(root, "proc/net/ipv6_route")):
+    for line in read(os.path.join(root, "proc/net/ipv6_route")).splitlines():
         fields = line.split()
         # 0x200: a reject route
         if len(fields) != 10 or int(fields[8], 16) & 0x200 or not int(fields[8], 16) & 1:
@@ -107,14 +107,15 @@ def _routes6(root: str) -> list[_Route]:
     return routes
 
 
-def _packed4(address: str) -> int | None:
+def ipv4_number(address: str) -> int | None:
+    """A numeric IPv4 address as 32 bits; None for anything else, such as a name."""
     parts = address.split(".")
     if len(parts) != 4 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         return None
     return int.from_bytes(bytes(map(int, parts)), "big")
 
 
-def _packed6(address: str) -> int | None:
+def _ipv6_number(address: str) -> int | None:
     import socket
 
     try:
@@ -127,13 +128,5 @@ def _nccl_configured(environ: Mapping[str, str], root: str) -> set[str]:
     """Names that NCCL's own files set: ``/etc/nccl.conf``, and ``~/.nccl.conf`` or ``NCCL_CONF_FILE``."""
     home = environ.get("HOME", "")
     files = [os.path.join(root, "etc/nccl.conf"), environ.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")]
-    lines = [line for file in files for line in _lines(file)]
+    lines = [line for file in files for line in read(file).splitlines()]
     return {line.partition("=")[0].strip() for line in lines if "=" in line and not line.lstrip().startswith("#")}
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []

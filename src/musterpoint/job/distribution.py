@@ -7,14 +7,14 @@ Chainer estimators have keys of their own. :mod:`musterpoint.job.sdk` goes the o
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.job.fields import count, flag, mapping, shown, text, wrong
-from musterpoint.job.model import Distribution, Note
+from musterpoint.job.model import Distribution, DistributionKind, Note
 
 MPI = "sagemaker_mpi_enabled"
 DATAPARALLEL = "sagemaker_distributed_dataparallel_enabled"
 GROUPS = "sagemaker_distribution_instance_groups"
 MODELPARALLEL = "mp_parameters"
 
-STRATEGIES: tuple[tuple[str, str], ...] = (
+STRATEGIES: tuple[tuple[str, DistributionKind], ...] = (
     (MPI, "mpi"),
     ("sagemaker_use_mpi", "mpi"),
     ("sagemaker_pytorch_ddp_enabled", "pytorch_ddp"),
@@ -42,7 +42,7 @@ class Decoded(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def enabled(values: Mapping[str, Any], where: str = "the hyperparameter") -> tuple[str, ...]:
+def enabled(values: Mapping[str, Any], where: str = "the hyperparameter") -> tuple[DistributionKind, ...]:
     """The kinds that ``values`` (decoded hyperparameters by name) switch on, the one that counts first."""
     kinds = [kind for key, kind in STRATEGIES if flag(values.get(key), f"{where} {key}")]
     return tuple(dict.fromkeys(kinds))
@@ -60,7 +60,7 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
     if len(kinds) > 1:
         others = ", ".join(kinds[1:])
         notes.append(Note("info", f"the job enables {kinds[0]} and {others}: it is started as {kinds[0]}"))
-    kind = kinds[0] if kinds else "none"
+    kind: DistributionKind = kinds[0] if kinds else "none"
     if parameters is not None and kind == "mpi":
         kind = "smdistributed_modelparallel"
     elif parameters is not None and kind == "none" and DATAPARALLEL in values:

@@ -1,14 +1,12 @@
 """The ``SM_*`` variables a script sees: those of sagemaker-training 5.1.4, and what the SDK v3 scripts add.
 
-Same names, same values for the same tree, but for :mod:`musterpoint.job.differences`. A variable that is set
-already keeps its value.
+Same names, same values for the same tree, but for the differences that docs/sagemaker.md lists. A variable that is
+set already keeps its value.
 """
-
-from __future__ import annotations
 
 import json
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from musterpoint import executables
 from musterpoint.executables import LONGEST_WORD, size_of
@@ -16,8 +14,8 @@ from musterpoint.job.distribution import enabled, groups_named
 from musterpoint.job.hyperparameters import hidden, passable, text_of, values
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import INPUT_DATA, RESOURCES
+from musterpoint.settings import MASTER_PORT
 
-MASTER_PORT = 7777
 _DEFAULT_GROUP = "homogeneousCluster"
 _DIRECTORIES = (
     "MODEL", "INPUT", "INPUT_CONFIG", "INPUT_DATA", "OUTPUT", "OUTPUT_DATA", "OUTPUT_INTERMEDIATE", "CHECKPOINT",
@@ -25,20 +23,26 @@ _DIRECTORIES = (
 _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
+class Machine(NamedTuple):
+    """What this host has. ``cpus`` are the whole machine's, as sagemaker-training counts them."""
+
+    cpus: int = 1
+    gpus: int = 0
+    neuron_cores: int = 0
+
+
+ONE_PROCESSOR = Machine()
+
+
 def sagemaker_exports(
-    job: Job,
-    environ: Mapping[str, str],
-    num_cpus: int = 1,
-    num_gpus: int = 0,
-    num_neurons: int = 0,
-    master_address: str = "",
+    job: Job, environ: Mapping[str, str], machine: Machine = ONE_PROCESSOR, master_address: str = "",
     master_port: int = MASTER_PORT,
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Names and values, sorted by name, without those that ``environ`` has.
 
-    ``num_cpus`` is the machine's count, as theirs. ``master_address`` is empty for the leader's name.
+    ``master_address`` is empty for the leader's name.
     """
-    facts = _facts(job, environ, num_cpus, num_gpus, num_neurons)
+    facts = _facts(job, environ, machine)
     v3 = _v3_facts(job, master_address or job.leader, master_port)
     training_env = {**_training_env(job, facts, environ), **_v3_training_env(job, v3)}
     named: dict[str, Any] = {f"SM_{name.upper()}": value for name, value in {**facts, **v3}.items()}
@@ -77,7 +81,7 @@ def _spelled(value: Any) -> str | None:
     return text if passable(text) else None
 
 
-def _facts(job: Job, environ: Mapping[str, str], num_cpus: int, num_gpus: int, num_neurons: int) -> dict[str, Any]:
+def _facts(job: Job, environ: Mapping[str, str], machine: Machine) -> dict[str, Any]:
     """The values of sagemaker-training's ``Environment.to_env_vars``, by its names."""
     by_name = values(job.hyperparameters)
     program = job.entry_point.program
@@ -108,9 +112,9 @@ def _facts(job: Job, environ: Mapping[str, str], num_cpus: int, num_gpus: int, n
         "input_dir": job.paths.input,
         "input_config_dir": job.paths.input_config,
         "output_dir": job.paths.output,
-        "num_cpus": num_cpus,
-        "num_gpus": num_gpus,
-        "num_neurons": num_neurons,
+        "num_cpus": machine.cpus,
+        "num_gpus": machine.gpus,
+        "num_neurons": machine.neuron_cores,
         "model_dir": job.paths.model,
         "module_dir": job.entry_point.source or job.paths.code,
         "user_args": list(job.arguments),

@@ -7,7 +7,7 @@ value is its text decoded as JSON, else the text itself. Both forms are kept.
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Literal, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.executables import LONGEST_WORD, size_of
@@ -15,12 +15,15 @@ from musterpoint.job.fields import mapping, shown
 from musterpoint.job.model import Hyperparameter
 
 HIDDEN_PREFIX = "sagemaker_"
-HIDDEN_NAMES = frozenset({"_tuning_objective_metric"})
+TUNING_METRIC = "_tuning_objective_metric"
+MODEL_DIR = "model_dir"
+Style = Literal["sagemaker", "json"]
+"""How values are spelled as arguments: see :func:`to_arguments`."""
 
 
 def hidden(name: str) -> bool:
     """Whether a hyperparameter is the platform's and not an argument of the user's program."""
-    return name.startswith(HIDDEN_PREFIX) or name in HIDDEN_NAMES
+    return name.startswith(HIDDEN_PREFIX) or name == TUNING_METRIC
 
 
 def decode(config: Any, where: str) -> tuple[Hyperparameter, ...]:
@@ -74,7 +77,7 @@ def _too_long(what: str, word: str) -> str:
 
 
 def to_arguments(
-    hyperparameters: Iterable[Hyperparameter], style: str = "sagemaker", everything: bool = False
+    hyperparameters: Iterable[Hyperparameter], style: Style = "sagemaker", everything: bool = False
 ) -> tuple[str, ...]:
     """The user's arguments, in file order; without the hidden names, unless ``everything`` is asked for.
 
@@ -144,25 +147,22 @@ def _json_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-NAME = "model_dir"
-TUNED = "_tuning_objective_metric"
-LOCAL = "/opt/ml"
-
-
-def of_this_job(
+def with_own_model_dir(
     hyperparameters: tuple[Hyperparameter, ...], job: str, environ: Mapping[str, str]
 ) -> tuple[Hyperparameter, ...]:
-    """``hyperparameters`` with ``model_dir`` as the TensorFlow toolkit would have it for the training job ``job``."""
-    place = text_of(hyperparameters, NAME)
-    tuned = any(entry.name == TUNED for entry in hyperparameters)
-    if not (tuned and place) or place.startswith(LOCAL) or not _is_tensorflow(hyperparameters, place, environ):
+    """``hyperparameters`` with ``model_dir`` as the TensorFlow toolkit has it: all jobs of a tuning job are sent the
+    same one, and each uses a directory below it that is called like the training job, ``job``.
+    """
+    place = text_of(hyperparameters, MODEL_DIR)
+    tuned = any(entry.name == TUNING_METRIC for entry in hyperparameters)
+    if not (tuned and place) or place.startswith("/opt/ml") or not _is_tensorflow(hyperparameters, place, environ):
         return hyperparameters
-    own = of_value(NAME, f"{place}/{job}/model")
-    return tuple(own if entry.name == NAME else entry for entry in hyperparameters)
+    own = of_value(MODEL_DIR, f"{place}/{job}/model")
+    return tuple(own if entry.name == MODEL_DIR else entry for entry in hyperparameters)
 
 
 def _is_tensorflow(hyperparameters: tuple[Hyperparameter, ...], place: str, environ: Mapping[str, str]) -> bool:
-    """Other estimators send a ``model_dir`` only if the user does, and then it is what he says."""
+    """Other estimators send a ``model_dir`` only if the user does, and then it is the user's own."""
     sent_for = text_of(hyperparameters, "sagemaker_job_name")
     return (
         "tensorflow" in environ.get("SAGEMAKER_TRAINING_MODULE", "")

@@ -1,6 +1,6 @@
 """The typed job: what the platform asked for, before anything of this machine or of other hosts is known."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 
 class Hyperparameter(NamedTuple):
@@ -28,29 +28,33 @@ class InstanceGroup(NamedTuple):
     hosts: tuple[str, ...]
 
 
+DistributionKind = Literal[
+    "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
+    "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy",
+]  # fmt: skip
+KINDS: tuple[DistributionKind, ...] = get_args(DistributionKind)
+
+
 class Distribution(NamedTuple):
     """How the job asked to be spread.
 
-    ``kind`` is one of :data:`KINDS`. ``processes_per_host`` is None where the job doesn't say. ``groups`` names the
-    instance groups that take part (empty: not said). ``options`` is the job's ``custom_mpi_options`` text.
-    ``parameters`` is the model-parallel library's ``mp_parameters``. ``processes`` is the number of ranks over all
-    hosts where the job says that (Chainer, ``sagemaker_mpi_num_processes``). ``roles`` are how many tasks of each role
-    (``worker``, ``ps``, ``evaluator``) a parameter-server job has, where it says that.
+    ``processes_per_host``: None where the job doesn't say.
+    ``options``: the job's ``custom_mpi_options`` text.
+    ``groups``: names of the instance groups that take part; empty: not said.
+    ``parameters``: the model-parallel library's ``mp_parameters``.
+    ``processes``: the number of ranks over all hosts, where the job says that (Chainer,
+    ``sagemaker_mpi_num_processes``).
+    ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job has, where it
+    says that.
     """
 
-    kind: str = "none"
+    kind: DistributionKind = "none"
     processes_per_host: int | None = None
     options: str = ""
     groups: tuple[str, ...] = ()
     parameters: dict[str, Any] | None = None
     processes: int | None = None
     roles: tuple[tuple[str, int], ...] = ()
-
-
-KINDS = (
-    "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
-    "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy",
-)  # fmt: skip
 
 
 class EntryPoint(NamedTuple):
@@ -95,9 +99,9 @@ class Counted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something to tell people. ``level`` is ``info`` or ``warning``; ``text`` one sentence."""
+    """One sentence for people."""
 
-    level: str
+    level: Literal["info", "warning"]
     text: str
 
 
@@ -110,7 +114,7 @@ class Job(NamedTuple):
     file name, unknown keys kept. ``grace`` is how many seconds the platform leaves between SIGTERM and SIGKILL.
     """
 
-    platform: str
+    platform: Literal["sagemaker", "plain"]
     name: str
     hosts: tuple[str, ...]
     current_host: str

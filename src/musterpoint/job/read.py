@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Iterable, Mapping
+from typing import Iterable, Literal, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import path, text, wrong
@@ -33,7 +33,7 @@ def read_job(
         UsageError: there is no job here, or what is here is wrong.
     """
     base = base or base_of(environ)
-    platform = settings.platform if settings.platform != "auto" else found(base, environ)
+    platform = settings.platform if settings.platform != "auto" else platform_here(base, environ)
     if platform == "plain":
         if not program:
             raise UsageError(
@@ -42,7 +42,7 @@ def read_job(
                 "image); on a machine of yours run `muster local PROGRAM`"
             )
         if settings.platform == "auto":
-            from musterpoint.job.unread import refuse_several
+            from musterpoint.job.other_platforms import refuse_several
 
             refuse_several(environ)
         return _launched(read_plain(), environ, program, module, arguments or ())
@@ -60,7 +60,7 @@ def read_job(
     )
 
 
-def found(base: str, environ: Mapping[str, str]) -> str:
+def platform_here(base: str, environ: Mapping[str, str]) -> Literal["sagemaker", "plain"]:
     """The platform whose settings are here; an input folder without its main file is still SageMaker's."""
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution
 from musterpoint.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
-from musterpoint.job.hyperparameters import decode, of_this_job, text_of, to_arguments, values
+from musterpoint.job.hyperparameters import Style, decode, text_of, to_arguments, values, with_own_model_dir
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
 
@@ -131,7 +131,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     identity = _training_job(config.files)
     arn = environ.get("TRAINING_JOB_ARN") or identity.get("TrainingJobArn", "")
     name = _name(environ, config.hyperparameters, identity, arn)
-    hyperparameters = of_this_job(config.hyperparameters, name, environ)
+    hyperparameters = with_own_model_dir(config.hyperparameters, name, environ)
     machines = cluster.from_config(config.resources, lambda key: config.where(RESOURCES, key))
     by_name = values(hyperparameters)
     decoded = distribution.from_hyperparameters(by_name, config.where(HYPERPARAMETERS, "").rstrip())
@@ -147,7 +147,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
         entry_point=entry_point(hyperparameters, environ),
         distribution=decoded.distribution._replace(groups=choice.groups),
         hyperparameters=hyperparameters,
-        arguments=to_arguments(hyperparameters, settings.args or _spelling(config, paths)),
+        arguments=to_arguments(hyperparameters, settings.args or _style(config, paths)),
         channels=channels,
         groups=machines.groups,
         current_group=machines.current_group,
@@ -163,7 +163,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
     )
 
 
-def _spelling(config: Config, paths: Paths) -> str:
+def _style(config: Config, paths: Paths) -> Style:
     """How the job's sender expects its hyperparameters as arguments: those of SDK v3 as its drivers spell them."""
     from_v3 = DRIVERS in config.inputs or os.path.isdir(os.path.join(paths.input_data, DRIVERS))
     return "json" if from_v3 else "sagemaker"

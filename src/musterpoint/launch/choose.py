@@ -5,15 +5,13 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.settings import Settings
+from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.settings import Launcher, Settings
 
-WANTED = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
+WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
 """The module of the user's Python that matters to a launcher."""
 
-ONE_PER_HOST = ("script", "tensorflow", "parameter-server")
-"""Launchers that start the program once per host, whatever devices there are."""
-
-_KINDS = {
+_KINDS: dict[str, tuple[Launcher, str]] = {
     "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
     "pytorch_ddp": ("torchrun", "the job asks for pytorchddp, which is torchrun by another name"),
     "mpi": ("mpi", "the job asks for MPI"),
@@ -28,9 +26,14 @@ _KINDS = {
 
 
 class Choice(NamedTuple):
-    """``slots`` is the number of ranks on this host: 0 if it is outside the distribution group."""
+    """How this host's ranks are started.
 
-    launcher: str
+    launcher: by what.
+    slots: how many ranks; 0 outside the distribution group.
+    reason: why by that, for ``muster plan``.
+    """
+
+    launcher: Launcher
     slots: int
     reason: str
 
@@ -50,21 +53,23 @@ def choose(
         LauncherError: no launcher of this release fits the job, or its module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
-    room = capacity_of(job, settings, devices)
-    launcher, reason = _launcher(job, settings, room, has, local)
+    capacity = capacity_of(job, settings, devices)
+    launcher, reason = _launcher(job, settings, capacity, has, local)
     if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
             f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
         )
-    slots = slots_of(job.current_host, launcher, job, settings, room, environ)
+    slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
 
 
-def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, environ: Mapping[str, str] = {}) -> int:
-    """How many ranks ``host``, which has ``room`` for so many, runs under ``launcher``."""
+def slots_of(
+    host: str, launcher: Launcher, job: Job, settings: Settings, capacity: int, environ: Mapping[str, str] = {}
+) -> int:
+    """How many ranks ``host`` runs under ``launcher``; ``capacity`` is how many it can take."""
     if launcher not in ONE_PER_HOST:
-        return room
+        return capacity
     if launcher == "script":
         return 1
     from musterpoint.launch.tensorflow.config import given
@@ -77,7 +82,7 @@ def slots_of(host: str, launcher: str, job: Job, settings: Settings, room: int, 
 
 
 def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
-    """Ranks that fit on this host: what the settings say, else the job, another toolkit's count, or the devices."""
+    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
     return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
 
 
@@ -87,14 +92,16 @@ def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
         return ""
-    room = _count(capacity_of(job, settings, devices), "slot")
+    capacity = _count(capacity_of(job, settings, devices), "slot")
     return (
-        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {room} all the "
+        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {capacity} all the "
         "same (--slots or MUSTER_SLOTS says how many)"
     )
 
 
-def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool], local: bool) -> tuple[str, str]:
+def _launcher(
+    job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool
+) -> tuple[Launcher, str]:
     if settings.launcher != "auto":
         return settings.launcher, f"--launcher {settings.launcher} was given"
     kind = job.distribution.kind
@@ -109,13 +116,13 @@ def _launcher(job: Job, settings: Settings, room: int, has: Callable[[str], bool
         )
     if not local:
         return "script", "the job names no distribution: the program runs once per host"
-    return _for_typed_program(len(job.group_hosts), room, has)
+    return _for_typed_program(len(job.group_hosts), capacity, has)
 
 
-def _for_typed_program(hosts: int, room: int, has: Callable[[str], bool]) -> tuple[str, str]:
-    if hosts == 1 and room == 1:
+def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) -> tuple[Launcher, str]:
+    if hosts == 1 and capacity == 1:
         return "script", "one slot on one host"
-    world = f"{_count(hosts, 'host')} with {_count(room, 'slot')} each" if hosts > 1 else _count(room, "slot")
+    world = f"{_count(hosts, 'host')} with {_count(capacity, 'slot')} each" if hosts > 1 else _count(capacity, "slot")
     if not has("torch"):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         raise LauncherError(

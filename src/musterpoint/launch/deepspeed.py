@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import stub_arguments
+from musterpoint.launch.program import stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MISLEADING = (
@@ -45,20 +45,10 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
         *_numbering(inputs),
     )
     names = {setting.name for setting in own}
-    common = unless_set(inputs.environment, inputs.environ)
-    return LaunchPlan(
-        launcher="deepspeed",
-        host=roster.me,
-        processes=(launcher,),
-        environment=(*own, *(setting for setting in common if setting.name not in names)),
-        local_ranks=roster.seat.slots,
-        world_size=roster.world_size,
-        first_rank=roster.first_rank,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        unset=tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in inputs.environ),
-        local_rank_at=_local_rank_at(workspace) if inputs.settings.deepspeed_local_rank == "argument" else -1,
-    )
+    common = (setting for setting in inputs.environment() if setting.name not in names)
+    unset = tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in inputs.environ)
+    local_rank_at = _local_rank_at(workspace) if inputs.settings.deepspeed_local_rank == "argument" else -1
+    return inputs.plan((launcher,), (*own, *common), unset)._replace(local_rank_at=local_rank_at)
 
 
 def _world_info(inputs: LaunchInputs) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Sequence
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import BOOT
+from musterpoint.launch.program import BOOT
 from musterpoint.masking import Masker
 
 _COLUMN = 44

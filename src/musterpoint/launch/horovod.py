@@ -6,7 +6,6 @@ read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common
 
 from __future__ import annotations
 
-import sys
 from typing import Mapping, NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
@@ -21,6 +20,21 @@ IPV6_NOTE = (
     "this program's Python has Horovod, whose Gloo rendezvous knows IPv4 only, and this job's hosts have IPv6 "
     "addresses: no HOROVOD_* variables are set"
 )
+
+
+class Gloo(NamedTuple):
+    """What Horovod without MPI adds to one host's plan.
+
+    environment: variables of every rank.
+    identities: variables of each rank, slot by slot.
+    services: the rendezvous server, on the leader.
+    notes: sentences for ``muster plan`` and the log.
+    """
+
+    environment: tuple[EnvSetting, ...] = ()
+    identities: tuple[tuple[EnvSetting, ...], ...] = ()
+    services: tuple[ProcessPlan, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def notes(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -42,17 +56,17 @@ def plan_gloo(inputs: LaunchInputs) -> Gloo:
     roster = inputs.roster
     if "horovod" not in inputs.modules or roster.world_size == 1:
         return Gloo()
-    said = notes(inputs.environ)
+    about_options = notes(inputs.environ)
     if inputs.environ.get("HOROVOD_CONTROLLER", "gloo").lower() != "gloo":
-        return Gloo(notes=said)
+        return Gloo(notes=about_options)
     if ":" in inputs.master_address:
-        return Gloo(notes=(*said, IPV6_NOTE))
+        return Gloo(notes=(*about_options, IPV6_NOTE))
     serves = roster.node_rank == 0 and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in inputs.environ
     return Gloo(
         environment=_environment(inputs),
         identities=tuple(_identity(inputs, local_rank) for local_rank in range(roster.seat.slots)),
         services=(_server(inputs),) if serves else (),
-        notes=said,
+        notes=about_options,
     )
 
 
@@ -89,12 +103,12 @@ def _server(inputs: LaunchInputs) -> ProcessPlan:
         "service",
         "Horovod's rendezvous server",
         (
-            Argument(sys.executable or inputs.workspace.interpreter, "runs the rendezvous server"),
-            Argument("-I", "nothing of the user's is imported into it"),
+            Argument(inputs.workspace.interpreter, "the program's Python, which has Horovod"),
             program_of_ours("horovod_rendezvous", "the key-value store that Horovod's ranks find each other in"),
             Argument(str(_port(inputs)), "its port, free on this host"),
             Argument(inputs.master_address, "the one address it listens on"),
         ),
+        cwd=inputs.workspace.cwd,
     )
 
 
@@ -105,18 +119,7 @@ def _port(inputs: LaunchInputs) -> int:
 
 
 def _interface(inputs: LaunchInputs) -> str:
-    """The one torch's Gloo was given; the loopback where nobody else takes part; empty: Horovod goes by the name."""
+    """The interface of torch's Gloo; on one host the loopback. Empty: Horovod takes the one of the host's name."""
     if inputs.hosts == 1:
         return "lo"
-    found = {setting.name: setting.value for setting in inputs.environment}
-    names = inputs.environ.get("GLOO_SOCKET_IFNAME") or found.get("GLOO_SOCKET_IFNAME", "")
-    return names.partition(",")[0]
-
-
-class Gloo(NamedTuple):
-    """What Horovod without MPI adds on one host: ``identities`` are who its ranks are to Horovod, slot by slot."""
-
-    environment: tuple[EnvSetting, ...] = ()
-    identities: tuple[tuple[EnvSetting, ...], ...] = ()
-    services: tuple[ProcessPlan, ...] = ()
-    notes: tuple[str, ...] = ()
+    return inputs.gloo_interface.partition(",")[0]

@@ -1,18 +1,21 @@
-"""What a launcher plans from."""
+"""What a launcher plans from, and what the plans of all launchers have in common."""
 
 import os
-from typing import Iterable, Mapping, NamedTuple
+from typing import Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
-from musterpoint.fabric.setting import SEARCH_PATHS, EnvSetting
+from musterpoint.fabric.setting import EnvSetting, unless_set
 from musterpoint.job.model import Job
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
 from musterpoint.rollcall.roster import Roster
-from musterpoint.settings import Settings
+from musterpoint.settings import Launcher, Settings
+from musterpoint.stop_budget import grace
 
 LOOPBACK = "127.0.0.1"
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
 STANDINS = os.path.join(_PACKAGE, "standins")
 """Packages that scripts import on SageMaker's images, where musterpoint took their place; of the one-file launcher a
@@ -20,20 +23,30 @@ folder in its archive."""
 
 
 class LaunchInputs(NamedTuple):
-    """One host of one job, complete. ``environment`` is what every launcher adds, ``environ`` what was there.
+    """One host of one job, complete.
 
-    ``room`` is the number of ranks that fit on this host, whether or not the launcher starts as many. ``modules`` are
-    those of :data:`musterpoint.launch.choose.WANTED` that the user's interpreter has; ``mpi`` is this host's MPI.
+    launcher: what starts the group's ranks.
+    job: what was asked for.
+    workspace: the user's program on this host.
+    roster: all hosts, and which one this is.
+    devices: what this host has.
+    settings: the options.
+    environ: the variables this process was started with; none of them is replaced without a reason.
+    exports: the platform's variables for scripts, by name and value.
+    network: the fabric's settings for this host.
+    modules: those of :data:`musterpoint.launch.choose.WANTED` that the user's interpreter has.
+    mpi: this host's MPI, for launcher ``mpi``.
     """
 
+    launcher: Launcher
     job: Job
     workspace: Workspace
     roster: Roster
     devices: Devices
     settings: Settings
     environ: Mapping[str, str]
-    environment: tuple[EnvSetting, ...]
-    room: int
+    exports: tuple[tuple[str, str], ...] = ()
+    network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
 
@@ -49,7 +62,14 @@ class LaunchInputs(NamedTuple):
 
     @property
     def own_address(self) -> str:
+        """This host's address, as the others reach it; the loopback where nobody else takes part."""
         return self.roster.seat.address if self.hosts > 1 else LOOPBACK
+
+    @property
+    def gloo_interface(self) -> str:
+        """GLOO_SOCKET_IFNAME as the ranks get it: the user's, else the interface towards the leader; may be empty."""
+        found = {setting.name: setting.value for setting in self.network}
+        return self.environ.get(GLOO_INTERFACE) or found.get(GLOO_INTERFACE, "")
 
     @property
     def pythonpath(self) -> str:
@@ -58,51 +78,54 @@ class LaunchInputs(NamedTuple):
         standins = self.job.platform == "sagemaker" and STANDINS not in own.split(os.pathsep)
         return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else []), *([STANDINS] if standins else [])))
 
-    def environment_of(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
-        """What a program started without a stub gets: the launcher's ``own`` settings, the common ones, PYTHONPATH."""
-        settings = unless_set((*own, *self.environment), self.environ)
+    def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
+        """The launcher's ``own`` settings and those that every launcher adds, without what the user set."""
+        return unless_set((*own, *self._common()), self.environ)
+
+    def program_environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
+        """:meth:`environment` for a program that no stub starts: with its PYTHONPATH."""
+        settings = self.environment(*own)
         if self.pythonpath == self.environ.get("PYTHONPATH", ""):
             return settings
         reason = "the program's code, in front of the PYTHONPATH it was given"
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))
 
+    def plan(
+        self, processes: tuple[ProcessPlan, ...], environment: tuple[EnvSetting, ...], unset: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> LaunchPlan:  # fmt: skip
+        """This host's plan, with its ranks as the roster numbers them: one for each slot.
 
-def common_environment(
-    exports: Iterable[tuple[str, str]],
-    devices: Devices,
-    ranks: int,
-    network: Iterable[EnvSetting],
-    environ: Mapping[str, str],
-    grace: float,
-) -> tuple[EnvSetting, ...]:
-    """``exports`` are the platform's variables for scripts; ``ranks`` is how many a launcher starts on this host.
+        A launcher that counts otherwise replaces those fields.
+        """
+        return LaunchPlan(
+            launcher=self.launcher,
+            host=self.roster.me,
+            processes=processes,
+            environment=environment,
+            local_ranks=self.roster.seat.slots,
+            world_size=self.roster.world_size,
+            first_rank=self.roster.first_rank,
+            user_cwd=self.workspace.cwd,
+            user_pythonpath=self.pythonpath,
+            unset=unset,
+            notes=notes,
+        )
 
-    0 of them: the program runs once there, and has the host to itself. ``grace`` is how many seconds ranks have to
-    stop; a torchrun (or accelerate) that the program itself starts would kill its own after 30 s.
-    """
-    return unless_set(
-        (
+    def _common(self) -> tuple[EnvSetting, ...]:
+        """What every launcher adds."""
+        # a program that runs once on a host has the host to itself
+        ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
+        time_to_stop = -(-grace(self.job.grace, self.settings.stop_grace) // 1)
+        return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
-            *((EnvSetting("OMP_NUM_THREADS", *_threads(devices.cpus, ranks)),) if ranks else ()),
-            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(-(-grace // 1))), "for ranks of a torchrun below"),
-            *network,
-            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in exports),
-        ),
-        environ,
-    )
-
-
-def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tuple[EnvSetting, ...]:
-    """``settings`` without the variables of ``environ``; of several settings of one variable, the first.
-
-    A search path stays: the user's own is its end.
-    """
-    kept: dict[str, EnvSetting] = {}
-    for setting in settings:
-        if setting.name not in environ or setting.name in SEARCH_PATHS:
-            kept.setdefault(setting.name, setting)
-    return tuple(kept.values())
+            *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices.cpus, ranks)),) if ranks else ()),
+            # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
+            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            *self.network,
+            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
+        )
 
 
 def _threads(cpus: int, ranks: int) -> tuple[str, str]:

@@ -1,15 +1,18 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.programs.registry import PLANNED, Program
+from musterpoint.settings import LAUNCHERS, Launcher
 
 
 class Argument(NamedTuple):
-    """One word of an argv. ``reason`` is empty where the word speaks for itself.
+    """One word of an argv.
 
-    ``ours`` names the program of ours whose path the process gets; ``text`` then only shows that.
+    text: the word; where ``ours`` is given, this only stands for a path.
+    reason: why it is there, for ``muster plan``; empty where it is clear, or belongs to the word before.
+    ours: the program of ours whose path the process gets.
     """
 
     text: str
@@ -17,7 +20,13 @@ class Argument(NamedTuple):
     ours: Program | None = None
 
 
-ROLES = ("rank", "launcher", "service")
+Role = Literal["rank", "launcher", "service"]
+"""A rank is a child of the supervisor and counts. A launcher starts this host's ranks through the rank stub. A service
+lives as long as the ranks of all hosts do; one that ends before ends the job.
+"""
+
+ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server")
+"""Launchers that start the program once per host, whatever devices there are."""
 
 
 def program_of_ours(name: Program, reason: str = "") -> Argument:
@@ -31,13 +40,17 @@ def program_of_ours(name: Program, reason: str = "") -> Argument:
 class ProcessPlan(NamedTuple):
     """One process of this host.
 
-    ``role`` is ``rank`` (the supervisor is its parent, it counts), ``launcher`` (starts this host's ranks through the
-    rank stub) or ``service`` (lives as long as the ranks of all hosts do; one that ends before ends the job). A
-    ``rank`` has its global and local rank. ``environment`` is set on top of the plan's. ``users`` says of a service
-    that it is the user's own program: it may end with 0, and its last words are the user's error.
+    role: what it is to the job.
+    name: for people, as in ``rank 0`` or ``torchrun``.
+    argv: its command line.
+    environment: variables on top of the plan's.
+    cwd: its working directory.
+    rank: global rank, of a rank alone.
+    local_rank: the same on this host.
+    users: whether a service is the user's own program, which may end with 0, and whose error is the user's.
     """
 
-    role: str
+    role: Role
     name: str
     argv: tuple[Argument, ...]
     environment: tuple[EnvSetting, ...] = ()
@@ -54,16 +67,24 @@ class ProcessPlan(NamedTuple):
 class LaunchPlan(NamedTuple):
     """What to start on this host.
 
-    ``environment`` holds for every process, on top of the one we were started with; ``unset`` are variables removed
-    from it. ``local_ranks`` is how many ranks this host will have, ``world_size`` how many there are in all;
-    ``first_rank`` is the global rank of the first one here. ``user_cwd`` and ``user_pythonpath`` are what the rank
-    stub restores for the user's program. ``tolerates_lost_peers`` is true for ``script``, where hosts may not need
-    each other. ``notes`` are sentences for ``muster plan`` and the log. ``daemons`` are the programs that the leader
-    may ask this host to start (MPI's, by file name); ranks then come up through stubs without a launcher process here.
-    ``local_rank_at`` is the place in the program's argv where the stub puts ``--local_rank=N`` (-1: nowhere).
+    launcher: what it was made for.
+    host: this host's name.
+    processes: what the supervisor starts.
+    environment: variables of every process, on top of those that this one was started with.
+    local_ranks: how many ranks this host will have.
+    world_size: how many ranks there will be in all.
+    first_rank: the global rank of the first one here.
+    user_cwd: the working directory that the rank stub restores for the user's program.
+    user_pythonpath: PYTHONPATH, likewise.
+    unset: variables that no process gets.
+    tolerates_lost_peers: true for ``script``, where hosts may not need each other.
+    notes: sentences for ``muster plan`` and the log.
+    daemons: programs that the leader may ask this host to start (MPI's, by file name); ranks then come up through
+        stubs without a launcher process here.
+    local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
     """
 
-    launcher: str
+    launcher: Launcher
     host: str
     processes: tuple[ProcessPlan, ...]
     environment: tuple[EnvSetting, ...]
@@ -102,6 +123,8 @@ class LaunchPlan(NamedTuple):
                 daemons=tuple(plan.daemons),
             )
             check_types(plan, _PLAN_TYPES)
+            if plan.launcher not in LAUNCHERS[1:]:
+                raise ValueError(f"an unknown launcher, {plan.launcher!r}")
             for word in (*plan.unset, *plan.notes, *plan.daemons):
                 _text(word)
         except (TypeError, ValueError) as error:
@@ -132,7 +155,7 @@ def _process(*row: Any) -> ProcessPlan:
         argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
     )
     check_types(process, _PROCESS_TYPES)
-    if process.role not in ROLES or not process.argv:
+    if process.role not in get_args(Role) or not process.argv:
         raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
     for argument in process.argv:
         _text(argument.text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.horovod import Gloo
+from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import program_arguments
+from musterpoint.launch.program import rank_process
 
 IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -16,50 +16,26 @@ IDENTITY = (
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """One process per slot of this host."""
-    roster, workspace = inputs.roster, inputs.workspace
-    gloo = _gloo(inputs)
-    common = inputs.environment_of(*gloo.environment)
-    return LaunchPlan(
-        launcher="ranks",
-        host=roster.me,
-        processes=(*gloo.services, *(_process(inputs, gloo, local_rank) for local_rank in range(roster.seat.slots))),
-        environment=tuple(setting for setting in common if setting.name not in IDENTITY),
-        local_ranks=roster.seat.slots,
-        world_size=roster.world_size,
-        first_rank=roster.first_rank,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        notes=gloo.notes,
+    gloo = plan_gloo(inputs)
+    ranks = (_process(inputs, gloo, local_rank) for local_rank in range(inputs.roster.seat.slots))
+    common = inputs.program_environment(*gloo.environment)
+    return inputs.plan(
+        (*gloo.services, *ranks), tuple(setting for setting in common if setting.name not in IDENTITY), notes=gloo.notes
     )
-
-
-def _gloo(inputs: LaunchInputs) -> Gloo:
-    if "horovod" not in inputs.modules:
-        return Gloo()
-    from musterpoint.launch.horovod import plan_gloo
-
-    return plan_gloo(inputs)
 
 
 def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
     roster = inputs.roster
     rank = roster.first_rank + local_rank
-    return ProcessPlan(
-        "rank",
-        f"rank {rank}",
-        program_arguments(inputs.workspace.argv),
-        (
-            EnvSetting("RANK", str(rank), "global rank: hosts in order, then slots"),
-            EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
-            EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
-            EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
-            EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
-            EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
-            EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
-            EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
-            *(gloo.identities[local_rank] if gloo.identities else ()),
-        ),
-        cwd=inputs.workspace.cwd,
-        rank=rank,
-        local_rank=local_rank,
+    settings = (
+        EnvSetting("RANK", str(rank), "global rank: hosts in order, then slots"),
+        EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
+        EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
+        EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
+        EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
+        EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+        *(gloo.identities[local_rank] if gloo.identities else ()),
     )
+    return rank_process(inputs, rank, settings, local_rank)

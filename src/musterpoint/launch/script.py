@@ -7,30 +7,17 @@ that somebody else already did.
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.choose import capacity_of
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import program_arguments
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.program import rank_process
 
 
 def plan_script(inputs: LaunchInputs) -> LaunchPlan:
     """This host's one process. A host outside the distribution group gets the same, without the group's variables."""
-    roster, workspace = inputs.roster, inputs.workspace
     rank = _rank(inputs)
-    process = ProcessPlan(
-        "rank", f"rank {rank}", program_arguments(workspace.argv), cwd=workspace.cwd, rank=rank, local_rank=0
-    )
-    return LaunchPlan(
-        launcher="script",
-        host=roster.me,
-        processes=(process,),
-        environment=inputs.environment_of(*_meeting_point(inputs)),
-        local_ranks=1,
-        world_size=roster.world_size,
-        first_rank=rank,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        tolerates_lost_peers=True,
-    )
+    plan = inputs.plan((rank_process(inputs, rank),), inputs.program_environment(*_meeting_point(inputs)))
+    return plan._replace(local_ranks=1, first_rank=rank, tolerates_lost_peers=True)
 
 
 def _rank(inputs: LaunchInputs) -> int:
@@ -50,5 +37,9 @@ def _meeting_point(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
         EnvSetting("MASTER_PORT", str(inputs.roster.master_port), "free on the leader"),
         EnvSetting("NODE_RANK", str(inputs.roster.node_rank), "this host's place in the group"),
         EnvSetting("NNODES", str(inputs.hosts), "hosts in the group"),
-        EnvSetting("NPROC_PER_NODE", str(inputs.room), "ranks this host has room for"),
+        EnvSetting(
+            "NPROC_PER_NODE",
+            str(capacity_of(inputs.job, inputs.settings, inputs.devices)),
+            "ranks this host has room for",
+        ),
     )

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from musterpoint.job.model import Job
-from musterpoint.settings import Settings
+from musterpoint.settings import Launcher, Settings
 
-TENSORFLOW_PORT, PARAMETER_SERVER_PORT = 7777, 2222
-TENSORFLOW = ("tensorflow", "parameter-server")
-
-
-def default_port(launcher: str, platform: str) -> int:
-    """The first port of a TensorFlow launcher's servers where ``--tf-port`` doesn't say."""
-    return PARAMETER_SERVER_PORT if launcher == "parameter-server" or platform == "azureml" else TENSORFLOW_PORT
+TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
 
-def wanted_ports(launcher: str, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
+def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
     """The ports this host should offer in the roll call, best first choice each; 0 stands for any free one.
 
     Raises:
@@ -23,24 +17,21 @@ def wanted_ports(launcher: str, modules: frozenset[str], settings: Settings, job
     if launcher in TENSORFLOW:
         first, servers = _servers(launcher, settings, job)
         return tuple(first and first + place for place in range(servers))
-    if launcher == "ranks" and "horovod" in modules and _can_be_told(settings, job):
+    announced = settings.rollcall == "full" or len(job.hosts) == 1
+    if launcher == "ranks" and "horovod" in modules and announced:
         return (0,)  # Horovod's rendezvous server, on the leader
     return ()
 
 
-def agreed_ports(launcher: str, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
-    """What the leader's processes listen on where no roll call can tell of other ports; TensorFlow has its own."""
+def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
+    """What the leader's processes listen on where no roll call announces ports; TensorFlow has its own."""
     if launcher in TENSORFLOW:
         return ()
     return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
 
 
-def _can_be_told(settings: Settings, job: Job) -> bool:
-    return settings.rollcall == "full" or len(job.hosts) == 1
-
-
-def insisted(launcher: str, settings: Settings) -> str:
-    """The words of why only the wanted ports will do; empty where any free one is as good."""
+def insisted(launcher: Launcher, settings: Settings) -> str:
+    """The option by which only the wanted ports will do; empty where any free ones are as good."""
     if launcher not in TENSORFLOW:
         return ""
     if settings.tf_port:
@@ -48,9 +39,9 @@ def insisted(launcher: str, settings: Settings) -> str:
     return "" if settings.rollcall == "full" else f"--rollcall {settings.rollcall}"
 
 
-def _servers(launcher: str, settings: Settings, job: Job) -> tuple[int, int]:
+def _servers(launcher: Launcher, settings: Settings, job: Job) -> tuple[int, int]:
     """The first port, and how many TensorFlow servers this host has."""
-    from musterpoint.launch.tensorflow.tasks import BESIDE, roles_of, tasks_of
+    from musterpoint.launch.tensorflow.tasks import BESIDE, default_port, roles_of, tasks_of
 
     alone = len(job.group_hosts) == 1 and settings.tf_port is None
     first = default_port(launcher, job.platform) if settings.tf_port is None else settings.tf_port

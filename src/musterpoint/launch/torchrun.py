@@ -1,8 +1,8 @@
-"""``torchrun``: one agent per host, told everything it would otherwise infer from host names.
+"""``torchrun``: one agent per host, with flags for all that it would otherwise infer from host names.
 
 The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (a ``queue.py`` beside
 the script would be imported by torch); the stub gives both back to the program. Flags are torch.distributed.run's, from
-torch 2.2 on; each also reads a ``PET_*`` variable (:mod:`musterpoint.launch.torchrun`).
+torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import stub_arguments
+from musterpoint.launch.program import stub_arguments
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
@@ -84,19 +84,8 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     )
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
-    return LaunchPlan(
-        launcher="torchrun",
-        host=roster.me,
-        processes=(agent,),
-        environment=unless_set((node_rank, *inputs.environment), inputs.environ),
-        local_ranks=roster.seat.slots,
-        world_size=roster.world_size,
-        first_rank=roster.first_rank,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        unset=(*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset),
-        notes=(*order, *own.notes),
-    )
+    unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
+    return inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:
@@ -132,9 +121,11 @@ def _bracketed(address: str) -> str:
 
 
 class Variables(NamedTuple):
-    """``unset`` are those that torchrun must not see, ``notes`` say which were not followed.
+    """What becomes of torchrun's variables.
 
-    ``virtual`` is true where torchrun tells every rank that its local rank is 0.
+    unset: those that torchrun must not see.
+    notes: sentences about those that aren't followed.
+    virtual: whether torchrun gives every rank the local rank 0.
     """
 
     unset: tuple[str, ...]

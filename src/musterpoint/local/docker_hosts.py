@@ -1,6 +1,7 @@
 """Hosts as containers of one image, started as the platform starts them: ``docker run IMAGE train``.
 
-A keeper process removes everything of the run when it is over, or when this process dies.
+A process of its own (:mod:`~musterpoint.local.docker_cleanup`) removes everything of the run when it is over, or when
+this process dies.
 """
 
 from __future__ import annotations
@@ -19,52 +20,54 @@ from typing import Any, Callable, Mapping, Sequence
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import survey
-from musterpoint.local import container, docker_engine, docker_keeper
-from musterpoint.local.backend import nobody
-from musterpoint.local.container import Surroundings
+from musterpoint.local import docker_cleanup, docker_container, docker_engine
+from musterpoint.local.backend import BackendName
+from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
-from musterpoint.local.tree import Layout
+from musterpoint.local.tree import CONTAINER_RANKS, Layout
 from musterpoint.processes.tree import catches
-from musterpoint.settings import OPTIONS
+from musterpoint.settings import OPTIONS, PYTHON
 
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
 """Options that are paths of this machine."""
 IMAGES_OWN = ("PYTHONPATH=", "OMP_NUM_THREADS=")
+"""Beginnings of an image's variables that a host keeps."""
 
 
-class Docker:
-    """Implements :class:`musterpoint.local.backend.Backend`. Made, it has looked at everything and made nothing.
+class DockerHosts:
+    """Implements :class:`musterpoint.local.backend.Backend`. The constructor checks everything and leaves nothing.
 
     Raises:
         UsageError: the SDK, the daemon, the image, or ``train`` in it is missing, or a name is taken.
     """
 
-    name = "docker"
+    name: BackendName = "docker"
     shares_python = False
 
     def __init__(self, job: LocalJob, layout: Layout) -> None:
         assert job.container is not None
         self.job = job
+        self.container = job.container
         self.layout = layout
-        self.about = f"containers of {job.container.image}"
+        self.about = f"containers of {self.container.image}"
         self.addresses: dict[str, str] = {}
-        self.on_end: Callable[[], None] = nobody
-        self._started: dict[str, Running] = {}
+        self._on_end: Callable[[], None] = lambda: None
+        self._started: dict[str, RunningContainer] = {}
         for option in HERE_ONLY:
             if option in job.options:
                 flag = "--" + option.removeprefix("MUSTER_").lower().replace("_", "-")
                 raise UsageError(f"{flag}: a path of this machine means nothing in a container; leave it out")
         self._engine = docker_engine.connect()
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._cleaner: subprocess.Popen[bytes] | None = None
         self._run = secrets.token_hex(8)
         # unlike containers, two networks may have one name, and neither can be used then
         self._network = f"muster-{job.name}-{self._run}"
         try:
-            self._image = self._look()
-            self._around = self._begin()
-            self._try_image()
+            self._image = self._check_image()
+            self._docker_run = self._start_cleaner()
+            self._try_container()
         except EngineError as error:
             self.close()
             raise UsageError(f"--backend docker: {error}") from None
@@ -72,12 +75,11 @@ class Docker:
             self.close()
             raise
 
-    def _look(self) -> dict[str, Any]:
+    def _check_image(self) -> dict[str, Any]:
         """The image's configuration; a UsageError where the image is missing or a name is taken."""
-        assert self.job.container is not None
-        image = self.job.container.image
+        image = self.container.image
         try:
-            for name in docker_keeper.sweep(self._engine):
+            for name in docker_cleanup.sweep(self._engine):
                 Console().say(f"removed {name}, which a run had left that died")
         except EngineError as error:
             Console().say(f"warning: what a run had left that died can't be removed: {error}")
@@ -98,32 +100,30 @@ class Docker:
             )
         return dict(config)
 
-    def _begin(self) -> Surroundings:
-        """Starts the keeper, whose life is the run's."""
-        assert self.job.container is not None
+    def _start_cleaner(self) -> DockerRun:
+        """Starts the process that cleans up when the run is over."""
         info = self._engine.info()
         security = tuple(info.get("SecurityOptions") or ())
-        words = {"run": self._run, "image": self.job.container.image, "hosts": self.layout.hosts, "security": security}
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-m", docker_keeper.__name__, json.dumps(words)], stdin=subprocess.PIPE,
+        words = {"run": self._run, "image": self.container.image, "hosts": self.layout.hosts, "security": security}
+        self._cleaner = subprocess.Popen(
+            [sys.executable, "-m", docker_cleanup.__name__, json.dumps(words)], stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", env=_environ(),
         )  # fmt: skip
-        owner = docker_keeper.owner_of(self._keeper.pid)
+        owner = docker_cleanup.owner_of(self._cleaner.pid)
         gpus = survey(os.environ).gpus
-        return Surroundings(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
+        return DockerRun(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
 
-    def _try_image(self) -> None:
+    def _try_container(self) -> None:
         """Whether the daemon sees this machine's files, and the image has the entry point."""
-        assert self.job.container is not None
-        image = self.job.container.image
+        image = self.container.image
         body = {
-            "Image": image, "Cmd": list(container.ENTRY), "Labels": self._around.labels,
-            "HostConfig": {"Mounts": [container.mounted(mount) for mount in container.shared(self.job)]},
+            "Image": image, "Cmd": list(docker_container.ENTRY), "Labels": self._docker_run.labels,
+            "HostConfig": {"Mounts": [docker_container.mounted(mount) for mount in docker_container.shared(self.job)]},
         }  # fmt: skip
         probe = self._create(body, None)
         try:
             if not self._image.get("Entrypoint") and not any(
-                self._engine.has(probe, f"{folder}/{container.ENTRY[0]}") for folder in self._path()
+                self._engine.has(probe, f"{folder}/{docker_container.ENTRY[0]}") for folder in self._path()
             ):
                 raise UsageError(
                     f"--image={image!r}: there is no program `train` on its PATH, and no ENTRYPOINT: install "
@@ -144,18 +144,18 @@ class Docker:
     def _name(self, host: str) -> str:
         return f"muster-{self.job.name}-{host}"
 
-    def open(self) -> None:
-        assert self.job.container is not None
+    def open(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
         shutil.copytree(PATCHES, self.layout.patches, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         try:
-            self._engine.create_network(self._network, self._around.labels, self.job.container.isolated)
+            self._engine.create_network(self._network, self._docker_run.labels, self.container.isolated)
         except EngineError as error:
             advice = "; docker network ls shows which ones could go" if "address pool" in str(error) else ""
             raise UsageError(f"--backend docker: the network of the job couldn't be made: {error}{advice}") from None
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The caller's options, and nothing else of its environment; what the image has of variables that we set."""
-        options = {option.variable for option in OPTIONS} - set(HERE_ONLY)
+        options = {option.variable for option in OPTIONS} - {*HERE_ONLY, PYTHON}  # that of this machine
         found = {name: value for name, value in environ.items() if name in options}
         found.update(each.partition("=")[::2] for each in self._env() if each.startswith(IMAGES_OWN))
         if self.job.region:
@@ -163,42 +163,42 @@ class Docker:
         return found
 
     def environment(self, host: str) -> dict[str, str]:
-        return {"MUSTER_LOG_DIR": container.RANKS}
+        return {"MUSTER_LOG_DIR": CONTAINER_RANKS}
 
-    def start(self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int) -> Running:
-        container.prepare(self.job, host, self.layout)
-        if self._is_another_user():
-            _open_up(self.layout.host(host))
-        identity = self._create(container.create_body(self.job, host, self.layout, env, self._around), self._name(host))
-        running = Running(self._engine.another(), identity, os.dup(output), self._tell)
+    def start(
+        self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
+    ) -> RunningContainer:
+        docker_container.prepare(self.job, host, self.layout)
+        if self._runs_as_another_user():
+            _let_everybody_write(self.layout.host(host))
+        body = docker_container.create_body(self.job, host, self.layout, env, self._docker_run)
+        identity = self._create(body, self._name(host))
+        running = RunningContainer(self._engine.another(), identity, os.dup(output), self._on_end)
         try:
             running.start()
             self.addresses[host] = self._engine.address(identity, self._network)
         except EngineError as error:
-            raise UsageError(self._words(error)) from None
+            raise UsageError(self._explain(error)) from None
         finally:
             self._started[host] = running
         return running
 
-    def _tell(self) -> None:
-        self.on_end()
-
-    def _is_another_user(self) -> bool:
+    def _runs_as_another_user(self) -> bool:
         """Whether the container's user may not write where this user may."""
         user = str(self._image.get("User") or "").partition(":")[0]
+        security = self._docker_run.security
         if user in ("", "0", "root"):
-            return any("name=userns" in option for option in self._around.security)
-        remapped = any(name in option for option in self._around.security for name in ("name=rootless", "name=userns"))
+            return any("name=userns" in option for option in security)
+        remapped = any(name in option for option in security for name in ("name=rootless", "name=userns"))
         return remapped or user != str(os.geteuid())
 
     def _create(self, body: dict[str, Any], name: str | None) -> str:
         try:
             return self._engine.create(body, name)
         except EngineError as error:
-            raise UsageError(self._words(error)) from None
+            raise UsageError(self._explain(error)) from None
 
-    def _words(self, error: EngineError) -> str:
-        assert self.job.container is not None
+    def _explain(self, error: EngineError) -> str:
         text = str(error)
         if "source path does not exist" in text:
             return (
@@ -209,10 +209,10 @@ class Docker:
             return f"--job-name={self.job.name!r}: {text}"
         if "could not select device driver" in text:
             return (
-                f"--gpus={self.job.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
+                f"--gpus={self.container.gpus}: the Docker daemon can't give GPUs ({text}): install the NVIDIA "
                 "Container Toolkit, or leave --gpus out"
             )
-        return f"--backend docker: a container of {self.job.container.image} couldn't be started: {text}"
+        return f"--backend docker: a container of {self.container.image} couldn't be started: {text}"
 
     def signal(self, host: str, signo: int) -> None:
         """A PID 1 gets no signal it has no handler for: one that has started nothing yet has nothing to save."""
@@ -231,10 +231,10 @@ class Docker:
         return self._started[host].out_of_memory
 
     def close(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.communicate(b".")
-            if keeper.returncode:  # it was killed, or could do nothing
+        cleaner, self._cleaner = self._cleaner, None
+        if cleaner is not None:
+            cleaner.communicate(b".")
+            if cleaner.returncode:  # it was killed, or could do nothing
                 self._clean()
         for running in self._started.values():
             running.join()
@@ -243,9 +243,9 @@ class Docker:
 
     def _clean(self) -> None:
         try:
-            docker_keeper.clean(self._engine, self._run)
+            docker_cleanup.clean(self._engine, self._run)
         except EngineError as error:
-            label = f"{container.RUN}={self._run}"
+            label = f"{docker_container.RUN}={self._run}"
             Console().say(f"warning: what the job left in Docker (label {label}) can't be removed: {error}")
 
 
@@ -256,7 +256,7 @@ def _environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else dict(os.environ)
 
 
-def _open_up(directory: str) -> None:
+def _let_everybody_write(directory: str) -> None:
     """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
     for _, _, files, folder in os.fwalk(directory):
         os.fchmod(folder, 0o777)
@@ -271,10 +271,11 @@ def _open_up(directory: str) -> None:
                 os.close(fd)
 
 
-_LAST_WORDS = 10.0
+_LATE_OUTPUT = 10.0
+"""Seconds in which the output of a container that was removed should have come."""
 
 
-class Running:
+class RunningContainer:
     """A started container: a thread carries its output to the descriptor ``output`` and waits for its end."""
 
     def __init__(self, engine: Engine, identity: str, output: int, on_end: Callable[[], None]) -> None:
@@ -305,7 +306,7 @@ class Running:
         return self._code
 
     def is_idle(self, engine: Engine) -> bool:
-        """Whether the container's first process neither hears SIGTERM nor has a child; False where it can't be seen."""
+        """Whether the container's first process neither handles SIGTERM nor has a child; False: unknown."""
         pid = engine.state(self.identity).get("Pid", 0)
         try:
             with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
@@ -318,7 +319,7 @@ class Running:
 
     def join(self) -> None:
         if self._thread.ident is not None:
-            self._thread.join(_LAST_WORDS)
+            self._thread.join(_LATE_OUTPUT)
 
     def _run(self) -> None:
         code = 137

@@ -7,8 +7,8 @@ import os
 from typing import Mapping
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.local import container
 from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import CONTAINER_PATCHES
 from musterpoint.settings import LOCAL, PROGRAM_ARGS
 
 SURROUNDING = (
@@ -43,7 +43,7 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
         paths = [os.path.abspath(path) for path in paths]
     if job.cpu_fallback:
         environment["MUSTER_CPU_FALLBACK"] = "1"
-    environment["PYTHONPATH"] = os.pathsep.join([container.PATCHES if job.container else PATCHES, *paths])
+    environment["PYTHONPATH"] = os.pathsep.join([CONTAINER_PATCHES if job.container else PATCHES, *paths])
     return environment
 
 

@@ -7,25 +7,61 @@ import os
 import re
 import secrets
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
-from musterpoint.local.container import Container
 from musterpoint.masking import Masker
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+SHM_SIZE = 2 << 30
+"""torch's data loaders pass batches through /dev/shm; Docker's own 64 MiB are used up by the first few."""
+SMALLEST_MEMORY = 6 << 20
+
+
+class Container(NamedTuple):
+    """The containers that are the hosts, as asked for.
+
+    ``image``: the image they are made of, which is on this machine.
+    ``shm_size``: bytes of ``/dev/shm`` on each host.
+    ``memory``: bytes that each host may use (0: no limit).
+    ``cpus``: processors that each host may use (0.0: all of them).
+    ``gpus``: ``auto``, ``all``, ``none`` or how many each host gets.
+    ``isolated``: the platform's network isolation.
+    ``requirements``: a file (absolute) that stands as ``requirements.txt`` beside the code, or empty.
+    """
+
+    image: str
+    shm_size: int = SHM_SIZE
+    memory: int = 0
+    cpus: float = 0.0
+    gpus: str = "auto"
+    isolated: bool = False
+    requirements: str = ""
 
 
 class LocalJob(NamedTuple):
     """One job for hosts of this machine.
 
-    ``program`` is relative to ``source_dir`` (absolute). ``arguments`` reach the program untouched, after the
-    hyperparameters. ``hyperparameters`` are decoded values; ``distribution`` are the hyperparameters, already encoded,
-    that a distribution becomes. ``options`` are ``MUSTER_*`` variables, ``host_slots`` slots per host (empty: not
-    given). ``environment`` is the user's. ``channels`` maps names to absolute paths. ``container`` is None where hosts
-    aren't containers.
+    ``name``: the job's name.
+    ``hosts``: the names of its hosts, in the order of their ranks.
+    ``program``: the entry point, relative to ``source_dir``.
+    ``source_dir``: the directory of the user's code (absolute).
+    ``arguments``: words that reach the program untouched, after the hyperparameters.
+    ``hyperparameters``: decoded values by name.
+    ``distribution``: the hyperparameters, already encoded, that a distribution becomes.
+    ``channels``: names of input channels → absolute paths.
+    ``options``: ``MUSTER_*`` variables that were given as options.
+    ``host_slots``: slots of each host (empty: not given).
+    ``environment``: the user's own variables.
+    ``region``: the AWS region, or empty.
+    ``interface``: the network interface that the hosts are told of.
+    ``cpu_fallback``: whether CUDA is replaced by the CPU.
+    ``stop_after``: seconds after which the job is stopped; None: it isn't.
+    ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
+    ``container``: what the hosts are made of; None where they aren't containers.
     """
 
     name: str
@@ -63,10 +99,11 @@ def masker_of(job: LocalJob, inherited: Mapping[str, str]) -> Masker:
     return Masker(environ, {**job.distribution, **job.hyperparameters}, job.arguments)
 
 
-NAMINGS = ("algo", "sdk")
+HostNaming = Literal["algo", "sdk"]
+NAMINGS: tuple[HostNaming, ...] = get_args(HostNaming)
 
 
-def host_names(count: int, naming: str = "algo") -> tuple[str, ...]:
+def host_names(count: int, naming: HostNaming = "algo") -> tuple[str, ...]:
     """``algo-1`` … as SageMaker names them, or ``algo-1-x7k2p`` … as the local mode of SDK v2 does (``sdk``)."""
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
     suffix = "-" + "".join(secrets.choice(alphabet) for _ in range(5)) if naming == "sdk" else ""
@@ -176,6 +213,33 @@ def read_host_slots(text: str, hosts: int) -> tuple[int, ...]:
     if len(parts) != hosts:
         raise UsageError(f"--host-slots={text!r}: expected one number for each of the {hosts} hosts, got {len(parts)}")
     return tuple(int(part) for part in parts)
+
+
+def read_size(text: str, option: str, least: int = 1) -> int:
+    """``512m``, ``2g`` or ``1.5GiB`` as bytes; powers of 1,024, as Docker reads them."""
+    found = SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else 0
+    if size < least:
+        raise UsageError(f"{option}={text!r}: expected a size of {least} bytes or more, such as 512m or 2g")
+    return size
+
+
+def read_cpus(text: str) -> float:
+    """``1.5`` as a number of processors."""
+    try:
+        cpus = float(text)
+    except ValueError:
+        cpus = 0.0
+    if not 0.01 <= cpus < 1e6:
+        raise UsageError(f"--cpus={text!r}: expected a number of processors, such as 2 or 1.5")
+    return cpus
+
+
+def read_gpus(text: str) -> str:
+    """``text`` itself, where it is one of the words for GPUs or a number of them."""
+    if text not in ("auto", "all", "none") and not (text.isdecimal() and int(text)):
+        raise UsageError(f"--gpus={text!r}: expected auto, all, none, or how many each host gets")
+    return text
 
 
 def check(job: LocalJob) -> LocalJob:

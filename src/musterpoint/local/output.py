@@ -77,7 +77,7 @@ class Pump:
         self._on_trouble = on_trouble
         self._loop = Loop()
         self._loop.prepare_posts()
-        self.out = Outlet(out, self._loop, on_shown)
+        self.out = BufferedOutput(out, self._loop, on_shown)
         self._streams: dict[str, tuple[int, Sink, Lines]] = {}
         self._thread = threading.Thread(target=self._loop.run, name="pump", daemon=True)
 
@@ -143,7 +143,7 @@ MOST_WAITING = 16 << 20
 """Bytes that wait for a slow reader."""
 
 
-class Outlet:
+class BufferedOutput:
     """A descriptor that somebody may read, or not (-1: nobody does). What its reader doesn't take at once waits in
     ``loop``; with more than :data:`MOST_WAITING` bytes the writer waits, too. ``emptied`` is called when nothing waits
     any more.
@@ -238,21 +238,21 @@ def _unblocked(fd: int) -> int | None:
     return None
 
 
-class Voice:
-    """Our own messages, to a descriptor whose reader may be slow or gone: what it doesn't take now goes with the next
-    message, or at the end.
+class MessageOutput:
+    """Writes our own messages to a descriptor whose reader may be slow or gone: what it doesn't take now goes with the
+    next message, or at the end.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._waiting = b""
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         self._waiting = (self._waiting + data)[-MOST_WAITING:]
         self._flush(0)
 
     def close(self, seconds: float) -> None:
-        """Gives the reader so long for what still waits."""
+        """Gives the reader this long for what still waits."""
         self._flush(seconds)
 
     def _flush(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""One local job from its trees to its description: the control plane's side, told as one story."""
+"""One local job from its trees to its description: what the platform's control plane does with a job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
-from musterpoint.local import collect, tree
+from musterpoint.local import results, tree
 from musterpoint.local.backend import Backend, Running
-from musterpoint.local.description import HostEnd, Phase, describe, judge
 from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.output import Pump, prefixes
+from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
@@ -52,8 +52,16 @@ _PATIENCE = 60.0
 """Seconds after a host's failure in which the others should have ended too; then the platform ends the job."""
 
 
-class Ground(NamedTuple):
-    """Where a job runs. Logs go to descriptor ``out``; ``inherited`` is the caller's environment."""
+class RunContext(NamedTuple):
+    """Where a job runs and who sees it.
+
+    ``layout``: where the job's files lie.
+    ``backend``: how the hosts are made; not opened yet.
+    ``console``: shows our own messages.
+    ``inherited``: the caller's environment.
+    ``out``: the descriptor that the hosts' output goes to; -1: nowhere.
+    ``entry``: the command that is each host's entry point.
+    """
 
     layout: Layout
     backend: Backend
@@ -63,44 +71,46 @@ class Ground(NamedTuple):
     entry: Sequence[str] = ENTRY
 
 
-def run(job: LocalJob, ground: Ground) -> dict[str, Any]:
+def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
     """Runs ``job`` to its end and returns its description, which also lies in ``job.json``.
 
     Must be called from the main thread. Nothing is left running, whatever happens.
     """
-    with contextlib.closing(OutputDirectory(Paths(output=ground.layout.output), shared=True)) as room:
-        room.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
-        return _run(job, ground, room)
+    with contextlib.closing(OutputDirectory(Paths(output=context.layout.output), shared=True)) as output:
+        output.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
+        return _run(job, context, output)
 
 
-def _run(job: LocalJob, ground: Ground, room: OutputDirectory) -> dict[str, Any]:
-    phases = Phases(ground.console)
-    phases.enter("Starting", f"{_hosts(job)}, {ground.backend.name}: {ground.backend.about}")
+def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[str, Any]:
+    phases = Phases(context.console)
+    count = f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
+    phases.enter("Starting", f"{count}, {context.backend.name}: {context.backend.about}")
     if job.cpu_fallback:
-        ground.console.say(CPU_FALLBACK)
-    hosts = Hosts(job, ground, phases)
+        context.console.say(CPU_FALLBACK)
+    hosts = Hosts(job, context, phases)
     try:
         for host in job.hosts:
-            _make_tree(job, host, ground.layout)
-        ground.backend.open()
+            _make_tree(job, host, context.layout)
         hosts.start()
         hosts.wait()
     finally:
         hosts.close()
     phases.enter("Uploading", "collecting what the hosts left")
-    for warning in collect.archive(ground.layout, job.hosts):
-        ground.console.say(f"warning: {warning}")
-    left = {host: collect.read(ground.layout, host) for host in job.hosts}
-    verdict = judge(hosts.ends, left, hosts.stopped)
-    mask = masker_of(job, ground.inherited).mask_user  # the reason may be the user's own words
-    verdict = verdict._replace(reason=mask(verdict.reason))
-    phases.enter(verdict.status, verdict.reason or f"exit code {verdict.code}", mask)
-    ground.console.say(f"model: {ground.layout.artifact('model.tar.gz')}; everything: {ground.layout.output}")
-    description = describe(job, ground.layout, ground.backend.name, phases.passed, hosts.ends, verdict)
-    problem = put(room, "job.json", (json.dumps(description, indent=1) + "\n").encode())
-    others = collect.timeline(ground.layout, job.hosts, phases.timeline.to_json(), room)
-    for warning in filter(None, [problem, *others]):
-        ground.console.say(f"warning: {warning}")
+    for warning in results.write_archives(context.layout, job.hosts):
+        context.console.say(f"warning: {warning}")
+    left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
+    mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
+    end = results.job_end(hosts.ends, left, hosts.stopped)
+    end = end._replace(reason=mask(end.reason))
+    phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
+    context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
+    description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
+    for problem in (
+        put(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
+        results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
+    ):
+        if problem:
+            context.console.say(f"warning: {problem}")
     return description
 
 
@@ -113,10 +123,6 @@ def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
         ) from None
 
 
-def _hosts(job: LocalJob) -> str:
-    return f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
-
-
 class Phases:
     """The statuses the job goes through, said as they begin and kept."""
 
@@ -125,7 +131,7 @@ class Phases:
         self.passed: list[Phase] = []
         self.timeline = Timeline(CONTROL_PLANE)
 
-    def enter(self, status: str, message: str, mask: Callable[[str], str] | None = None) -> None:
+    def enter(self, status: Status, message: str, mask: Callable[[str], str] | None = None) -> None:
         self.passed.append(Phase(status, time.time(), message))
         self.timeline.add("phase", status=status)
         took = f" after {self.passed[-1].start - self.passed[0].start:.1f} s" if len(self.passed) > 1 else ""
@@ -135,21 +141,20 @@ class Phases:
 class Hosts:
     """The running hosts: their handles, their output, and the signals people send to the job."""
 
-    def __init__(self, job: LocalJob, ground: Ground, phases: Phases) -> None:
+    def __init__(self, job: LocalJob, context: RunContext, phases: Phases) -> None:
         self.job = job
-        self.ground = ground
+        self.context = context
         self.phases = phases
         self.ends: dict[str, HostEnd] = {}
         self.stopped = False
         self._ending = False
         self._handles: dict[str, Running] = {}
-        self._silent: set[str] = set()
+        self._output_ended: set[str] = set()
         self._loop = Loop()
         self._loop.prepare_posts()
-        ground.backend.on_end = lambda: self._loop.post(self._look_for_ends)
         self._pump = Pump(
-            ground.out,
-            lambda host: self._loop.post(lambda: self._fell_silent(host)),
+            context.out,
+            lambda host: self._loop.post(lambda: self._output_has_ended(host)),
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
         )
@@ -158,40 +163,41 @@ class Hosts:
         self._timers: list[Timer] = []
 
     def start(self) -> None:
-        """Starts every host with the platform's entry point."""
-        backend = self.ground.backend
-        inherited = backend.inherited(self.ground.inherited)
+        """Makes every host and starts the platform's entry point on it."""
+        backend = self.context.backend
+        backend.open(lambda: self._loop.post(self._look_for_ends))
+        inherited = backend.inherited(self.context.inherited)
         own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts' Python is this one, and its packages are its owner's business
         if "OMP_NUM_THREADS" not in inherited:
-            own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.ground.inherited)))
-        marks = prefixes(self.job.hosts, colour=self.ground.out >= 0 and os.isatty(self.ground.out))
+            own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
+        marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
         stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
             environment = host_environment(self.job, host, inherited, {**own, **backend.environment(host)})
             read, write = os.pipe()
-            self._pump.add(host, read, self.ground.layout.log(host), marks[host])
+            self._pump.add(host, read, self.context.layout.log(host), marks[host])
             try:
-                self._handles[host] = backend.start(host, self.ground.entry, environment, stdin, write)
+                self._handles[host] = backend.start(host, self.context.entry, environment, stdin, write)
             finally:
                 os.close(write)
         self._pump.start()
-        self._watch_for_nobody()
+        self._watch_absent_reader()
         if self.job.stop_after is not None:
             self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
 
     def wait(self) -> None:
         """Returns when every host has ended and its output is out."""
         self._look_for_ends()
-        if len(self._handles) > len(self.ends) or self._silent < set(self.ends) or self._over_at is not None:
+        if len(self._handles) > len(self.ends) or self._output_ended < set(self.ends) or self._over_at is not None:
             self._loop.run()
 
     def close(self) -> None:
         """Kills what still runs; safe at any point."""
         self._signals.close()
-        self.ground.backend.close()
+        self.context.backend.close()
         self._pump.close()
         self._loop.close()
 
@@ -199,13 +205,13 @@ class Hosts:
         for host, handle in self._handles.items():
             code = None if host in self.ends else handle.poll()
             if code is not None:
-                starved = self.ground.backend.out_of_memory(host)
+                starved = self.context.backend.out_of_memory(host)
                 self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), starved)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
                 if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
                     self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
         if len(self.ends) == len(self._handles):
-            if self._silent == set(self._handles) and self._pump.out.waiting_since is None:
+            if self._output_ended == set(self._handles) and self._pump.out.waiting_since is None:
                 self._loop.stop()
             elif self._over_at is None:
                 self._over_at = self._loop.clock()
@@ -228,28 +234,28 @@ class Hosts:
         else:
             self._timers.append(self._loop.call_later(_READER - self._waited, self._watch_reader))
 
-    def _watch_for_nobody(self) -> None:
+    def _watch_absent_reader(self) -> None:
         """A slow reader slows the job down; without any it would never end."""
         if self._pump.out.is_full and self._waited >= _ABSENT:
             self._give_up()
         else:
-            self._timers.append(self._loop.call_later(_ABSENT / 4, self._watch_for_nobody))
+            self._timers.append(self._loop.call_later(_ABSENT / 4, self._watch_absent_reader))
 
     @property
     def _waited(self) -> float:
-        """Seconds since the reader of our output took something, if something waits for him."""
+        """Seconds since the reader of our output took something, if something waits for it."""
         since = self._pump.out.waiting_since
         return 0.0 if since is None else self._loop.clock() - since
 
     def _give_up(self) -> None:
         self._pump.out.give_up()
-        self.ground.console.say(f"nobody reads our output: what is missing stands in {self.ground.layout.hosts}")
+        self.context.console.say(f"nobody reads our output: what is missing stands in {self.context.layout.hosts}")
 
     def _no_log(self, error: OSError, log: str) -> None:
-        self.ground.console.say(f"warning: {log}: {error.strerror}; output is missing there")
+        self.context.console.say(f"warning: {log}: {error.strerror}; output is missing there")
 
-    def _fell_silent(self, host: str) -> None:
-        self._silent.add(host)
+    def _output_has_ended(self, host: str) -> None:
+        self._output_ended.add(host)
         self._look_for_ends()
 
     def _on_signal(self, signo: int) -> None:
@@ -258,7 +264,7 @@ class Hosts:
         elif signo not in STOPPING:
             return
         elif self.stopped:
-            self.ground.console.say(f"{signal.Signals(signo).name} again: killing every host")
+            self.context.console.say(f"{signal.Signals(signo).name} again: killing every host")
             self._kill()
         else:
             self._stop(signal.Signals(signo).name)
@@ -270,7 +276,7 @@ class Hosts:
     def _end_the_rest(self) -> None:
         """A host failed and others go on as if nothing had happened: the job has failed all the same."""
         if self._running and not self._ending:
-            self.ground.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
+            self.context.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
             self._terminate()
 
     def _stop(self, why: str) -> None:
@@ -285,12 +291,12 @@ class Hosts:
             self._watch_reader()
         self._ending = True
         for host in self._running:
-            self.ground.backend.signal(host, signal.SIGTERM)
+            self.context.backend.signal(host, signal.SIGTERM)
         self._timers.append(self._loop.call_later(self.job.grace, self._kill))
 
     def _kill(self) -> None:
         for host in self._running:
-            self.ground.backend.kill(host)
+            self.context.backend.kill(host)
 
     @property
     def _running(self) -> list[str]:

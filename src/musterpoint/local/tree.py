@@ -12,8 +12,15 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from musterpoint.local import container
 from musterpoint.local.job import LocalJob
+
+BASE = "/opt/ml"
+"""What a host's tree is to the host where it has a file system of its own."""
+CODE = BASE + "/code"
+CONTAINER_RANKS = "/var/log/musterpoint"
+"""Where a container has :meth:`Layout.ranks`."""
+CONTAINER_PATCHES = "/usr/local/share/musterpoint/patches"
+"""Where a container has :attr:`Layout.patches`."""
 
 DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/metrics/sagemaker", "checkpoints")
 
@@ -57,7 +64,7 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
     hyperparameters.update(job.distribution)
     platform = {
         "sagemaker_program": job.program,
-        "sagemaker_submit_directory": container.CODE if job.container else job.source_dir,
+        "sagemaker_submit_directory": CODE if job.container else job.source_dir,
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": job.name,
     }

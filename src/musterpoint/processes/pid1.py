@@ -1,4 +1,4 @@
-"""Whether a stop of the container can reach us at all: PID 1 gets it, and some programs there keep it to themselves."""
+"""PID 1 of the container gets the stop: whether it can reach us, and the watch over a PID 1 that drops SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from musterpoint.programs.registry import Texts
 from musterpoint.settings import LOCAL
 
 _TERM = 1 << (15 - 1)
-_MACHINES_OWN = "pid:[4026531836]"
+_FIRST_NAMESPACE = "pid:[4026531836]"
 """The machine's first PID namespace (``PROC_PID_INIT_INO`` in Linux's ``proc_ns.h``): its PID 1 is no container's."""
 
 ADVICE = "let its script end with exec (exec train), or pass SIGTERM on by a trap"
 
 
-def deaf_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
+def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     """The name of PID 1 where it starts us, directly or not, and SIGTERM to it is lost; empty otherwise.
 
     The kernel drops a signal to PID 1 that it neither catches nor blocks (pid_namespaces(7)): a shell that waits for
@@ -33,7 +33,7 @@ def deaf_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     try:
         if not fields or os.readlink(f"{proc}/self") != str(own) or _mask(fields, "SigCgt", "SigBlk") & _TERM:
             return ""
-        if os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN or not _above(own, proc) or _waits_for_signals(proc):
+        if os.readlink(f"{proc}/self/ns/pid") == _FIRST_NAMESPACE or not _above(own, proc) or _waits_for_signals(proc):
             return ""
     except OSError:
         return ""
@@ -60,14 +60,14 @@ def refusal(errno: int, proc: str = "/proc") -> str:
 
 
 def pid1_note(name: str, watch: str) -> str:
-    """What the plan says of a PID 1 called ``name`` that :func:`deaf_pid1` found; ``watch`` is ``--pid1-watch``."""
+    """The plan's note on a PID 1 called ``name`` that SIGTERM doesn't stop; ``watch`` is ``--pid1-watch``."""
     if watch == "off":
         return f"{_keeps(name)}: a stop will kill the job without a checkpoint; {ADVICE}"
     return f"{_keeps(name)}: it is watched, so that a stop reaches the job (--pid1-watch)"
 
 
 def refused_note(name: str, why: str) -> str:
-    """What is said where PID 1 can't be watched."""
+    """The warning where PID 1 can't be watched."""
     return (
         f"warning: {_keeps(name)}, and it can't be watched ({why}): a stop will kill the job without a checkpoint; "
         f"{ADVICE}, or allow ptrace (--cap-add SYS_PTRACE)"
@@ -104,7 +104,7 @@ def _status(proc: str) -> dict[str, str]:
 
 
 def _mask(fields: dict[str, str], *names: str) -> int:
-    """Signals in any of these masks; all of them where a mask can't be read."""
+    """The signals in any of these masks; SIGTERM, where one can't be read."""
     try:
         masks = [int(fields[name], 16) for name in names]
     except (KeyError, ValueError):
@@ -116,49 +116,50 @@ def _mask(fields: dict[str, str], *names: str) -> int:
 
 
 class Pid1Watch:
-    """Watches PID 1, called ``name``, until :meth:`close`; ``hear`` is called once, for the first SIGTERM to it.
+    """Watches PID 1, called ``name``, until :meth:`close`; ``on_stop`` is called once, for the first SIGTERM to it.
 
     Both it and ``say`` are called in the loop's thread.
     """
 
     def __init__(
         self, sidecars: Sidecars, environ: Mapping[str, str], name: str, say: Callable[[str], None],
-        hear: Callable[[], None],
+        on_stop: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._name, self._say, self._hear = name, say, hear
-        self._heard = self._told = self._closed = False
-        self._last = ""
+        self._name, self._say, self._on_stop = name, say, on_stop
+        self._stopped = self._warned = self._closed = False
+        self._last_line = ""
         self._texts = Texts()
         self._local = bool(environ.get(LOCAL))
         try:
             argv = (sys.executable, "-I", "-S", self._texts.path("pid1_tracer"), "1")
-            sidecars.start(argv, environ, self._line, self._ended)
+            sidecars.start(argv, environ, self._on_line, self._on_end)
         except (CannotStart, OSError) as error:
             self._refused(str(error))
 
-    def _line(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         word, _, rest = line.partition(" ")
-        if word == "TERM" and not self._heard:
-            self._heard = True
-            self._hear()
+        if word == "TERM" and not self._stopped:
+            self._stopped = True
+            self._on_stop()
         elif word == "watching":
             self._say(pid1_note(self._name, "auto"))
         elif word == "refused":
-            self._told = self._local and tracer_of_pid1() > 0  # another host of this machine's job hears for all
+            # hosts of a local job share PID 1: one of them traces it, and stops all
+            self._warned = self._local and tracer_of_pid1() > 0
             self._refused(refusal(int(rest)))
         else:
-            self._last = line
+            self._last_line = line
 
     def _refused(self, why: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             self._say(refused_note(self._name, why))
 
-    def _ended(self, code: int) -> None:
-        if not self._closed and not self._heard:
-            self._refused(f"what watched it has ended with {code}{': ' if self._last else ''}{self._last}")
+    def _on_end(self, code: int) -> None:
+        if not self._closed and not self._stopped:
+            self._refused(f"what watched it has ended with {code}{': ' if self._last_line else ''}{self._last_line}")
 
     def close(self) -> None:
-        """Nothing is said any more. The sidecars' end is the watch's."""
+        """Says nothing any more. The tracer itself ends with the sidecars."""
         self._closed = True
         self._texts.close()

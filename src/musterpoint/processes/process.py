@@ -1,8 +1,8 @@
-"""Starting a process: fork, a clean child, exec, and the exec's error back in the parent."""
+"""One process: started by fork and exec, given the terminal, and perhaps killed because memory ran out."""
 
 import os
 import signal
-from typing import Mapping, NamedTuple, NoReturn
+from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, cast
 
 from musterpoint.processes import tree
 
@@ -15,13 +15,16 @@ class Streams(NamedTuple):
     stderr: int
 
 
-class CannotStart(Exception):
-    """``exec`` (or ``fork``, or ``chdir``) failed; ``errno`` says why."""
+Step = Literal["fork", "chdir", "exec"]
 
-    def __init__(self, error: OSError, step: str) -> None:
+
+class CannotStart(Exception):
+    """A process couldn't be started: ``step`` failed, and ``error`` says why."""
+
+    def __init__(self, error: OSError, step: Step) -> None:
         super().__init__(str(error))
         self.error = error
-        self.step = step
+        self.step: Step = step
 
 
 def spawn(
@@ -30,8 +33,9 @@ def spawn(
 ) -> int:  # fmt: skip
     """Starts ``argv`` in its own process group and returns its pid.
 
-    ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it
-    reads (SIGTTIN). Must be called in the main thread: the parent-death signal follows the thread that forked.
+    ``with_parent``: it is killed when we end. ``foreground`` gives the group the terminal on stdin before the program
+    runs, or the kernel would stop it when it reads (SIGTTIN). Must be called in the main thread: the parent-death
+    signal follows the thread that forked.
 
     Raises:
         CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
@@ -41,42 +45,32 @@ def spawn(
     try:
         try:
             pid = os.fork()
-        except OSError as refusal:
-            raise CannotStart(refusal, "fork") from None
+        except OSError as error:
+            raise CannotStart(error, "fork") from None
         if pid == 0:
-            _become(argv, environment, cwd, streams, report_write, parent, foreground)
+            _execute(argv, environment, cwd, report_write, lambda: _prepare(streams, parent, foreground))
         os.close(report_write)
         report_write = -1
-        said = _read_all(report_read)
+        report = _read_all(report_read)
     finally:
         os.close(report_read)
         if report_write >= 0:
             os.close(report_write)
-    if said:
+    if report:
         os.waitpid(pid, 0)
-        step, number = said.decode().split(":")
-        error = OSError(int(number), os.strerror(int(number)), cwd if step == "chdir" else argv[0])
-        raise CannotStart(error, step)
+        step, number = report.decode().split(":")
+        failed = OSError(int(number), os.strerror(int(number)), cwd if step == "chdir" else argv[0])
+        raise CannotStart(failed, cast(Step, step))
     return pid
 
 
-def _become(
-    argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, report: int,
-    parent: int, foreground: bool,
-) -> NoReturn:  # fmt: skip
-    step = "exec"
+def _execute(
+    argv: list[str], environment: Mapping[str, str], cwd: str, report: int, prepare: Callable[[], None]
+) -> NoReturn:
+    """In the child: becomes the program, or writes to ``report`` which step failed."""
+    step: Step = "exec"
     try:
-        os.setpgid(0, 0)
-        if parent:
-            tree.die_with_parent(parent)
-        for target, source in enumerate(streams):
-            os.dup2(source, target) if source != target else os.set_inheritable(target, True)
-        if foreground:
-            take()
-        # Python ignores these two; and a program must not inherit our handlers' absence or mask
-        for name in ("SIGPIPE", "SIGXFSZ"):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        prepare()
         step = "chdir"
         os.chdir(cwd or "/")
         step = "exec"
@@ -89,6 +83,21 @@ def _become(
         os._exit(127)
 
 
+def _prepare(streams: Streams, parent: int, foreground: bool) -> None:
+    """In the child: its own group, its descriptors, and signals as a program expects them."""
+    os.setpgid(0, 0)
+    if parent:
+        tree.die_with_parent(parent)
+    for target, source in enumerate(streams):
+        os.dup2(source, target) if source != target else os.set_inheritable(target, True)
+    if foreground:
+        take_foreground()
+    # Python ignores these two; and a program must not inherit our handlers' absence or mask
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _read_all(fd: int) -> bytes:
     data = b""
     while True:
@@ -98,7 +107,7 @@ def _read_all(fd: int) -> bytes:
         data += piece
 
 
-def take(group: int = 0) -> None:
+def take_foreground(group: int = 0) -> None:
     """Makes a process group (0: our own) the foreground of the terminal on stdin.
 
     A background group that does so is stopped by SIGTTOU unless it ignores it.
@@ -112,21 +121,54 @@ def take(group: int = 0) -> None:
 
 
 class Terminal:
-    """Remembers whose foreground it was."""
+    """The terminal on our stdin, which one rank may have while it runs."""
 
     def __init__(self) -> None:
-        self._ours = -1
+        self._group = -1
 
-    def offer(self) -> bool:
-        """Whether a rank is to take the foreground: stdin is a terminal, and ours."""
+    def lend(self) -> bool:
+        """Whether a rank is to take the foreground: stdin is a terminal, and its foreground is ours."""
         try:
             if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
-                self._ours = os.getpgrp()
+                self._group = os.getpgrp()
         except OSError:
-            self._ours = -1
-        return self._ours >= 0
+            self._group = -1
+        return self._group >= 0
 
     def take_back(self) -> None:
-        if self._ours >= 0:
-            take(self._ours)
-            self._ours = -1
+        """Makes our group the foreground again, if it was."""
+        if self._group >= 0:
+            take_foreground(self._group)
+            self._group = -1
+
+
+def oom_kills(root: str = "/") -> int:
+    """How many processes the OOM killer has killed in our own control group; 0 where the kernel doesn't tell.
+
+    Compare two readings. Sources: ``memory.events`` (cgroup v2), ``memory.oom_control`` (v1, Linux 4.13 and later). In
+    a container the group's own directory is usually mounted as the root, so the plain path is tried too.
+    """
+    for path in _oom_counters(root):
+        try:
+            with open(path) as file:
+                counts = dict(line.split()[:2] for line in file if len(line.split()) >= 2)
+            return int(counts["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            continue
+    return 0
+
+
+def _oom_counters(root: str) -> list[str]:
+    mount = os.path.join(root, "sys/fs/cgroup")
+    paths: list[str] = []
+    try:
+        with open(os.path.join(root, "proc/self/cgroup")) as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        groups = []
+    for _, controllers, group in (parts for parts in groups if len(parts) == 3):
+        if not controllers:
+            paths += [mount + group.rstrip("/") + "/memory.events", mount + "/unified" + group + "/memory.events"]
+        elif "memory" in controllers.split(","):
+            paths.append(mount + "/memory" + group.rstrip("/") + "/memory.oom_control")
+    return [*paths, mount + "/memory.events", mount + "/memory/memory.oom_control"]

@@ -2,7 +2,7 @@
 
 Nothing is decoded, stripped or put in another order, because the platform's metric expressions run on this stream.
 One stream alone passes through as it comes. Between several, only whole lines are written; a line that isn't finished
-within :data:`PATIENCE` goes out as it is. The thread may be blocked by whoever reads our output; nothing else waits
+within :data:`HOLD_SECONDS` is written as it is. A slow reader of our output may block the thread; nothing else waits
 for it. Start it after the first spawns.
 """
 
@@ -12,29 +12,34 @@ import errno
 import mmap
 import os
 import time
-from _thread import allocate_lock
-from typing import TYPE_CHECKING, Collection
+from threading import Lock, Thread
 
 from musterpoint.loop import READ, Loop, Timer
-from musterpoint.processes.streams import LARGEST_PIPE, Bytes, Outlets, Sink, Stream, open_pipe, pipe_size
+from musterpoint.processes.streams import (
+    FORWARD_ALL,
+    LARGEST_PIPE,
+    Bytes,
+    Label,
+    Outlets,
+    OutputOptions,
+    Sink,
+    Stream,
+    open_pipe,
+    pipe_size,
+)
 from musterpoint.processes.tail import SIZE
 
-if TYPE_CHECKING:
-    from threading import Thread
-
-PATIENCE = 0.02
+HOLD_SECONDS = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
 BUFFER = 256 << 10
-WAITING_MESSAGES = 1000
+MOST_MESSAGES = 1000
 """Messages of our own that wait for a blocked reader; older ones are dropped."""
 
 
 class Pump:
     """Ranks' pipes in, our stdout and stderr (and log files) out.
 
-    ``prefix`` is ``none``, ``rank``, ``host`` or ``mpi``; ``host`` is this host's name in it. ``log_ranks`` are the
-    global ranks whose output is forwarded (None: all); a process without a rank always is. ``log_dir`` (empty: none)
-    gets one file per process. ``streams`` is how many pipes are expected, for their size.
+    ``out_fd`` and ``err_fd`` are our stdout and stderr. ``streams`` is how many pipes are expected, for their size.
 
     ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: what was
     written last is a launcher's (or a service's), neither a rank's nor ours.
@@ -44,32 +49,31 @@ class Pump:
     """
 
     def __init__(
-        self, *, out_fd: int = 1, err_fd: int = 2, prefix: str = "none", host: str = "",
-        log_ranks: Collection[int] | None = None, log_dir: str = "", streams: int = 1,
-    ) -> None:  # fmt: skip
-        self._outlets = Outlets(out_fd, err_fd, prefix, host, log_ranks, log_dir, self._warn)
+        self, options: OutputOptions = FORWARD_ALL, *, out_fd: int = 1, err_fd: int = 2, streams: int = 1
+    ) -> None:
+        self._outlets = Outlets(out_fd, err_fd, options, self._warn)
         self._err = self._outlets.err
         self._pipe_size = pipe_size(streams)
         self._streams: dict[int, Stream] = {}
-        self._tails: dict[tuple[int | None, str, str], Stream] = {}
+        self._tails: dict[tuple[int | None, str, Label], Stream] = {}
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
         self._view = memoryview(self._buffer)
-        self._lock = allocate_lock()
+        self._lock = Lock()
         self._loop = Loop()
         self._loop.prepare_posts()
-        self._release_timer: Timer | None = None
+        self._flush_timer: Timer | None = None
         self._thread: Thread | None = None
         self._over = False
         self.last_output = time.monotonic()
         self.launcher_last = False
 
-    def open(self, rank: int | None, local_rank: int | None = None, name: str = "") -> tuple[int, int]:
+    def open(self, rank: int | None, name: str = "") -> tuple[int, int]:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
 
         Both are the same descriptor where our stdout and stderr are the same file. Neither is inheritable; the caller
-        closes them after the spawn. May be called at any time. A process is known by ``rank`` and ``name`` together:
-        a rank that is a launcher brings ranks of the same numbers.
+        closes them after the spawn. May be called at any time. ``rank`` and ``name`` together identify a process: a
+        rank that is a launcher starts ranks of the same numbers.
         """
         if self._outlets.shared:
             end = self._pipe(rank, name, "both", SIZE)
@@ -78,9 +82,7 @@ class Pump:
         return out, self._pipe(rank, name, "stderr", SIZE)
 
     def start(self) -> None:
-        """Starts the thread. An OSError: there is no room for one, and all is left to :meth:`drain`."""
-        from threading import Thread  # the user's program is running by now, and need not wait for this
-
+        """Starts the thread. On an OSError there is no room for a thread, and :meth:`drain` does all its work."""
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
         try:
             thread.start()
@@ -88,14 +90,14 @@ class Pump:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
         self._thread = thread
 
-    def say(self, data: bytes) -> None:
+    def write_message(self, data: bytes) -> None:
         """Queues whole lines of our own for stderr, between whole lines of the ranks'. Returns at once."""
         if self._over:
             self._err.write_within(b"\n" + data if self._err.mid_line else data, 1.0)
             return
         self._messages.append(data)
-        del self._messages[:-WAITING_MESSAGES]
-        self._loop.post(self._speak)
+        del self._messages[:-MOST_MESSAGES]
+        self._loop.post(self._write_messages)
 
     def tail(self, rank: int | None, name: str = "") -> bytes:
         """The end of what a process wrote (to stderr, where that is separate), up to the byte it wrote last.
@@ -112,10 +114,10 @@ class Pump:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
         if not self._outlets.forwards(rank):
             text = self.tail(rank, name)
-            self.say(text if text.endswith(b"\n") or not text else text + b"\n")
+            self.write_message(text if text.endswith(b"\n") or not text else text + b"\n")
 
     def drain(self, timeout: float) -> bool:
-        """Carries what the ended processes left in their pipes, then stops the thread.
+        """Writes what the ended processes left in their pipes, then stops the thread.
 
         Doesn't wait for the end of a pipe that a surviving descendant holds open. Returns whether all was written
         within ``timeout`` seconds; if not (nobody reads our output), the thread is left behind.
@@ -128,29 +130,29 @@ class Pump:
             self._thread.join(timeout)
         return self._over
 
-    # what follows runs in the thread, but for _pipe, _tail and _adopt
+    # what follows runs in the thread, except for _pipe, _tail and _read_ahead
 
-    def _pipe(self, rank: int | None, name: str, label: str, kept: int) -> int:
+    def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:
         read_end, write_end = open_pipe(self._pipe_size)
-        stream = self._outlets.stream(read_end, rank, name, label, kept)
+        stream = self._outlets.stream(read_end, rank, name, label, tail_size)
         self._tails[rank, name, label] = stream
         self._loop.post(lambda: self._watch(stream))
         return write_end
 
     def _warn(self, error: OSError, path: str) -> None:
-        self.say(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
+        self.write_message(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
 
     def _tail(self, stream: Stream | None) -> bytes:
         if stream is None:
             return b""
         with self._lock:
-            self._adopt(stream)
+            self._read_ahead(stream)
             text = stream.tail.text()
         if not self._over:
             self._loop.post(lambda: self._serve(stream))
         return text
 
-    def _adopt(self, stream: Stream) -> None:
+    def _read_ahead(self, stream: Stream) -> None:
         """Reads what is in the pipe now, for the thread to write later. Call it under the lock."""
         left = LARGEST_PIPE
         while left > 0 and stream.fd >= 0:
@@ -161,7 +163,7 @@ class Pump:
             if not data:
                 return
             stream.tail.feed(memoryview(data))
-            stream.adopted.append(data)
+            stream.read_ahead.append(data)
             left -= len(data)
 
     def _in_thread(self) -> None:
@@ -183,98 +185,98 @@ class Pump:
         self._read(stream)
 
     def _read(self, stream: Stream) -> bool:
-        """Carries one bufferful; false when nothing more is there."""
+        """Reads and forwards one bufferful; false when nothing more is there."""
         if stream.fd < 0:
             return False
         with self._lock:
-            adopted, stream.adopted = stream.adopted, []
+            read_ahead, stream.read_ahead = stream.read_ahead, []
             count = 0
-            if not adopted:
+            if not read_ahead:
                 try:
                     count = os.readv(stream.fd, [self._view])
                 except BlockingIOError:
                     return False
                 stream.tail.feed(self._view[:count])
         self.last_output = time.monotonic()
-        if adopted:
-            for data in adopted:
-                self._carry(stream, memoryview(data), data.rfind(b"\n"))
+        if read_ahead:
+            for data in read_ahead:
+                self._forward(stream, memoryview(data), data.rfind(b"\n"))
         elif count:
-            self._carry(stream, self._view[:count], self._buffer.rfind(b"\n", 0, count))
+            self._forward(stream, self._view[:count], self._buffer.rfind(b"\n", 0, count))
         else:
             self._close(stream)
             return False
         return True
 
-    def _carry(self, stream: Stream, data: memoryview, newline: int) -> None:
+    def _forward(self, stream: Stream, data: memoryview, newline: int) -> None:
         """Writes what may be written of ``data``; ``newline`` is where its last line end is, or -1."""
         if stream.file is not None:
             stream.file.write(data)
         sink = stream.sink
         if sink is None:
             return
-        raw = not stream.prefix and sink.streams == 1 and not (self._messages and sink is self._err)
-        unfinished = len(data) - newline - 1 + (len(stream.carry) if newline < 0 else 0)
-        cut = len(data) if raw or unfinished > BUFFER else newline + 1
+        as_is = not stream.prefix and sink.streams == 1 and not (self._messages and sink is self._err)
+        held = len(data) - newline - 1 + (len(stream.unfinished) if newline < 0 else 0)
+        cut = len(data) if as_is or held > BUFFER else newline + 1
         if cut:
-            self._write(stream, sink, stream.carry, data[:cut])
-            stream.carry, stream.carry_since = b"", 0.0
+            self._write(stream, sink, stream.unfinished, data[:cut])
+            stream.unfinished, stream.unfinished_since = b"", 0.0
         if cut < len(data):
-            stream.carry += bytes(data[cut:])
-            stream.carry_since = stream.carry_since or self.last_output
-            self._hold(stream.carry_since)
+            stream.unfinished += bytes(data[cut:])
+            stream.unfinished_since = stream.unfinished_since or self.last_output
+            self._flush_later(stream.unfinished_since)
         if self._messages:
-            self._speak()
+            self._write_messages()
 
-    def _write(self, stream: Stream, sink: Sink, carry: bytes, data: Bytes) -> None:
+    def _write(self, stream: Stream, sink: Sink, begun: bytes, data: Bytes) -> None:
         self.launcher_last = not stream.ranked
         if not stream.prefix:
-            sink.write(carry, data)
+            sink.write(begun, data)
             return
-        text = carry + bytes(data)
+        text = begun + bytes(data)
         ended = text.endswith(b"\n")
         body = (text[:-1] if ended else text).replace(b"\n", b"\n" + stream.prefix)
-        continued = sink.mid_line and sink.owner is stream
+        continued = sink.mid_line and sink.last_stream is stream
         sink.write(b"\n" if sink.mid_line and not continued else b"", b"" if continued else stream.prefix, body,
                    b"\n" if ended else b"")  # fmt: skip
-        sink.owner = stream
+        sink.last_stream = stream
 
-    def _hold(self, since: float | None = None) -> None:
-        if self._release_timer is None:
-            due = (self._loop.clock() if since is None else since) + PATIENCE
-            self._release_timer = self._loop.call_at(due, self._release)
+    def _flush_later(self, since: float | None = None) -> None:
+        if self._flush_timer is None:
+            due = (self._loop.clock() if since is None else since) + HOLD_SECONDS
+            self._flush_timer = self._loop.call_at(due, self._flush_due)
 
-    def _release(self) -> None:
-        """Writes the lines that stayed unfinished for too long, and the messages that waited for them."""
-        self._release_timer = None
-        old = self._loop.clock() - PATIENCE
-        held = [stream for stream in self._streams.values() if stream.carry]
-        for stream in held:
+    def _flush_due(self) -> None:
+        """Writes the lines that have been unfinished for too long, and the messages that waited for them."""
+        self._flush_timer = None
+        old = self._loop.clock() - HOLD_SECONDS
+        waiting = [stream for stream in self._streams.values() if stream.unfinished]
+        for stream in waiting:
             # after a standstill the rest of the line may be here
-            if stream.carry_since <= old and not self._read(stream):
-                self._let_go(stream)
-        if waiting := [stream.carry_since for stream in held if stream.carry]:
-            self._hold(min(waiting))
-        self._speak(patient=False)
+            if stream.unfinished_since <= old and not self._read(stream):
+                self._flush(stream)
+        if since := [stream.unfinished_since for stream in waiting if stream.unfinished]:
+            self._flush_later(min(since))
+        self._write_messages(at_once=True)
 
-    def _let_go(self, stream: Stream) -> None:
-        if stream.carry and stream.sink is not None:
-            self._write(stream, stream.sink, stream.carry, b"")
-        stream.carry, stream.carry_since = b"", 0.0
+    def _flush(self, stream: Stream) -> None:
+        if stream.unfinished and stream.sink is not None:
+            self._write(stream, stream.sink, stream.unfinished, b"")
+        stream.unfinished, stream.unfinished_since = b"", 0.0
 
-    def _speak(self, patient: bool = True) -> None:
-        """Writes our own messages, unless somebody's line is unfinished on the same output."""
+    def _write_messages(self, at_once: bool = False) -> None:
+        """Writes our own messages; unless ``at_once``, not into an unfinished line of a process."""
         if not self._messages:
             return
-        if self._err.mid_line and patient:
-            self._hold()
+        if self._err.mid_line and not at_once:
+            self._flush_later()
             return
         while self._messages:
             self.launcher_last = False
             self._err.write(b"\n" if self._err.mid_line else b"", self._messages.pop(0))
 
     def _close(self, stream: Stream) -> None:
-        self._let_go(stream)
+        self._flush(stream)
         self._loop.forget(stream.fd)
         del self._streams[stream.fd]
         if stream.sink is not None:
@@ -289,7 +291,7 @@ class Pump:
                 pass
             if stream.fd >= 0:
                 self._close(stream)
-        self._speak(patient=False)
+        self._write_messages(at_once=True)
         self._loop.stop()
 
 

@@ -1,4 +1,4 @@
-"""Sidecars: programs of ours that run beside the job, before it starts and after it ended, and are no part of it.
+"""Sidecars: programs of ours that run beside the job, maybe before it starts and after it ended.
 
 They are neither counted among the job's processes nor signalled or killed with them.
 """
@@ -12,20 +12,23 @@ from musterpoint.loop import Loop
 from musterpoint.processes import tree
 from musterpoint.processes.process import Streams, spawn
 
+OnEnd = Callable[[int], None]
+"""Gets an exit status; negative for a signal."""
 UNKILLABLE_SECONDS = 3.0
+"""Seconds to wait for a sidecar that SIGKILL doesn't end, as it waits for a disk that is gone."""
 
 
 class Sidecar:
-    """One of them. ``code`` is its exit status once it has ended (negative for a signal), None until then."""
+    """Made by :meth:`Sidecars.start`. ``code`` is its exit status (negative for a signal), None until it has ended."""
 
-    def __init__(self, loop: Loop, pid: int, stdin: int, output: int, line: Line, ended: Callable[[int], None]) -> None:
+    def __init__(self, loop: Loop, pid: int, stdin: int, output: int, on_line: Line, on_end: OnEnd) -> None:
         self.pid = pid
         self.code: int | None = None
         self._stdin = stdin
-        self._tell_ended = ended
-        self._lines = Lines(loop, output, line, self._fell_silent)
+        self._on_end = on_end
+        self._lines = Lines(loop, output, on_line, self._output_ended)
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Writes a line (at most a pipe's 4 KiB) to its stdin; nothing happens where it has ended."""
         try:
             os.write(self._stdin, line.encode() + b"\n")
@@ -38,20 +41,21 @@ class Sidecar:
             os.close(self._stdin)
             self._stdin = -1
 
-    def _fell_silent(self) -> None:
-        """What ends closes its output; whoever waits for all children may have its status already."""
+    def _output_ended(self) -> None:
+        """Its output ends with it; whoever waits for all children may have its status already."""
         if self.code is None:
             try:
-                self.has_ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+                self.ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
             except ChildProcessError:
                 pass
 
-    def has_ended(self, code: int) -> None:
+    def ended(self, code: int) -> None:
+        """To be called with its exit status."""
         if self.code is None:
             self.code = code
             self._lines.close()
             self.dismiss()
-            self._tell_ended(code)
+            self._on_end(code)
 
 
 class Sidecars:
@@ -63,16 +67,14 @@ class Sidecars:
 
     @property
     def pids(self) -> set[int]:
-        """Of those that run."""
+        """Those of the sidecars that run."""
         return {pid for pid, sidecar in self._all.items() if sidecar.code is None}
 
-    def start(
-        self, argv: Sequence[str], environ: Mapping[str, str], line: Line, ended: Callable[[int], None],
-    ) -> Sidecar:  # fmt: skip
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], on_line: Line, on_end: OnEnd) -> Sidecar:
         """Starts a program of ours in a process group of its own, in ``/``.
 
-        It ends when its stdin does. ``line`` gets each line of its stdout and stderr, ``ended`` its exit status
-        (negative for a signal), both in the loop's thread.
+        It ends when its stdin does. ``on_line`` gets each line of its stdout and stderr, ``on_end`` its exit status,
+        both in the loop's thread.
 
         Raises:
             CannotStart: the program couldn't be executed.
@@ -90,25 +92,22 @@ class Sidecars:
             os.close(stdin_read)
             os.close(output_write)
         os.set_blocking(stdin, False)
-        sidecar = self._all[pid] = Sidecar(self._loop, pid, stdin, output, line, ended)
+        sidecar = self._all[pid] = Sidecar(self._loop, pid, stdin, output, on_line, on_end)
         return sidecar
 
     def ended(self, pid: int, code: int) -> bool:
         """Whether the child that ended is one of them; to be called for every child of this process."""
         sidecar = self._all.get(pid)
-        if sidecar is None or sidecar.code is not None:  # a number is given again
+        if sidecar is None or sidecar.code is not None:  # pids are used again
             return False
-        sidecar.has_ended(code)
+        sidecar.ended(code)
         return True
 
-    def close(self, patience: float = 0.0) -> None:
-        """Asks all to end, waits ``patience`` seconds for that, then kills them.
-
-        What can't be killed, as it waits for a disk that is gone, isn't waited for beyond :data:`UNKILLABLE_SECONDS`.
-        """
+    def close(self, grace: float = 0.0) -> None:
+        """Asks all to end, waits ``grace`` seconds for that, then kills them."""
         for sidecar in self._all.values():
             sidecar.dismiss()
-        self._wait(patience)
+        self._wait(grace)
         for pid in self.pids:
             tree.send(pid, signal.SIGKILL)
         self._wait(UNKILLABLE_SECONDS)

@@ -23,12 +23,15 @@ def _unwanted(signo: int) -> bool:
     return signo == getattr(signal, "SIGHUP", None) and signal.getsignal(signo) is signal.SIG_IGN
 
 
-class Signals:
-    """Catches what a supervisor must hear. :attr:`hear` is called with each signal's number, in the loop's thread."""
+Handler = Callable[[int], None]
+"""Gets a signal's number, in the loop's thread."""
 
-    def __init__(self, loop: Loop, hear: Callable[[int], None]) -> None:
-        self.hear = hear
-        self._loop = loop
+
+class Signals:
+    """Catches the signals that a supervisor acts on, and calls one handler with each; :meth:`route_to` changes it."""
+
+    def __init__(self, loop: Loop, handler: Handler) -> None:
+        self._loop, self._handler = loop, handler
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -39,13 +42,21 @@ class Signals:
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         loop.watch(self._read, READ, self._wake)
 
+    def route_to(self, handler: Handler) -> None:
+        """From now on ``handler`` gets every signal, those included that came and weren't handled yet."""
+        self._handler = handler
+
+    def deliver(self, signo: int) -> None:
+        """Calls the handler as if this process had received ``signo``."""
+        self._handler(signo)
+
     def _wake(self, _ready: int) -> None:
         try:
             numbers = os.read(self._read, 4096)
         except BlockingIOError:
             return
         for signo in dict.fromkeys(numbers):  # a wrapper may send again what the terminal has sent: that is one
-            self.hear(signo)
+            self._handler(signo)
 
     def close(self) -> None:
         """Restores the handlers as they were. May be called more than once."""

@@ -1,38 +1,42 @@
-"""A sink: a file the pump writes to (our own stdout or stderr, a rank's log file), whatever becomes of it."""
-
-from __future__ import annotations
+"""The streams of this host's processes: the pipe each comes through, its prefix, and the sinks it is written to."""
 
 import errno
 import os
 import select
 import stat
-from typing import Callable, Collection, Union
+from typing import Callable, Collection, Literal, NamedTuple, Union
 
 from musterpoint.errors import UsageError
 from musterpoint.processes.tail import Tail
 
+Label = Literal["stdout", "stderr", "both"]
+"""Which descriptor of its process a stream is; ``both`` where our own stdout and stderr are the same file."""
+Prefix = Literal["none", "rank", "host", "mpi"]
+"""``--log-prefix``."""
 Bytes = Union[bytes, memoryview]
 
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ECONNRESET)
 
 
 class Sink:
-    """Written by one thread, which it may block. ``streams`` counts the streams that end here.
+    """A file that streams are written to: our own stdout or stderr, a rank's log file.
 
-    A reader that has gone away makes it ``gone``: the pump goes on reading and discarding. Any other trouble (a full
-    disk) costs the bytes at hand and is told to ``on_trouble`` once.
+    Written by one thread, which it may block. ``streams`` counts the streams that end here; ``last_stream`` is the one
+    that wrote last with a prefix; ``mid_line``: the last byte was no line end. A reader that has ended makes it
+    ``gone``: the pump goes on reading and discards. Any other error (a full disk) costs the bytes at hand and goes to
+    ``on_trouble`` once.
     """
 
-    __slots__ = ("fd", "gone", "mid_line", "owner", "streams", "_on_trouble", "_told")
+    __slots__ = ("fd", "gone", "mid_line", "last_stream", "streams", "_on_trouble", "_reported")
 
     def __init__(self, fd: int, on_trouble: Callable[[OSError], None] | None = None) -> None:
         self.fd = fd
         self.streams = 0
         self.mid_line = False
-        self.owner: object = None
+        self.last_stream: object = None
         self.gone = False
         self._on_trouble = on_trouble
-        self._told = False
+        self._reported = False
 
     def write(self, *parts: Bytes) -> None:
         """Writes all ``parts`` in order; returns when they are written or can't be."""
@@ -45,12 +49,12 @@ class Sink:
         while left:
             try:
                 left = _after(left, os.writev(self.fd, left))
-            except BlockingIOError:  # somebody who shares this file made it non-blocking
+            except BlockingIOError:  # another process that shares this file made it non-blocking
                 select.select([], [self.fd], [])
             except OSError as error:
                 self.gone = error.errno in _GONE
-                if not self.gone and not self._told and self._on_trouble is not None:
-                    self._told = True
+                if not self.gone and not self._reported and self._on_trouble is not None:
+                    self._reported = True
                     self._on_trouble(error)
                 return
 
@@ -76,7 +80,7 @@ class Sink:
 def log_file(path: str, on_trouble: Callable[[OSError], None]) -> Sink:
     """A sink that appends to the file at ``path``; one that drops everything if it can't be opened.
 
-    The program may have put something else there, which is neither followed nor waited for.
+    Something else that the program may have put there (a link, a named pipe) is neither followed nor waited for.
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -104,27 +108,10 @@ def _after(parts: list[Bytes], written: int) -> list[Bytes]:
 LARGEST_PIPE, SMALLEST_PIPE, ALL_PIPES = 1 << 20, 64 << 10, 16 << 20
 
 
-class Stream:
-    """The read end of a pipe. ``sink`` and ``file`` are where its bytes go (None: nowhere).
-
-    ``carry`` is an unfinished line held back since ``carry_since``; ``adopted`` are bytes that another thread than the
-    pump's has read, to be written before anything else. ``ranked``: a rank's, not a launcher's or a service's.
-    """
-
-    __slots__ = ("adopted", "carry", "carry_since", "fd", "file", "prefix", "ranked", "sink", "tail")
-
-    def __init__(
-        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, ranked: bool
-    ) -> None:  # fmt: skip
-        self.fd = fd
-        self.sink = sink
-        self.file = file
-        self.prefix = prefix
-        self.tail = tail
-        self.ranked = ranked
-        self.carry = b""
-        self.carry_since = 0.0
-        self.adopted: list[bytes] = []
+def pipe_size(streams: int) -> int:
+    """Bytes for each of ``streams`` pipes, a power of two: 16 MiB shared out, 64 KiB to 1 MiB each."""
+    share = max(SMALLEST_PIPE, min(LARGEST_PIPE, ALL_PIPES // max(streams, 1)))
+    return 1 << (share.bit_length() - 1)
 
 
 def open_pipe(size: int) -> tuple[int, int]:
@@ -140,7 +127,7 @@ def open_pipe(size: int) -> tuple[int, int]:
     return read_end, write_end
 
 
-def prefix_of(mode: str, host: str, rank: int | None, name: str, label: str) -> bytes:
+def prefix_of(mode: Prefix, host: str, rank: int | None, name: str, label: Label) -> bytes:
     """What ``--log-prefix`` puts before each line. ``mpi`` is the form in which SageMaker's ``mpirun`` tags them."""
     who = name if rank is None else str(rank)
     if mode == "rank":
@@ -158,59 +145,96 @@ def ranks_of(text: str) -> frozenset[int] | None:
 
 
 def same_file(one: int, other: int) -> bool:
-    """Whether two descriptors lead to the same file. Closed ones are nobody's."""
+    """Whether two descriptors lead to the same file. Closed ones don't."""
     try:
         return os.path.samestat(os.fstat(one), os.fstat(other))
     except OSError:
         return one == other
 
 
-def pipe_size(streams: int) -> int:
-    """Bytes for each of ``streams`` pipes, a power of two: 16 MiB shared out, 64 KiB to 1 MiB each."""
-    share = max(SMALLEST_PIPE, min(LARGEST_PIPE, ALL_PIPES // max(streams, 1)))
-    return 1 << (share.bit_length() - 1)
+class Stream:
+    """The read end of a process's pipe, and where its bytes go.
+
+    ``sink`` and ``file`` are written to (None: not). ``unfinished`` is the beginning of a line, held back since
+    ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
+    anything else. ``ranked``: a rank's, not a launcher's or a service's.
+    """
+
+    __slots__ = (
+        "fd", "file", "prefix", "ranked", "read_ahead", "sink", "tail", "unfinished", "unfinished_since",
+    )  # fmt: skip
+
+    def __init__(
+        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, ranked: bool
+    ) -> None:  # fmt: skip
+        self.fd = fd
+        self.sink = sink
+        self.file = file
+        self.prefix = prefix
+        self.tail = tail
+        self.ranked = ranked
+        self.unfinished = b""
+        self.unfinished_since = 0.0
+        self.read_ahead: list[bytes] = []
+
+
+class OutputOptions(NamedTuple):
+    """Where the output of processes goes, and how it is marked.
+
+    ``prefix`` is what stands before each line. ``host`` is this host's name in it. ``log_ranks`` are the global ranks
+    whose output is forwarded (None: all); that of a process without a rank always is. ``log_dir`` (empty: none) gets
+    one file per process.
+    """
+
+    prefix: Prefix = "none"
+    host: str = ""
+    log_ranks: Collection[int] | None = None
+    log_dir: str = ""
+
+
+FORWARD_ALL = OutputOptions()
+"""Everything is forwarded, without prefixes and files."""
 
 
 class Outlets:
-    """``warn`` is told of trouble with a file (or ``stdout``), once for each.
+    """Makes the stream of each pipe, with the sinks it is written to.
+
+    ``warn`` gets each error of a file (or ``stdout``) and its name, once for each.
 
     Raises:
         UsageError: ``log_dir`` can't be made.
     """
 
-    def __init__(
-        self, out_fd: int, err_fd: int, prefix: str, host: str, log_ranks: Collection[int] | None, log_dir: str,
-        warn: Callable[[OSError, str], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, out_fd: int, err_fd: int, options: OutputOptions, warn: Callable[[OSError, str], None]) -> None:
         self.shared = same_file(out_fd, err_fd)
         self.out = Sink(out_fd, lambda error: warn(error, "stdout"))
         self.err = self.out if self.shared else Sink(err_fd)
-        self._prefix, self._host = prefix, host
-        self._log_ranks, self._log_dir = log_ranks, log_dir
-        self._warn = warn
+        self._options, self._warn = options, warn
         self._files: dict[str, Sink] = {}
-        if log_dir:
+        if options.log_dir:
             try:
-                os.makedirs(log_dir, exist_ok=True)
+                os.makedirs(options.log_dir, exist_ok=True)
             except OSError as error:
-                raise UsageError(f"--log-dir {log_dir}: can't make the directory: {error.strerror}") from None
+                raise UsageError(f"--log-dir {options.log_dir}: can't make the directory: {error.strerror}") from None
 
     def forwards(self, rank: int | None) -> bool:
         """Whether the output of a rank is shown; that of what isn't a rank always is."""
-        return rank is None or self._log_ranks is None or rank in self._log_ranks
+        return rank is None or self._options.log_ranks is None or rank in self._options.log_ranks
 
-    def stream(self, fd: int, rank: int | None, name: str, label: str, kept: int) -> Stream:
-        """The stream out of the pipe ``fd``; ``label`` is stdout, stderr or both, ``kept`` the size of its tail."""
+    def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:
+        """The stream out of the pipe ``fd`` of a process."""
         sink = self.err if label == "stderr" else self.out
-        prefix = prefix_of(self._prefix, self._host, rank, name, label)
+        prefix = prefix_of(self._options.prefix, self._options.host, rank, name, label)
         return Stream(
-            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(kept), rank is not None
-        )
+            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(tail_size),
+            rank is not None,
+        )  # fmt: skip
 
     def _file(self, rank: int | None, name: str) -> Sink | None:
-        if not self._log_dir:
+        if not self._options.log_dir:
             return None
-        path = os.path.join(self._log_dir, (f"rank-{rank}" if rank is not None else name or "process") + ".log")
+        file = f"rank-{rank}.log" if rank is not None else f"{name or 'process'}.log"
+        path = os.path.join(self._options.log_dir, file)
         if path not in self._files:
             self._files[path] = log_file(path, lambda error: self._warn(error, path))
         return self._files[path]

@@ -1,17 +1,17 @@
-"""What is kept of a stream for the failure reason: its last bytes, and how its last tracebacks began."""
+"""What is kept of a stream for the failure reason: its last bytes, and the beginnings of its last tracebacks."""
 
 from __future__ import annotations
 
 import mmap
 
 SIZE = 64 << 10
-"""Bytes kept of a stream; what the failure reason is read from."""
+"""Bytes kept of the end of a stream."""
 HEAD = 16 << 10
 """Bytes kept from where a traceback begins: its frames, the exception and the first lines of the message."""
 HEADS = 4
-"""So many tracebacks keep their beginning: behind the last one may be a launcher's own, or another rank's."""
+"""How many tracebacks keep their beginning: the last one may be a launcher's own, or another rank's."""
 BEFORE = 512
-"""Bytes kept of what stands before: its tag, or the line that says whose traceback it is."""
+"""Bytes kept of what precedes a traceback: its tag, or the line that says whose it is."""
 _HEADER = b"Traceback (most recent call last)"
 _SEAM = len(_HEADER) - 1
 _RECENT = BEFORE + _SEAM
@@ -38,7 +38,7 @@ class Tail:
         self._heads: list[tuple[int, bytearray]] = []  # where in the stream each begins, and its bytes
 
     def feed(self, data: memoryview) -> None:
-        """Appends ``data``; what no longer fits is forgotten, oldest first."""
+        """Appends ``data``; the oldest bytes that no longer fit are dropped."""
         new = bytes(data)
         self._keep_heads(new)
         self._total += len(new)
@@ -73,7 +73,7 @@ class Tail:
         return bytes(text) or ring
 
     def _keep_heads(self, new: bytes) -> None:
-        """Takes note of the tracebacks that begin in ``new``, or in what came just before it and ``new`` together."""
+        """Finds the tracebacks that begin in ``new``, or at the seam with what came before it."""
         found: list[int] = []
         at = new.rfind(_HEADER)
         while at >= 0 and len(found) < HEADS:

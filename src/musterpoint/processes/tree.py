@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Collection, Iterator
+from typing import Callable, Collection, Iterator
+
+from musterpoint.loop import READ, Loop
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -14,12 +16,9 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"
 
 def _prctl(option: int, value: int) -> bool:
     try:
-        # ctypes itself costs 3 ms at import; this is the part of it that calls a function
-        import _ctypes
+        import ctypes
 
-        c: Any = _ctypes
-        prctl = c.dlsym(c.dlopen(None, 0), "prctl")
-        return bool(c.call_function(prctl, (option, value, 0, 0, 0)) == 0)
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, AttributeError, OSError):
         return False  # not Linux: nothing like it there
 
@@ -32,7 +31,7 @@ def adopt_orphans() -> bool:
 def die_with_parent(parent: int, signo: int = int(getattr(signal, "SIGKILL", 9))) -> None:
     """In a child of ``parent``: get ``signo`` when the *thread* that forked it ends, so fork in the main thread.
 
-    A parent that was gone before is one that has ended.
+    A parent that has ended already counts, too.
     """
     _prctl(PR_SET_PDEATHSIG, signo)
     if os.getppid() != parent:
@@ -40,7 +39,7 @@ def die_with_parent(parent: int, signo: int = int(getattr(signal, "SIGKILL", 9))
 
 
 class Stat:
-    """A process as ``/proc/<pid>/stat`` tells: its state letter and parent."""
+    """What ``/proc/<pid>/stat`` says of a process: its name, state letter and parent."""
 
     __slots__ = ("comm", "parent", "pid", "state")
 
@@ -97,11 +96,13 @@ def children(root: int, proc: str = "/proc") -> list[Stat]:
 
 
 def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> list[int]:
-    """Whom to send ``signo`` when the rank ``pid`` is meant: itself, or behind a shell the nearest that are no shells.
+    """Which processes get ``signo`` when the rank ``pid`` is meant: itself, or below a shell the nearest that are no
+    shells.
 
     A shell passes no signal on and dies of SIGTERM before its child has saved anything; one that catches the signal
-    (a ``trap``) is told too, and handles it when its child has ended. What reads another's output (``train.py | tee``)
-    ends with it: told at once, it would take the program's stdout away in the middle of a checkpoint.
+    (a ``trap``) gets it too, and handles it when its child has ended. A process that reads another's output
+    (``train.py | tee``) ends with that one: signalled at once, it would take away the program's stdout in the middle
+    of a checkpoint.
     """
     stat = read_stat(pid, proc)
     if stat is None or stat.comm not in SHELLS:
@@ -139,7 +140,7 @@ def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
 
 
 def ignores(pid: int, signo: int, proc: str = "/proc") -> bool:
-    """Whether ``signo`` means nothing to a process."""
+    """Whether a process ignores ``signo``."""
     return _in_mask(pid, b"SigIgn:", signo, proc)
 
 
@@ -164,15 +165,67 @@ def send(pid: int, signo: int) -> bool:
 
 
 def kill_below(root: int, spared: Collection[int] = ()) -> int:
-    """SIGKILL to everything below ``root`` but ``spared``, again until a look finds nothing new; how many were hit.
+    """Kills (SIGKILL) everything below ``root`` but ``spared``; returns how many processes that were.
 
-    A process that forks while it is being killed is caught by the next look.
+    Repeated until nothing new is found: a process may fork while it is being killed.
     """
-    hit: set[int] = set()
+    killed: set[int] = set()
     while True:
-        fresh = [stat.pid for stat in descendants(root, spared=spared) if stat.pid not in hit]
+        fresh = [stat.pid for stat in descendants(root, spared=spared) if stat.pid not in killed]
         if not fresh:
-            return len(hit)
+            return len(killed)
         for pid in fresh:
             send(pid, signal.SIGKILL)
-        hit.update(fresh)
+        killed.update(fresh)
+
+
+class Orphans:
+    """Processes that became our children when their parent ended: signalled once, and waited for.
+
+    A launcher of the user's own that dies of the stop signal (a Python script around ``torch.distributed.run``) leaves
+    its ranks in the middle of their checkpoints. ``on_end`` is called when a signalled process has ended, and
+    :meth:`signal` may have another answer.
+    """
+
+    def __init__(self, loop: Loop, on_end: Callable[[], None]) -> None:
+        self._loop, self._on_end = loop, on_end
+        self._signalled: set[int] = set()
+        self._descriptors: dict[int, int] = {}
+
+    def signal(self, known: Collection[int], signo: int) -> bool:
+        """Sends ``signo`` to each of our children that isn't ``known``, once; whether any of them is still there.
+
+        A process that ignores it isn't waited for; nor is what an orphaned shell starts next, or a loop in the
+        background would hold up the end.
+        """
+        for orphan in children(os.getpid()):
+            if orphan.pid not in known and orphan.pid not in self._signalled:
+                self._signalled.add(orphan.pid)
+                for pid in stop_targets(orphan.pid, signo):
+                    if not ignores(pid, signo):
+                        self._watch(pid)
+                        send(pid, signo)
+        return any(stat is not None and stat.state not in "ZX" for stat in map(read_stat, self._descriptors))
+
+    def _watch(self, pid: int) -> None:
+        """By a pidfd: a shell's child isn't ours, so its end sends no SIGCHLD. Linux before 5.3 has none."""
+        try:
+            self._descriptors[pid] = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self._descriptors[pid] = -1
+            return
+        self._loop.watch(self._descriptors[pid], READ, lambda _ready: self._ended(pid))
+
+    def _ended(self, pid: int) -> None:
+        self._forget(self._descriptors.pop(pid))
+        self._on_end()
+
+    def _forget(self, fd: int) -> None:
+        if fd >= 0:
+            self._loop.forget(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        for fd in self._descriptors.values():
+            self._forget(fd)
+        self._descriptors.clear()

@@ -1,7 +1,7 @@
 """Run by :mod:`musterpoint.code.aws` in a Python that has boto3; musterpoint itself isn't there.
 
 One request comes as JSON in the variable MUSTER_AWS_REQUEST; facts, then the answer, go to stdout, one JSON object a
-line. The status is 3 where there is no boto3, 1 for any other failure.
+line. The exit status is the request's ``no_boto3`` where there is no boto3, 1 for any other failure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ CHUNK = 256 * 1024
 FAILURES = 6
 """How often in a row reading may fail, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
-NO_BOTO3 = 3
-"""The status where this Python has no boto3."""
 RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 
@@ -39,7 +37,7 @@ def main(request: dict[str, Any]) -> int:
         errors = importlib.import_module("botocore.exceptions")
     except ImportError as error:
         tell(error=str(error))
-        return NO_BOTO3
+        return int(request["no_boto3"])
     config = configuration.Config(
         connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 2}
     )
@@ -57,7 +55,7 @@ def main(request: dict[str, Any]) -> int:
 
 def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
     """The object, in as many pieces as connections allow, all of the same version."""
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     place = {"Bucket": request["bucket"], "Key": request["key"]}
     at, size, failures, failed_at = 0, -1, 0, 0
     same: dict[str, str] = {}
@@ -77,9 +75,9 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                 while piece := answer["Body"].read(CHUNK):
                     write(file, piece)
                     at += len(piece)
-                    if time.monotonic() - told >= 1.0:
-                        told = time.monotonic()
-                        tell(at=at, size=size, seconds=told - started)
+                    if time.monotonic() - reported >= 1.0:
+                        reported = time.monotonic()
+                        tell(at=at, size=size, seconds=reported - started)
                 if at > size:
                     raise Failed(f"it was said to have {size:,} bytes, and has more")
                 if at < size:
@@ -149,5 +147,5 @@ def sentence(error: Any, errors: Any, request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a stop: a traceback from boto3's depths says nothing of it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a stop ends it without a traceback
     sys.exit(main(json.loads(os.environ["MUSTER_AWS_REQUEST"])))

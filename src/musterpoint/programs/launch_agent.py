@@ -1,10 +1,10 @@
 """The launch agent: what mpirun calls in place of ``ssh`` to start its daemon on another host.
 
 Run as a script, never imported by musterpoint. mpirun calls ``AGENT [options] HOST words…``; the agent hands host and
-words to this host's supervisor, who passes them to the other host's over the channel that is open anyway. Words are
-written in hexadecimal, so nothing needs quoting; an empty one is ``-``. The protocol is lines over a unix socket:
+words to this host's supervisor, which passes them on over the channel. Words are written in hexadecimal, so nothing
+needs quoting; an empty one is ``-``. The protocol is lines over a unix socket:
 
-    agent:       TOKEN                  (of the job: nothing else is heard before it)
+    agent:       TOKEN                  (of the job: nothing else is read before it)
     agent:       start SESSION HOST WORD…
     supervisor:  started                (the daemon runs)
     supervisor:  ended STATUS TEXT      (it ended, or could not be started; TEXT is the end of what it wrote)
@@ -13,7 +13,7 @@ It exits 0 as soon as the daemon runs, which Open MPI wants (agents that stay ha
 once than there are hosts). With ``MUSTER_AGENT_STAYS=1`` it stays until the daemon ended, which Hydra wants (MPICH,
 Intel MPI). Its own failures are 255, as ssh's.
 
-It costs about 12 ms, and like the rank stub it imports nothing that Python hasn't loaded yet but ``_socket``.
+Like the rank stub it imports nothing that Python hasn't loaded yet but ``_socket``: mpirun starts one per host at once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def connect() -> _socket.socket:
 
 
 def answer(line: str, stays: bool) -> None:
-    """Exits if this line says how."""
+    """Exits as this line says, if it does."""
     word, *rest = line.split()
     if word == "started" and not stays:
         os._exit(0)
@@ -90,13 +90,13 @@ def main() -> None:
     session = os.environ.get("MUSTER_SESSION_NUMBER", "0")
     sock = connect()
     text = " ".join(os.fsencode(word).hex() or "-" for word in (host, *words))
-    said = b""
+    received = b""
     try:
         token = os.environ.get("MUSTER_SOCKET_TOKEN", "")
         sock.sendall(f"{token}\nstart {session} {text}\n".encode())
         while data := sock.recv(65536):
-            said += data
-            *lines, said = said.split(b"\n")
+            received += data
+            *lines, received = received.split(b"\n")
             for line in lines:
                 answer(line.decode(), stays)
     except OSError:

@@ -1,4 +1,4 @@
-"""Hears SIGTERM in place of a PID 1 that doesn't: a program of its own, whose text runs beside the job.
+"""Reports each SIGTERM to a PID 1 that drops it: a program of its own, whose text runs beside the job.
 
 ``python -I -S THIS PID``. It seizes every thread of the process with ptrace, passes each signal on as it came, and
 writes lines: ``watching`` when it has begun, ``TERM`` for a SIGTERM, ``refused ERRNO`` where it can't trace (it ends
@@ -27,7 +27,7 @@ STOPPING = frozenset(getattr(signal, name, 0) for name in ("SIGSTOP", "SIGTSTP",
 
 
 class Tracer:
-    """Of the process ``pid`` and all its threads, those to come included."""
+    """Traces the process ``pid`` with all its threads, those that start later included."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -36,7 +36,7 @@ class Tracer:
         self._call.restype = ctypes.c_long
 
     def seize(self) -> int:
-        """The number of the error that kept us from it, or 0."""
+        """Begins; returns an error number, 0 for none."""
         done: set[str] = set()
         while True:
             fresh = set(os.listdir(f"/proc/{self._pid}/task")) - done
@@ -45,12 +45,12 @@ class Tracer:
             for thread in fresh:
                 # a signal to the whole process may be taken by any thread, and would end it where that one isn't traced
                 error = self._ptrace(SEIZE, int(thread), OPTION_TRACECLONE)
-                if error not in (0, NO_SUCH_PROCESS) and not self._ours(thread):
+                if error not in (0, NO_SUCH_PROCESS) and not self._is_ours(thread):
                     return error
             done |= fresh
 
-    def _ours(self, thread: str) -> bool:
-        """Whether a thread that is newer than our look was seized with the one that made it."""
+    def _is_ours(self, thread: str) -> bool:
+        """Whether a thread that is newer than the list was seized with the one that started it."""
         try:
             with open(f"/proc/{self._pid}/task/{thread}/status", "rb") as file:
                 return f"TracerPid:\t{os.getpid()}\n".encode() in file.read()
@@ -58,7 +58,7 @@ class Tracer:
             return True  # it has ended
 
     def pass_on(self) -> bool:
-        """Passes on what has come since; False when the process is no more."""
+        """Passes on the signals that have come; False when the process has ended."""
         while True:
             try:
                 thread, status = os.waitpid(-1, os.WNOHANG | WALL)
@@ -74,7 +74,7 @@ class Tracer:
             self._ptrace(LISTEN, thread, 0)
             return
         self._ptrace(CONT, thread, 0 if event else signo)
-        # a process that the traced one cloned is traced too, and is told by not being among its threads
+        # a process that the traced one cloned is traced too; it isn't among its threads
         if not event and signo == signal.SIGTERM and os.path.exists(f"/proc/{self._pid}/task/{thread}"):
             say("TERM")
 

@@ -5,10 +5,10 @@ which rank it is, gets the rank's output pipes from it, runs the user's program 
 group of its own, swallows and reports the launcher's signals, reports how the program ended, and holds its own exit
 until it is released. So exact codes and the stop come the same way from every launcher.
 
-It costs 10 ms and 3 MiB: no module but the built-in few, and what two blank lines part is compiled on its own. The
-protocol is lines over a unix socket:
+One runs per rank, so it is kept small: ``socket`` and ``signal`` in place of their private halves would cost 6 ms and
+1 MiB each time, and parts between two blank lines are compiled one by one. The protocol is lines over a unix socket:
 
-    stub:        TOKEN              (of the job: nothing else is heard before it)
+    stub:        TOKEN              (of the job: nothing else is read before it)
     stub:        rank RANK LOCAL_RANK WORLD_SIZE PID
     supervisor:  go                 (with the pipes' write ends as ancillary data)
     stub:        started PID
@@ -30,8 +30,8 @@ def first(*names: str) -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
-def place() -> list[str]:
-    """Rank, local rank and world size. Plans for MPI set WORLD_SIZE, so there MPI's own word comes first."""
+def identity() -> list[str]:
+    """Rank, local rank and world size. Plans for MPI set WORLD_SIZE, so there MPI's own variable comes first."""
     if first("MUSTER_FIRST_RANK"):  # its launcher would number this host's slots from elsewhere
         os.environ["LOCAL_RANK"] = str(int(first("RANK")) - int(first("MUSTER_FIRST_RANK")))
     if first("RANK"):
@@ -67,7 +67,7 @@ def receive_pipes(sock: _socket.socket) -> list[int]:
 
 
 def environment_of(rank: str, local: str) -> dict[str, str]:
-    """The program's: what was taken from it for its launcher's sake comes back, and every rank knows its place."""
+    """The program's environment: with what was taken out for its launcher's sake, and with its rank."""
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["RANK"] = environment.get("RANK") or rank
     environment["LOCAL_RANK"] = environment.get("LOCAL_RANK") or local
@@ -89,8 +89,8 @@ OURS = (
 def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) -> int:
     """Forks the user's program and returns its pid.
 
-    What else the launcher passed (Hydra's PMI_FD) stays open on both sides: closed here, it would tell the launcher of
-    the program's end before we do, and make it end the others.
+    Other descriptors of the launcher (Hydra's PMI_FD) stay open on both sides: if they were closed here, the launcher
+    would take it for a crash and end the other ranks.
     """
     pid = os.fork()
     if pid:
@@ -123,7 +123,7 @@ SWALLOWED = (
 
 
 def watch(sock: _socket.socket, pid: int, wake: int) -> int:
-    """Until the supervisor releases us: report signals and the program's end. Returns its wait status."""
+    """Reports signals and the program's end until the supervisor releases us; returns the wait status."""
     status = None
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
@@ -141,15 +141,15 @@ def watch(sock: _socket.socket, pid: int, wake: int) -> int:
                         sock.send(f"ended {status}\n".encode())
             else:
                 try:
-                    said = sock.recv(64)
+                    order = sock.recv(64)
                 except OSError:
-                    said = b""
-                if not said:  # the supervisor is gone, and with it the job
+                    order = b""
+                if not order:  # the supervisor is gone, and with it the job
                     if status is None:
                         os.kill(pid, _signal.SIGKILL)
                         os.killpg(pid, _signal.SIGKILL)
                     os._exit(70)
-                if said.startswith(b"release") and status is not None:
+                if order.startswith(b"release") and status is not None:
                     return status
 
 
@@ -166,7 +166,7 @@ def end_as(status: int) -> None:
 def main() -> None:
     end = sys.argv.index("--")
     words = sys.argv[end + 1 :]
-    rank, local, world = place()
+    rank, local, world = identity()
     local = "".join(sys.argv[1:end]) or local  # torchrun's number of the slot where it calls all of them 0
     at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
     if at >= 0:  # DeepSpeed's own launcher passes it so

@@ -1,12 +1,13 @@
 """The programs of ours that run as processes of their own: their names, and their texts for other processes to read.
 
-Each is a module beside this one; where it runs, musterpoint need not be importable. Its text lies in a memfd, so that
-nothing need be writable or cleaned up.
+Each is a module beside this one, started from its text: where it runs, musterpoint need not be importable. The text
+lies in a memfd, so that nothing need be writable or cleaned up.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 from typing import Literal, get_args
@@ -23,6 +24,9 @@ UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket",
 SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
 """What is called by its path alone, and so needs a first line that says who runs it."""
 
+NO_BOTO3, NO_WATCHDOG = 3, 4
+"""Exit statuses of programs whose Python lacks a library. They are part of the request that such a program gets."""
+
 LONGEST_FIRST_LINE = 127
 """Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); blanks part it, whatever is quoted."""
 
@@ -30,7 +34,10 @@ _MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
 
 
 class Texts:
-    """Written when they are first asked for; :meth:`close` removes them. Other processes of this user can open them."""
+    """Texts as files that other processes of this user can open, each written when it is first asked for.
+
+    :meth:`close` removes them.
+    """
 
     def __init__(self) -> None:
         self._paths: dict[str, str] = {}
@@ -44,7 +51,7 @@ class Texts:
         return self._paths[name]
 
     def hold(self, name: str, text: str) -> str:
-        """Where a text that isn't ours to know lies under ``name``; a program may write to it."""
+        """Holds any other text; returns its path. A program may write to it."""
         self._paths[name] = self._write(name, text)
         return self._paths[name]
 
@@ -82,8 +89,8 @@ class Texts:
 
 
 def _memfd(name: str, executable: bool) -> int:
-    """-1 where it can't be had. Linux before 6.3 knows no flag about execution; later ones may insist on it, or refuse
-    it (sysctl ``vm.memfd_noexec``).
+    """A memfd, -1 where there is none. Linux before 6.3 knows no flag about execution; later ones may insist on it, or
+    refuse it (sysctl ``vm.memfd_noexec``).
     """
     if not hasattr(os, "memfd_create"):
         return -1
@@ -101,8 +108,9 @@ def module_of(name: Program) -> str:
     return f"{__package__}.{name}"
 
 
+@functools.cache
 def text_of(name: Program) -> str:
-    """The program's source, from a directory or from the one-file launcher's archive.
+    """The program's source, from a directory or from the one-file launcher's archive. It is read once.
 
     Raises:
         FileNotFoundError: the package lacks it.

@@ -53,13 +53,13 @@ class Bucket:
         key = f"{self._prefix}/{path}"
         self._futures[path] = self._manager.upload(file, self._bucket, key, subscribers=[self._listener(path)])
 
-    def over(self, path: str) -> None:
-        """To be called when it has been done with."""
+    def forget(self, path: str) -> None:
+        """To be called when the end of its upload has been dealt with."""
         self.sent.pop(path, None)
         self._futures.pop(path, None)
 
     def cancel(self) -> None:
-        """Of what is on its way, no further part begins."""
+        """Begins no further part of the uploads on their way."""
         for future in list(self._futures.values()):
             future.cancel()
 

@@ -1,7 +1,6 @@
-"""Which files are to go up, and when: the uploader's one decision. Pure; runs in a Python without musterpoint.
+"""What the uploader knows of the files: which there are, which have gone up, and which go up next.
 
-Paths are relative to the directory, times are seconds on one monotonic clock. A version is what tells one content of a
-file from the next.
+Runs in a Python without musterpoint. Paths are relative to the directory; times are seconds on one monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,13 +18,90 @@ FILES = 4
 LONGEST_PAUSE = 60.0
 """Seconds without uploads, at most, after failures in a row."""
 LONGEST_FINAL_PAUSE = 5.0
+PRIVATE = ".tmp."
+"""What directories begin with whose content is never uploaded; sagemaker-training keeps its copies in one."""
 
 Version = tuple[int, int, int]
-"""Size, time of the last change (ns), inode."""
+"""Size, time of the last change (ns), inode: what tells one content of a file from the next."""
+
+
+def version_of(path: str) -> Version | None:
+    """Of the file, or of the file that a link leads to; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def is_private(path: str) -> bool:
+    """Whether a relative path leads through a private directory."""
+    return any(part.startswith(PRIVATE) for part in path.split(os.sep)[:-1])
+
+
+def listing(directory: str, below: str = "") -> dict[str, Version]:
+    """Every file below ``directory`` (only those in its folder ``below``, if given), by its relative path.
+
+    Links to files are files; links to directories aren't followed, as they may lead in circles.
+    """
+    found = {}
+    for folder, folders, files in os.walk(os.path.join(directory, below)):
+        folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
+        for name in files:
+            path = os.path.join(folder, name)
+            version = version_of(path)
+            relative = os.path.relpath(path, directory)
+            if version is not None and not is_private(relative):
+                found[relative] = version
+    return found
+
+
+def is_written(path: str) -> bool | None:
+    """Whether some process has the file open for writing; None where the system doesn't tell.
+
+    The kernel gives out a read lease only while nobody has; it is given back at once (fcntl(2), "Leases").
+    """
+    import fcntl
+
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
+
+
+def read_record(path: str) -> dict[str, Version]:
+    """What an uploader before this one has uploaded; the last line of one that was killed may be half a line."""
+    found: dict[str, Version] = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                name, size, changed, inode = json.loads(line)
+            except ValueError:
+                continue
+            found[name] = (size, changed, inode)
+    return found
+
+
+def write_record(path: str, name: str, version: Version) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps([name, *version]))
 
 
 class Ledger:
-    """``up`` is what has gone up, ``uploading`` what is on its way, each with the version its upload began with."""
+    """Which files are to go up, and when. Pure: what is on the disk is told to it.
+
+    ``up`` is what has gone up, ``uploading`` what is on its way, each with the version its upload began with.
+    """
 
     def __init__(self, up: dict[str, Version] | None = None) -> None:
         self.up: dict[str, Version] = dict(up or {})
@@ -124,83 +200,3 @@ class Ledger:
     def _put(self, path: str, due: float) -> None:
         self._due[path] = due
         heapq.heappush(self._queue, (due, path))
-
-
-PRIVATE = ".tmp."
-"""What directories begin with whose content is never uploaded; sagemaker-training keeps its copies in one."""
-
-
-def version_of(path: str) -> Version | None:
-    """Of the file, or of the file that a link leads to; None where there is none."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
-
-
-def is_private(path: str) -> bool:
-    """Whether a relative path leads through a private directory."""
-    return any(part.startswith(PRIVATE) for part in path.split(os.sep)[:-1])
-
-
-def listing(directory: str, below: str = "") -> dict[str, Version]:
-    """Every file below ``directory`` (only those in its folder ``below``, if given), by its relative path.
-
-    Links to files are files; links to directories aren't followed, as they may lead in circles.
-    """
-    found = {}
-    for folder, folders, files in os.walk(os.path.join(directory, below)):
-        folders[:] = [name for name in folders if not name.startswith(PRIVATE)]
-        for name in files:
-            path = os.path.join(folder, name)
-            version = version_of(path)
-            relative = os.path.relpath(path, directory)
-            if version is not None and not is_private(relative):
-                found[relative] = version
-    return found
-
-
-def has_files(directory: str) -> bool:
-    return any(files for _folder, _folders, files in os.walk(directory))
-
-
-def is_written(path: str) -> bool | None:
-    """Whether some process has the file open for writing; None where the system doesn't tell.
-
-    The kernel gives out a read lease only while nobody has; it is given back at once (fcntl(2), "Leases").
-    """
-    import fcntl
-
-    if not hasattr(fcntl, "F_SETLEASE"):
-        return None
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        return False
-    except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    finally:
-        os.close(fd)
-
-
-def read_record(path: str) -> dict[str, Version]:
-    """What an uploader before this one has uploaded; the last line of one that was killed may be half a line."""
-    found: dict[str, Version] = {}
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                name, size, changed, inode = json.loads(line)
-            except ValueError:
-                continue
-            found[name] = (size, changed, inode)
-    return found
-
-
-def write_record(path: str, name: str, version: Version) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps([name, *version]))

@@ -1,7 +1,9 @@
 """The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
 
-It is told ``finish SECONDS`` by a line on stdin, and ends at stdin's end. Facts go to stdout, one JSON object a line.
-The status is 3 where there is no boto3, 4 where there is no watchdog and the request insists on it.
+A line ``finish SECONDS`` on stdin begins its end; it ends at once when stdin does. Facts go to stdout, one JSON object
+a line.
+The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory is to be
+watched and there is no watchdog.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import threading
 import time
 from typing import Any
 
-from musterpoint.programs.aws_reader import NO_BOTO3
 from musterpoint.programs.upload_bucket import Bucket
 from musterpoint.programs.upload_ledger import (
     Ledger,
@@ -30,7 +31,6 @@ from musterpoint.programs.upload_ledger import (
     write_record,
 )
 
-NO_WATCHDOG = 4
 LARGE, EVERY = 32 * 1024**2, 10.0
 """Bytes of a file from which on its progress is told, and how often (s)."""
 QUIET = 5.0
@@ -48,7 +48,8 @@ REFUSALS = 3
 """Lasting failures of one file after which that one is given up."""
 NAMED = 5
 """How many of the files that didn't go up are named."""
-LAST_BREATH = 1.0
+CANCEL_SECONDS = 1.0
+"""Seconds that cancelled uploads have to be taken back."""
 
 
 def tell(**facts: Any) -> None:
@@ -57,19 +58,21 @@ def tell(**facts: Any) -> None:
 
 
 def main(request: dict[str, Any]) -> int:
-    """``request``: directory, bucket, prefix, region, endpoint, record (a file), watch (bool)."""
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: somebody waits for a lease of ours
+    """``request``: directory, bucket, prefix, region, endpoint, record (a file), watch (bool), no_boto3
+    and no_watchdog (exit statuses).
+    """
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGIO"):  # the last: another process waits for a lease of ours
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if importlib.util.find_spec("boto3") is None:
-        return NO_BOTO3
+        return int(request["no_boto3"])
     if request["watch"] and importlib.util.find_spec("watchdog") is None:
-        return NO_WATCHDOG
+        return int(request["no_watchdog"])
     Uploader(request).run()
     return 0
 
 
 class Uploader:
-    """One thread decides; what the others see and hear reaches it through one queue."""
+    """One thread decides; what the others learn reaches it through one queue."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._directory, self._record = request["directory"], request["record"]
@@ -86,7 +89,7 @@ class Uploader:
         self._resent: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._files = self._bytes = 0
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
         self._watching = False
 
     def run(self) -> None:
@@ -104,20 +107,20 @@ class Uploader:
             self._look("")
         while not self._is_over():
             try:
-                self._hear(*self._events.get(timeout=self._patience()))
+                self._handle(*self._events.get(timeout=self._timeout()))
                 while True:
-                    self._hear(*self._events.get_nowait())
+                    self._handle(*self._events.get_nowait())
             except queue.Empty:
                 pass
-            self._begin()
+            self._begin_uploads()
             self._tell_progress()
         self._leave()
 
-    # -- what the other threads see and hear --
+    # -- what the other threads learn --
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self._events.put(("told", line.split(), None))
+            self._events.put(("request", line.split(), None))
         os._exit(0)
 
     def _done(self, path: str, error: Any) -> None:
@@ -146,9 +149,9 @@ class Uploader:
 
     # -- the one thread --
 
-    def _hear(self, what: str, path: Any, more: Any) -> None:
-        if what == "told":
-            self._told(path)
+    def _handle(self, what: str, path: Any, more: Any) -> None:
+        if what == "request":
+            self._finish(path)
         elif what == "done":
             self._ended(path, more)
         elif what == "FileClosedEvent":
@@ -160,7 +163,7 @@ class Uploader:
                 self._ledger.forget(os.path.relpath(path, self._directory))
             self._changed(more or path, False)
 
-    def _told(self, words: list[str]) -> None:
+    def _finish(self, words: list[str]) -> None:
         if words[:1] != ["finish"]:
             return
         now = time.monotonic()
@@ -183,12 +186,12 @@ class Uploader:
         self._ledger.changed(relative, time.monotonic())
 
     def _look(self, below: str) -> None:
-        """A directory came; files may have been in it before it was watched."""
+        """Looks into a new directory: files may have been in it before it was watched."""
         for path, version in listing(self._directory, below).items():
             if not self._ledger.is_up(path, version):
                 self._changed(os.path.join(self._directory, path), False)
 
-    def _begin(self) -> None:
+    def _begin_uploads(self) -> None:
         now = time.monotonic()
         for path in self._ledger.ready(now):
             file = os.path.join(self._directory, path)
@@ -200,7 +203,7 @@ class Uploader:
                 self._upload(path, file, version)
 
     def _is_half_written(self, path: str, file: str, version: Version, now: float) -> bool:
-        """Somebody writes it, whose end will be heard; or that can't be known of a file that nobody has closed."""
+        """Whether it is being written, and its close will be reported; or whether that can't be known yet."""
         written = is_written(file)
         if path not in self._unsure:
             if written and now - self._since.setdefault(path, now) < REWRITTEN:
@@ -224,14 +227,14 @@ class Uploader:
         if self._bucket is None:
             self._ledger.refused(path)
             return
-        self._sizes[path], self._told_at[path] = version[0], time.monotonic()
+        self._sizes[path], self._reported_at[path] = version[0], time.monotonic()
         self._bucket.upload(path, file)
 
     def _ended(self, path: str, error: Any) -> None:
         assert self._bucket is not None
         sent = self._bucket.sent.get(path, 0)
-        self._bucket.over(path)
-        self._told_at.pop(path, None)
+        self._bucket.forget(path)
+        self._reported_at.pop(path, None)
         size, begun = self._sizes.pop(path, 0), self._ledger.uploading[path]
         version, now = version_of(os.path.join(self._directory, path)), time.monotonic()
         if error is None:
@@ -265,7 +268,7 @@ class Uploader:
         if self._problems[kind] == 1:
             tell(problem=words)
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         now = time.monotonic()
         times = [self._ledger.next_at()]
         if self._until is not None:
@@ -278,8 +281,8 @@ class Uploader:
     def _tell_progress(self) -> None:
         now = time.monotonic()
         for path, size in self._sizes.items():
-            if size >= LARGE and self._bucket is not None and now - self._told_at[path] >= EVERY - 0.5:
-                self._told_at[path] = now
+            if size >= LARGE and self._bucket is not None and now - self._reported_at[path] >= EVERY - 0.5:
+                self._reported_at[path] = now
                 tell(path=path, at=self._bucket.sent.get(path, 0), size=size)
 
     def _is_over(self) -> bool:
@@ -296,13 +299,13 @@ class Uploader:
         return self._ledger.is_idle or now >= self._until or hopeless
 
     def _leave(self) -> None:
-        """Threads that wait for the network aren't waited for; begun uploads have a moment to be taken back."""
+        """Cancels begun uploads, reports what is left and ends, without waiting for threads of the network."""
         if self._bucket is not None and self._ledger.uploading:
             self._bucket.cancel()
-            until = time.monotonic() + LAST_BREATH
-            while self._ledger.uploading and (patience := until - time.monotonic()) > 0:
+            until = time.monotonic() + CANCEL_SECONDS
+            while self._ledger.uploading and (remaining := until - time.monotonic()) > 0:
                 try:
-                    what, path, error = self._events.get(timeout=patience)
+                    what, path, error = self._events.get(timeout=remaining)
                 except queue.Empty:
                     break
                 if what == "done" and error is None:

@@ -9,6 +9,7 @@ import sys
 from typing import Iterable
 
 from musterpoint.errors import LauncherError, UsageError
+from musterpoint.settings import MASTER_PORT
 
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
@@ -48,7 +49,7 @@ def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool
     if wanted == 0:
         raise UsageError(
             f"--master-port 0 with {how}: no host can tell the others which port is free; pass a --master-port that is "
-            "free on the leader, the same on all hosts, or leave it out (7777)"
+            f"free on the leader, the same on all hosts, or leave it out ({MASTER_PORT})"
         )
     for port in ports if leads else ():
         if not is_free(port):

@@ -8,6 +8,7 @@ from musterpoint.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.loop import Loop
 from musterpoint.rollcall.ports import any_free, is_free
 from musterpoint.rollcall.roster import Participant, Roster, Seat
+from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
     from musterpoint.channel.context import Context
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from musterpoint.rollcall.names_call import NamesCall
     from musterpoint.rollcall.worker import WorkerCall
 
-MASTER_PORT = 7777
 _MANY_HOSTS = 100
 _SHORT_SECRET = 16
 """Characters below which a secret is warned about."""

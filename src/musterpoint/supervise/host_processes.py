@@ -136,13 +136,13 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
-        out, err = self._pump.open(process.rank, process.local_rank, self._pump_name(session.number, process.name))
+        out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
             words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 words, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.offer(),
+                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
@@ -157,7 +157,7 @@ class HostProcesses:
     # -- the control socket --
 
     def _visited(self, connection: Connection) -> None:
-        connection.on_line = lambda words, line: self._introduced(connection, words, line)
+        connection.route_to(lambda words, line: self._introduced(connection, words, line))
 
     def _introduced(self, connection: Connection, words: list[str], line: str) -> None:
         """The first line of a connection says what it is."""
@@ -180,8 +180,7 @@ class HostProcesses:
         if self._members.is_missing(key):
             member = Rank(key, rank, local, self._pump_name(number, ""), 0, connection, stub_pid, session.is_mpi)
             self._members.add(member)
-            connection.on_line = lambda words, line: self._stub_said(member, words)
-            connection.on_gone = lambda: self._lost_stub(member)
+            connection.route_to(lambda words, line: self._stub_said(member, words), lambda: self._lost_stub(member))
             if wrong is None:
                 self._let_go(member)
         if wrong is not None:
@@ -197,9 +196,9 @@ class HostProcesses:
         return None
 
     def _let_go(self, member: Rank) -> None:
-        out, err = self._pump.open(member.rank, member.local_rank, member.name)
+        out, err = self._pump.open(member.rank, member.name)
         if member.connection is not None:
-            member.connection.tell("go", (out, err))
+            member.connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
 
@@ -227,11 +226,11 @@ class HostProcesses:
         """Lets the stubs of a session exit; tells its owner how it ended."""
         for member in self._members.of(number):
             if member.connection is not None:
-                member.connection.tell("release")
+                member.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
         if owner is not None:
             self._unranked.kill(number, "service")
-            owner.tell(f"code {code}")
+            owner.send(f"code {code}")
 
     # -- ends --
 

@@ -40,7 +40,7 @@ class LeftEarly:
         if not self._refusing() and member.connection is not None:
             self._record("left", rank=member.rank)
             self._left[member.key[0]] = (member, self._loop.clock())
-            member.connection.tell("release")
+            member.connection.send("release")
 
     def ask_why(self, member: Rank) -> None:
         """An MPI has told a rank to end, or killed its stub. The program goes on; the reason is known in a moment."""

@@ -66,9 +66,9 @@ class MpiDaemons:
         try:
             host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])
         except ValueError:
-            connection.tell(_ended(REFUSED, "a word of mpirun's isn't UTF-8"))
+            connection.send(_ended(REFUSED, "a word of mpirun's isn't UTF-8"))
             return True
-        connection.on_line = lambda words, line: None
+        connection.ignore()
         name = self._name_of(host)
         self._asked += 1
         number = self._asked << _SESSION_BITS | int(words[1])
@@ -101,14 +101,14 @@ class MpiDaemons:
         request = self._requests.get(event.number)
         if request is not None:
             request.started = True
-            request.connection.tell("started")
+            request.connection.send("started")
 
     def start_ended(self, event: StartEnded) -> None:
         """The agent passes it on to mpirun; a daemon that never ran ends the job with what was said about it."""
         request = self._requests.pop(event.number, None)
         if request is None:
             return
-        request.connection.tell(_ended(event.status, event.said))
+        request.connection.send(_ended(event.status, event.said))
         if not request.started:
             self._emit(Broken(self._explain().daemon_refused(request.host, event.said)))
 

@@ -10,7 +10,6 @@ from musterpoint.failure import Failure
 from musterpoint.loop import Loop
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection
-from musterpoint.processes.orphans import Orphans
 from musterpoint.processes.pump import Pump
 from musterpoint.supervise.events import Key, LocalEvent, RankEnded
 from musterpoint.supervise.outcome import Explainer, RankEnd
@@ -44,7 +43,7 @@ class Ranks:
         self._told: set[Key] = set()
         self._told_by = 0
         self._patient = False
-        self._orphans = Orphans(loop, self._end_held_back)
+        self._orphans = tree.Orphans(loop, self._end_held_back)
         self._held_back: RankEnded | None = None
         self._last: RankEnd | None = None
         self.ends: list[RankEnd] = []
@@ -169,7 +168,7 @@ class Ranks:
         """Emits a rank's end; the last one's after a stop not before what dead launchers left behind has ended, too."""
         if self._held_back is None:
             return
-        if self._patient and not self._expected and self._orphans.tell(self._known(), self._told_by):
+        if self._patient and not self._expected and self._orphans.signal(self._known(), self._told_by):
             self._last = self.ends[-1]
             return
         event, self._held_back = self._held_back, None

@@ -205,14 +205,14 @@ class Supervisor:
             return self._reported(connection, line)
         if line.strip() != handover.HELLO or not self._offer or self._processes.refusing:
             return False
-        connection.on_line = lambda words, text: self._handed_over(connection, text)
-        connection.tell(handover.encode(self._offer))
+        connection.route_to(lambda words, text: self._handed_over(connection, text))
+        connection.send(handover.encode(self._offer))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
         self._processes.reported(self._explain().inner(handover.failure_from(line)))
-        connection.on_line = lambda words, text: None
-        connection.tell("heard")
+        connection.ignore()
+        connection.send("heard")
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:
@@ -220,7 +220,7 @@ class Supervisor:
         if self._processes.refusing:
             connection.close()
             return
-        connection.on_line = lambda words, line: None
+        connection.ignore()
         self._record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
         self._start(plan, environ, connection)
 

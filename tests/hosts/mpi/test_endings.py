@@ -85,7 +85,7 @@ def test_every_rank_has_its_time_to_save_a_checkpoint(under: Callable[[str], Any
 def test_a_failure_leaves_the_other_ranks_their_grace(
     under: Callable[[str], Any], flavour: str, how: str, code: int
 ) -> None:
-    """mpi4py's MPI_Abort would cut it to a few seconds; their checkpoints take 12. Polled: Open MPI 5 ends ranks that
+    """mpi4py's MPI_Abort would cut it to a few seconds; their checkpoints take 8. Polled: Open MPI 5 ends ranks that
     look for a message when a connection closes.
     """
     job = under(flavour)

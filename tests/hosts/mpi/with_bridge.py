@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 from musterpoint.cli.main import main
-from musterpoint.local import netns
+from musterpoint.local import netns_hosts
 
-make_links = netns._ip
+make_links = netns_hosts._ip
 
 
 def _ip(holder: subprocess.Popen[bytes], commands: list[str]) -> None:
@@ -23,5 +23,5 @@ def _ip(holder: subprocess.Popen[bytes], commands: list[str]) -> None:
     make_links(holder, commands)
 
 
-netns._ip = _ip
+netns_hosts._ip = _ip
 sys.exit(main(sys.argv[1:]))

@@ -6,15 +6,11 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
 from musterpoint.launch.horovod import AUTOTUNE_NOTE
-from musterpoint.programs.horovod_rendezvous import Server
 
 from .conftest import trained
 
@@ -129,30 +125,3 @@ def test_a_rendezvous_server_that_is_killed_takes_the_job_along(gloo) -> None:  
     assert "Horovod's rendezvous server ended" in ran.reason
     assert "killed by SIGKILL" in ran.reason
     assert "on algo-1" in ran.reason
-
-
-def test_horovods_own_client_understands_the_server(stack) -> None:  # type: ignore[no-untyped-def]
-    """``horovod.runner.http`` is what its Python side puts functions and results into the store with."""
-    program = (
-        "import sys; from horovod.runner.http.http_client import *; port = int(sys.argv[1]);"
-        "put_data_into_kvstore('127.0.0.1', port, 'runfunc', 'func', {'a': [1, None]});"
-        "assert read_data_from_kvstore('127.0.0.1', port, 'runfunc', 'func') == {'a': [1, None]}"
-    )
-    server = Server(0, "127.0.0.1")
-    asked = threading.Event()
-
-    def serve() -> None:
-        while not asked.is_set():
-            server.turn()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        words = [stack("horovod-gloo") / "python", "-c", program, str(server.address[1])]
-        client = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
-    finally:
-        asked.set()
-        socket.create_connection(server.address).close()
-        thread.join()
-        server.close()
-    assert client.returncode == 0, client.stderr

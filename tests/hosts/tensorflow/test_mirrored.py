@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy on real hosts: who sets TF_CONFIG, that workers agree, and what a failure is told as."""
+"""MultiWorkerMirroredStrategy on real hosts: who sets TF_CONFIG, that workers agree; and what a failed job reports."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300), pytest.mark.xdist_gro
 def losses(ran: Any, hosts: int) -> list[float]:
     """What each worker printed of its losses, checked to be the same everywhere, and falling."""
     assert ran.code == 0, ran.stderr + ran.stdout
-    told = {host: re.findall(r"worker \d losses (\[.*\])", ran.log(f"algo-{host}")) for host in range(1, hosts + 1)}
-    assert all(len(each) == 1 for each in told.values()), told
-    assert len({each[0] for each in told.values()}) == 1, told
-    found: list[float] = json.loads(told[1][0])
+    printed = {host: re.findall(r"worker \d losses (\[.*\])", ran.log(f"algo-{host}")) for host in range(1, hosts + 1)}
+    assert all(len(each) == 1 for each in printed.values()), printed
+    assert len({each[0] for each in printed.values()}) == 1, printed
+    found: list[float] = json.loads(printed[1][0])
     assert found[-1] < found[0] < 3
     return found
 
@@ -52,9 +52,9 @@ def test_the_example(tensor: Any) -> None:
     distribution = '{"multi_worker_mirrored_strategy": {"enabled": true}}'
     ran = tensor.run(2, "auto", EXAMPLE, "--distribution", distribution, "--", "--epochs", "2")
     assert ran.code == 0, ran.stderr + ran.stdout
-    told = re.findall(r"worker (\d): train:loss=([\d.]+);", ran.stdout)
-    assert sorted(worker for worker, _ in told) == ["0", "1"]
-    assert len({loss for _, loss in told}) == 1
+    losses = re.findall(r"worker (\d): train:loss=([\d.]+);", ran.stdout)
+    assert sorted(worker for worker, _ in losses) == ["0", "1"]
+    assert len({loss for _, loss in losses}) == 1
     models = [ran.output / "hosts" / host / "opt/ml/model" for host in ("algo-1", "algo-2")]
     assert [sorted(path.name for path in model.iterdir()) for model in models] == [["1"], []]
     assert (models[0] / "1" / "saved_model.pb").exists()

@@ -55,9 +55,9 @@ def test_master_and_workers_with_a_server_beside_each(tensor: Any) -> None:
 def test_the_example(tensor: Any) -> None:
     ran = tensor.run(2, "parameter-server", EXAMPLE, "--tf-roles", "worker=2,ps=1", "--", "--epochs", "3")
     assert ran.code == 0, ran.stderr + ran.stdout
-    told = [float(loss) for loss in re.findall(r"epoch=\d; train:loss=([\d.]+);", ran.log("algo-1"))]
-    assert len(told) == 3
-    assert told[-1] < told[0]
+    losses = [float(loss) for loss in re.findall(r"epoch=\d; train:loss=([\d.]+);", ran.log("algo-1"))]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
     assert (ran.output / "hosts/algo-1/opt/ml/model/1/saved_model.pb").exists()
     assert lingered(ran, 2) < SOON
     assert "chief 0 on algo-1, worker 0 on algo-1, worker 1 on algo-2, ps 0 on algo-2" in ran.log("algo-1")

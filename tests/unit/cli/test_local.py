@@ -10,8 +10,7 @@ import pytest
 from musterpoint.cli import local
 from musterpoint.cli.options import split
 from musterpoint.errors import UsageError
-from musterpoint.local.container import Container
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 

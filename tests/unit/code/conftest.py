@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.code.tools import Tools
+from musterpoint.code.tools import Output, Tools
 from musterpoint.loop import Loop
 
 
@@ -22,10 +22,11 @@ class Bench:
         self.said: list[str] = []
         self.shown: list[str] = []
         self.moments: list[tuple[str, dict[str, Any]]] = []
-        self.tools = Tools(
-            self.loop, self.said.append, self.shown.append, lambda name, **facts: self.moments.append((name, facts))
-        )
+        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, self.shown.append, self.record))
         self.environ = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)}
+
+    def record(self, name: str, **facts: Any) -> None:
+        self.moments.append((name, facts))
 
     def module(self, name: str, text: str) -> None:
         """A module that the user's Python finds."""

@@ -31,9 +31,9 @@ def test_the_members_of_a_tar(tmp_path: Path) -> None:
             member.type, member.linkname, member.mtime, member.size = kind, "d/f", 5, 2 * (kind == tarfile.REGTYPE)
             made.addfile(member, io.BytesIO(b"hi"))
     found = list(tar_members(str(tmp_path / "a.tar"), "", "a.tar", 10**6))
-    assert [(member.name, member.kind, member.size) for member in found] == [
-        ("d/", "directory", 0), ("d/f", "file", 2), ("s", "symlink", 0), ("h", "hard link", 0),
-        ("p", "a named pipe", 0), ("c", "a device", 0),
+    assert [(member.name, member.kind, member.size, member.other) for member in found] == [
+        ("d/", "directory", 0, ""), ("d/f", "file", 2, ""), ("s", "symlink", 0, ""), ("h", "hard link", 0, ""),
+        ("p", "other", 0, "a named pipe"), ("c", "other", 0, "a device"),
     ]  # fmt: skip
     assert (found[2].target, found[1].modified) == ("d/f", 5.0)
 
@@ -64,9 +64,9 @@ def test_the_members_of_a_zip(tmp_path: Path) -> None:
         contents.append(b"".join(each.pieces()) if each.kind == "file" else b"")
     assert [(member.name, member.kind, oct(member.mode)) for member in found] == [
         ("d/", "directory", "0o755"), ("f", "file", "0o644"), ("x.sh", "file", "0o755"), ("s", "symlink", "0o777"),
-        ("p", "a device or named pipe", "0o644"),
+        ("p", "other", "0o644"),
     ]  # fmt: skip
-    assert found[3].target == "f"
+    assert (found[3].target, found[4].other) == ("f", "a device or named pipe")
     assert contents == [b"", b"hi", b"", b"", b""]
     assert found[1].modified > 10**8
 

@@ -9,8 +9,7 @@ import pytest
 
 from musterpoint.code import aws
 from musterpoint.code.aws import download, endpoint_of, package_index, region_of
-from musterpoint.code.tools import Stopped
-from musterpoint.errors import FetchError
+from musterpoint.errors import FetchError, StoppedEarly
 from musterpoint.programs.registry import text_of
 
 from .conftest import Bench
@@ -75,7 +74,7 @@ def test_a_download_is_asked_for_and_its_progress_told(
     download("s3://bucket/a/b.tar.gz", path, "eu-west-1", bench.environ, interpreter, bench.tools)
     assert (tmp_path / "object").read_text() == (
         '{"action": "get", "bucket": "bucket", "key": "a/b.tar.gz", "path": "' + path + '", '
-        '"region": "eu-west-1", "endpoint": "http://here"}'
+        '"region": "eu-west-1", "endpoint": "http://here", "no_boto3": 3}'
     )
     assert bench.said == [
         "s3://bucket/a/b.tar.gz: 11 of 100 MiB after 11 s", "s3://bucket/a/b.tar.gz: 25 of 100 MiB after 25 s",
@@ -113,15 +112,15 @@ def test_uris_that_name_no_object(uri: str, bench: Bench) -> None:
 
 def test_a_stop_is_no_failure(reader: list[str], bench: Bench, interpreter: str) -> None:
     reader.append("import time; tell(at=1, size=2, seconds=0); time.sleep(60)")
-    bench.loop.call_later(0.3, lambda: bench.tools.hear(15))
-    with pytest.raises(Stopped):
+    bench.loop.call_later(0.3, lambda: bench.tools.stop(15))
+    with pytest.raises(StoppedEarly):
         download("s3://b/k", "/dev/null", "", bench.environ, interpreter, bench.tools)
 
 
 def test_an_index_and_its_token(reader: list[str], bench: Bench, interpreter: str) -> None:
     reader.append("tell(done=True, token=' '.join(sorted(map(str, request.values()))), url='https://h/pypi/repo/')")
     index = package_index(ARN, bench.environ, interpreter, bench.tools)
-    assert index == ("https://h/pypi/repo/simple/", " 111122223333 domain eu-west-1 index repo")
+    assert index == ("https://h/pypi/repo/simple/", " 111122223333 3 domain eu-west-1 index repo")
     assert bench.said + bench.shown == []
 
 

@@ -12,8 +12,7 @@ from musterpoint.code import fetch as module
 from musterpoint.code.fetch import Stage, fetch
 from musterpoint.code.project import PART
 from musterpoint.code.source import Source
-from musterpoint.code.tools import Stopped
-from musterpoint.errors import FetchError
+from musterpoint.errors import FetchError, StoppedEarly
 
 from .conftest import Bench
 
@@ -103,8 +102,8 @@ def test_what_goes_wrong_leaves_nothing(kind: str, bench: Bench, tmp_path: Path)
 
 
 def test_a_stop_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
-    bench.tools.hear(15)
-    with pytest.raises(Stopped):
+    bench.tools.stop(15)
+    with pytest.raises(StoppedEarly):
         bring(bench, Source("file", str(packed(tmp_path / "a.tar.gz", "train.py"))))
     assert left(tmp_path / "ml" / "code") == ["code"]
 

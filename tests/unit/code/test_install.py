@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
 import pytest
 
+import musterpoint
 from musterpoint.code import install as module
-from musterpoint.code.install import Place, install
+from musterpoint.code.install import NO_PART_OF_A_JOB, InstallLock, Target, install
 from musterpoint.code.project import Project
-from musterpoint.errors import FetchError
+from musterpoint.code.tools import Output, Tools
+from musterpoint.errors import FetchError, StoppedEarly
+from musterpoint.loop import Loop
 
 from .conftest import Bench
 
@@ -22,8 +33,8 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(bench: Bench, interpreter: str, project: Project = REQUIREMENTS, installer: str = "pip", ours: bool = True,
         isolated: bool = False) -> None:  # fmt: skip
     (bench.folder / "code").mkdir(exist_ok=True)
-    place = Place(str(bench.folder / "code"), interpreter, bench.environ, ours, isolated)
-    install(project, installer, place, bench.tools)
+    target = Target(str(bench.folder / "code"), interpreter, bench.environ, ours, isolated)
+    install(project, installer, target, bench.tools)
 
 
 def test_it_is_done_and_told(bench: Bench, interpreter: str) -> None:
@@ -137,3 +148,108 @@ def test_a_lock_that_is_not_used_is_told(bench: Bench, interpreter: str) -> None
     bench.pip("")
     run(bench, interpreter, Project(requirements="requirements.txt", lock="uv.lock"))
     assert bench.said[0] == "uv.lock isn't used: pip installs; MUSTER_INSTALLER=uv would use it"
+
+
+REMOVED = """
+import ast, shutil, sys
+from pathlib import Path
+from musterpoint.code.install import load_package
+load_package(lambda: None)
+folder = Path(sys.argv[1])
+rooms = [path for path in folder.iterdir() if path.stem not in sys.argv[2:]]
+modules = [path for room in rooms for path in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
+names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in modules]
+shutil.rmtree(folder)
+print([name for name in names if name.removesuffix(".__init__") not in sys.modules])
+from musterpoint.programs.registry import PROGRAMS, text_of
+print([name for name in PROGRAMS if not ast.parse(text_of(name)).body])
+import musterpoint.nothing
+"""
+
+
+def test_a_job_goes_on_without_the_files_of_the_package(tmp_path: Path) -> None:
+    shutil.copytree(Path(musterpoint.__file__).parent, tmp_path / "musterpoint")
+    words = [sys.executable, "-S", "-c", REMOVED, tmp_path / "musterpoint", "__pycache__", *NO_PART_OF_A_JOB]
+    done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n[]\n", done.stderr
+    assert "No module named 'musterpoint.nothing'" in done.stderr
+
+
+HOLD = """
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Machine:
+    def __init__(self, folder: Path) -> None:
+        self.loop, self.said, self.environ = Loop(), list[str](), {"TMPDIR": str(folder), "PATH": os.environ["PATH"]}
+        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, print, lambda *_: None))
+
+    def lock(self) -> InstallLock:
+        return InstallLock(sys.executable, self.environ, self.tools)
+
+    def held(self) -> bool:
+        with open(self.lock().path, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    made.loop.close()
+
+
+def test_it_is_held_inside(machine: Machine) -> None:
+    with machine.lock():
+        assert machine.held()
+    assert not machine.held()
+    assert machine.said == []
+    assert Path(machine.lock().path).stat().st_mode & 0o777 == 0o600
+
+
+def test_one_python_one_lock(machine: Machine) -> None:
+    assert InstallLock("/usr/bin/python3", machine.environ, machine.tools).path != machine.lock().path
+    assert Path(machine.lock().path).parent == Path(machine.environ["TMPDIR"])
+
+
+def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(machine: Machine) -> None:
+    Path(machine.lock().path).touch()
+    holder = subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLD, machine.lock().path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None and holder.stdin is not None
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        machine.loop.call_later(0.3, holder.stdin.close)
+        with machine.lock():
+            assert machine.held()
+            assert machine.said == [f"another process is installing into {sys.executable}: waiting for it"]
+            other = Machine(Path(machine.environ["TMPDIR"]))
+            other.loop.call_later(0.2, lambda: other.tools.stop(15))
+            with pytest.raises(StoppedEarly), other.lock():
+                pytest.fail("it was given away twice")
+            other.loop.close()
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+def test_where_no_file_can_be_made_there_is_none(machine: Machine, tmp_path: Path) -> None:
+    machine.environ["TMPDIR"] = str(tmp_path / "none")
+    with machine.lock():
+        pass
+    machine.environ["TMPDIR"] = str(tmp_path)
+    target = tmp_path / "target"
+    Path(machine.lock().path).symlink_to(target)
+    with machine.lock():
+        assert not target.exists(), "a link of somebody else's was followed"

@@ -11,8 +11,8 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.code import tools as module
-from musterpoint.code.tools import Stopped, Tools
-from musterpoint.errors import FetchError
+from musterpoint.code.tools import Output, Tools
+from musterpoint.errors import FetchError, StoppedEarly
 from musterpoint.loop import Loop
 from musterpoint.processes.signals import Signals
 
@@ -26,10 +26,10 @@ class Heard:
         self.shown: list[str] = []
         self.lines: list[str] = []
         self.moments: list[tuple[str, dict[str, Any]]] = []
-        self.tools = Tools(
-            self.loop, self.said.append, self.shown.append, lambda name, **facts: self.moments.append((name, facts)),
-            limit,
-        )  # fmt: skip
+        self.tools = Tools(self.loop, "algo-1", Output(self.said.append, self.shown.append, self.record), limit)
+
+    def record(self, name: str, **facts: Any) -> None:
+        self.moments.append((name, facts))
 
     def run(self, script: str, **more: Any) -> int:
         words = [sys.executable, "-S", "-c", script]
@@ -53,16 +53,16 @@ def test_output_comes_line_by_line(heard: Heard) -> None:
 
 
 def test_stderr_apart_is_shown(heard: Heard) -> None:
-    assert heard.run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", apart=True) == 3
+    assert heard.run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", show_stderr=True) == 3
     assert (heard.lines, heard.shown) == (["out"], ["err"])
 
 
 def test_what_is_given_and_kept(heard: Heard, tmp_path: Path) -> None:
     with open(tmp_path / "kept", "w") as kept:
         script = f"import os, sys; os.write({kept.fileno()}, sys.stdin.buffer.read())"
-        assert heard.run(script, give=b"words", keep=[kept.fileno()]) == 0
+        assert heard.run(script, stdin=b"words", pass_fds=[kept.fileno()]) == 0
     assert (tmp_path / "kept").read_bytes() == b"words"
-    assert heard.run("pass", give=b"nobody reads it" * 1000) == 0
+    assert heard.run("pass", stdin=b"nobody reads it" * 1000) == 0
 
 
 def test_a_program_that_dies_or_is_not_there(heard: Heard) -> None:
@@ -102,27 +102,27 @@ time.sleep(60)
 
 @pytest.mark.parametrize("ignores", [False, True])
 def test_a_stop_ends_the_program_and_its_children(ignores: bool, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "STOP_GRACE", 0.2)
     pids: list[int] = []
 
     def line(text: str) -> None:
         pids.append(int(text))
-        heard.loop.call_later(0, lambda: heard.tools.hear(signal.SIGTERM))
+        heard.loop.call_later(0, lambda: heard.tools.stop(signal.SIGTERM))
 
-    with pytest.raises(Stopped, match="told to stop \\(signal 15\\)"):
+    with pytest.raises(StoppedEarly, match=r"^algo-1 was told to stop \(signal 15\) while its code was"):
         words = [sys.executable, "-S", "-c", SLOW.replace("IGNORE", str(ignores))]
         heard.tools.run(words, dict(os.environ), "/", line)
     deadline = time.monotonic() + 60
     while left_of_group(pids[0]):
         assert time.monotonic() < deadline, "a child of the program was left behind"
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedEarly):
         heard.run("pass")
 
 
 def test_a_real_signal_is_heard(heard: Heard) -> None:
-    ears = Signals(heard.loop, heard.tools.hear)
+    ears = Signals(heard.loop, heard.tools.stop)
     try:
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedEarly):
             words = [sys.executable, "-S", "-c", "print(1, flush=True); import time; time.sleep(60)"]
             heard.tools.run(words, dict(os.environ), "/", lambda text: os.kill(os.getpid(), signal.SIGTERM))
     finally:
@@ -130,12 +130,12 @@ def test_a_real_signal_is_heard(heard: Heard) -> None:
 
 
 def test_a_stop_is_noticed_in_work_of_our_own(heard: Heard) -> None:
-    heard.loop.call_later(0.1, lambda: heard.tools.hear(15))
+    heard.loop.call_later(0.1, lambda: heard.tools.stop(15))
     began = time.monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedEarly):
         while time.monotonic() - began < 60:
-            heard.tools.breathe()
-    with pytest.raises(Stopped):
+            heard.tools.poll()
+    with pytest.raises(StoppedEarly):
         heard.tools.pause(1)
 
 
@@ -143,15 +143,6 @@ def test_a_pause_is_as_long_as_it_says(heard: Heard) -> None:
     began = time.monotonic()
     heard.tools.pause(0.2)
     assert time.monotonic() - began >= 0.2
-
-
-def test_the_stop_is_raised_as_one_likes() -> None:
-    loop = Loop()
-    made = Tools(loop, print, print, print, stopped=lambda signo: KeyError(signo))
-    made.hear(2)
-    with pytest.raises(KeyError, match="2"):
-        made.breathe()
-    loop.close()
 
 
 def test_all_work_has_a_limit() -> None:
@@ -162,7 +153,7 @@ def test_all_work_has_a_limit() -> None:
     ):
         heard.run("import time; time.sleep(60)")
     with pytest.raises(FetchError):
-        heard.tools.breathe()
+        heard.tools.poll()
     heard.loop.close()
 
 

@@ -29,9 +29,9 @@ def library(branches: tuple[int, ...] | None, owner: bytes = b"NVIDIA Corporatio
     if branches is None:
         sections = b""
     else:
-        told = json.dumps({"Format": 1, "CUDA Version": "12.9", "Driver": branches, "Device": [1, 7]}).encode() + b"\0"
+        text = json.dumps({"Format": 1, "CUDA Version": "12.9", "Driver": branches, "Device": [1, 7]}).encode() + b"\0"
         name = owner + bytes(-len(owner) % 4)
-        sections = struct.pack("<III", len(owner), len(told), 1) + name + told + bytes(-len(told) % 4)
+        sections = struct.pack("<III", len(owner), len(text), 1) + name + text + bytes(-len(text) % 4)
     at = 64 + len(sections)
     header = b"\x7fELF\x02\x01\x01".ljust(40, b"\0") + struct.pack("<Q", at) + bytes(10) + struct.pack("<HHH", 64, 2, 0)
     table = bytes(64) + struct.pack("<IIQQQQ", 1, 7, 0, 0, 64, len(sections)).ljust(64, b"\0")

@@ -10,8 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
-from musterpoint.job.differences import DIFFERENCES
-from musterpoint.job.exports import sagemaker_exports
+from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
@@ -19,9 +18,9 @@ WriteTree = Callable[..., str]
 NINE_AND_TEN = {"current_host": "algo-10", "hosts": [f"algo-{n}" for n in (1, 10, 2, 9)]}
 
 
-def exports(base: str, environ: dict[str, str] | None = None, **counts: Any) -> dict[str, str]:
+def exports(base: str, environ: dict[str, str] | None = None, **more: Any) -> dict[str, str]:
     environ = environ or {}
-    pairs = sagemaker_exports(read_job(environ, Settings(), base), environ, **counts)
+    pairs = sagemaker_exports(read_job(environ, Settings(), base), environ, **more)
     assert list(pairs) == sorted(pairs)
     return dict(pairs)
 
@@ -39,7 +38,7 @@ def test_arguments_are_in_file_order(write_tree: WriteTree) -> None:
 
 
 def test_counts_and_the_master(write_tree: WriteTree) -> None:
-    seen = exports(write_tree(), num_cpus=8, num_gpus=4, num_neurons=2, master_address="10.0.0.1", master_port=12345)
+    seen = exports(write_tree(), machine=Machine(8, 4, 2), master_address="10.0.0.1", master_port=12345)
     assert [seen[f"SM_NUM_{name}"] for name in ("CPUS", "GPUS", "NEURONS")] == ["8", "4", "2"]
     assert (seen["SM_MASTER_ADDR"], seen["SM_MASTER_PORT"]) == ("10.0.0.1", "12345")
     training_env = json.loads(seen["SM_TRAINING_ENV"])
@@ -107,7 +106,3 @@ def test_thousands_of_hosts_leave_no_variable_that_linux_refuses(write_tree: Wri
     assert json.loads(seen["SM_HOSTS"]) == hosts
     assert "SM_TRAINING_ENV" not in seen
     subprocess.run([sys.executable, "-S", "-c", ""], env={name: seen[name] for name in seen}, check=True)
-
-
-def test_every_difference_says_where_theirs_and_ours() -> None:
-    assert all(len(row) == 3 and all(row) for row in DIFFERENCES)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any, Callable
 
@@ -9,7 +10,7 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Counted, EntryPoint
-from musterpoint.job.read import read_job
+from musterpoint.job.read import read_job, read_plain
 from musterpoint.settings import Settings
 
 HOSTS = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
@@ -120,3 +121,13 @@ def test_the_setting_decides(write_tree: Callable[..., str], tmp_path: Path) -> 
 def test_nul_in_the_command(tmp_path: Path, program: str, arguments: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="without NUL"):
         read_job({}, Settings(), str(tmp_path), program, arguments)
+
+
+def test_one_host_by_the_machines_name() -> None:
+    job = read_plain()
+    assert (job.platform, job.hosts, job.leader) == ("plain", (platform.node(),), platform.node())
+    assert (job.grace, job.paths.base, job.distribution.kind) == (30.0, "", "none")
+
+
+def test_a_given_name() -> None:
+    assert read_plain("here").current_host == "here"

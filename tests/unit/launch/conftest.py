@@ -12,7 +12,7 @@ from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import Choice
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
@@ -70,10 +70,11 @@ def plan() -> Callable[..., LaunchPlan]:
         leader = next(seat for seat in table if seat.grouped)
         job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
-        choice = Choice(launcher, roster.seat.slots, "")
         return build_plan(
-            job, workspace, roster, devices, Settings(**settings), choice, exports, environ, network, modules,  # type: ignore[arg-type]
-            mpi,
+            LaunchInputs(
+                launcher, job, workspace, roster, devices, Settings(**settings), environ, exports, network,  # type: ignore[arg-type]
+                modules, mpi,
+            )
         )  # fmt: skip
 
     return make

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import KINDS, Counted, Distribution, EntryPoint, Job
-from musterpoint.launch.build import LAUNCHERS as BUILT
 from musterpoint.launch.choose import _KINDS, WANTED, choose, miscounted
-from musterpoint.settings import LAUNCHERS, Settings
+from musterpoint.settings import LAUNCHERS, Launcher, Settings
 
 
 def job(kind: str = "none", hosts: int = 1, per_host: int | None = None, group: int | None = None, me: int = 1) -> Job:
@@ -101,9 +100,9 @@ def test_a_host_that_only_serves_has_no_slot(launcher: str, roles: str, task: st
 def test_another_toolkits_count(
     counted: Counted, devices: Devices, settings: dict[str, Any], per_host: int | None, slots: int, words: str
 ) -> None:
-    told = job(per_host=per_host)._replace(counted=counted)
-    assert choose(told, Settings(**settings), devices, lambda module: True, True).slots == slots
-    warning = miscounted(told, Settings(**settings), devices)
+    counted_job = job(per_host=per_host)._replace(counted=counted)
+    assert choose(counted_job, Settings(**settings), devices, lambda module: True, True).slots == slots
+    warning = miscounted(counted_job, Settings(**settings), devices)
     assert words in warning
     assert bool(words) == (f"it has {slots} slot" in warning)
 
@@ -156,5 +155,5 @@ def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
 
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
-    assert {*BUILT} == {*LAUNCHERS} - {"auto"}
-    assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*BUILT}
+    assert ("auto", *get_args(Launcher)) == LAUNCHERS
+    assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*get_args(Launcher)}

@@ -11,7 +11,7 @@ import pytest
 from musterpoint.code.workspace import Workspace
 from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.stub import BOOT
+from musterpoint.launch.program import BOOT
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

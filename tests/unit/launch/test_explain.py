@@ -9,7 +9,7 @@ from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
 from musterpoint.launch.plan import Argument, LaunchPlan
-from musterpoint.launch.stub import BOOT
+from musterpoint.launch.program import BOOT
 from musterpoint.masking import Masker
 
 Planner = Callable[..., LaunchPlan]

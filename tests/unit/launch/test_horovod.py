@@ -1,8 +1,7 @@
-"""Horovod without MPI: what its ranks are told on even and uneven hosts, and when they are told nothing."""
+"""Horovod without MPI: the variables of its ranks on even and uneven hosts, and when there are none."""
 
 from __future__ import annotations
 
-import sys
 from typing import Callable
 
 import pytest
@@ -51,8 +50,8 @@ def test_the_leader_serves_and_all_are_told_where(plan: Planner, values: Values)
         values(made, -1)  # every reason is there, no name twice
     leader = plan("ranks", {"algo-1": 2, "algo-2": 2}, "algo-1", modules=HOROVOD)
     server, *ranks = leader.processes
-    assert (server.role, server.users, server.rank, server.cwd) == ("service", False, None, "/")
-    assert server.words == [sys.executable, "-I", "{muster:horovod_rendezvous}", "7701", "10.0.0.1"]
+    assert (server.role, server.users, server.rank, server.cwd) == ("service", False, None, ranks[0].cwd)
+    assert server.words == ["/usr/bin/python3", "{muster:horovod_rendezvous}", "7701", "10.0.0.1"]
     assert [rank.role for rank in ranks] == ["rank", "rank"]
     assert all(process.role == "rank" for process in made.processes), "a worker serves nothing"
 
@@ -61,7 +60,7 @@ def test_without_an_offered_port_it_is_the_one_beside_the_master_port() -> None:
     job = Job("plain", "digits", ("a", "b"), "a", ("a", "b"), EntryPoint("train.py"))
     workspace = Workspace("python", "train.py", ("python", "train.py"), "/", "python")
     roster = Roster("digits", "", (Seat("a", "10.0.0.1", 1), Seat("b", "10.0.0.2", 1)), "10.0.0.1", 7777, "a")
-    inputs = LaunchInputs(job, workspace, roster, Devices(), Settings(), {}, (), 1, HOROVOD)
+    inputs = LaunchInputs("ranks", job, workspace, roster, Devices(), Settings(), {}, modules=HOROVOD)
     assert plan_gloo(inputs).services[0].words[-2:] == ["7778", "10.0.0.1"]
 
 

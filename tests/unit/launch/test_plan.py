@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable
+from typing import Any, Callable, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan, Role
+from musterpoint.settings import Launcher
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
 COUNT = st.integers(0, 70000)
@@ -18,12 +19,13 @@ RANKS = st.integers(0, 1 << 16)
 OURS = st.sampled_from(["", *PLANNED])
 SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT, OURS), max_size=3).map(tuple)
 PROCESSES = st.builds(
-    ProcessPlan, st.sampled_from(["rank", "launcher", "service"]), TEXT,
+    ProcessPlan, st.sampled_from(get_args(Role)), TEXT,
     st.lists(st.builds(Argument, TEXT, TEXT, OURS), min_size=1, max_size=3).map(tuple), SETTINGS, TEXT,
     st.none() | COUNT, st.none() | COUNT, st.booleans(),
 )  # fmt: skip
 PLANS = st.builds(
-    LaunchPlan, TEXT, TEXT, st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
+    LaunchPlan, st.sampled_from(get_args(Launcher)), TEXT,
+    st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
     st.lists(TEXT, max_size=2).map(tuple), st.integers(-1, 9),
 )  # fmt: skip
@@ -56,10 +58,10 @@ def test_so_does_every_launchers(plan: Callable[..., LaunchPlan], launcher: str)
 
 PROCESS = sent(PLAN)["processes"][0]
 WRONG: list[dict[str, Any]] = [
-    {"launcher": 1}, {"local_ranks": 10**12},
+    {"launcher": 1}, {"launcher": "other"}, {"local_ranks": 10**12},
     {"host": None}, {"processes": None}, {"processes": [[]]}, {"processes": ["rank"]},
     {"processes": [[*PROCESS[:2], [], *PROCESS[3:]]]}, {"processes": [[*PROCESS[:2], [[1, ""]], *PROCESS[3:]]]},
-    {"processes": [["boss", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
+    {"processes": [["other", *PROCESS[1:]]]}, {"processes": [[*PROCESS[:5], "0", 0]]},
     {"processes": [[*PROCESS[:4], None, 0, 0]]}, {"environment": [["A"]]}, {"environment": [["A", 1, ""]]},
     {"environment": [["A", "", "", "nothing"]]}, {"environment": [["A", "", "", ["launch_agent"]]]},
     {"processes": [[*PROCESS[:2], [["x", "", "os"]], *PROCESS[3:]]]},

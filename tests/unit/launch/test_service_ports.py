@@ -9,7 +9,8 @@ import pytest
 from musterpoint.errors import UsageError
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import agreed_ports, default_port, insisted, wanted_ports
+from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
+from musterpoint.launch.tensorflow.tasks import default_port
 from musterpoint.settings import Settings
 
 NONE: frozenset[str] = frozenset()

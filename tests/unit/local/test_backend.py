@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.local import backend
 from musterpoint.local.backend import Backend, Running
+from musterpoint.local.choose_backend import choose_backend
 from musterpoint.local.job import LocalJob
-from musterpoint.local.netns import Netns
-from musterpoint.local.process import Process
+from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
+from musterpoint.local.process_hosts import ProcessHosts
 from musterpoint.local.tree import Layout
 
 HOSTS = ("algo-1", "algo-2")
-NO_NETNS = backend.missing()
+NO_NETNS = why_unavailable()
 needs_netns = pytest.mark.skipif(bool(NO_NETNS), reason=NO_NETNS)
 
 
@@ -71,12 +71,12 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
     for host in HOSTS:
         os.makedirs(layout.tree(host))
     made: dict[str, Callable[[], Backend]] = {
-        "process": lambda: Process(layout, HOSTS),
-        "one-address": lambda: Process(layout, HOSTS, one_address=True),
-        "netns": lambda: Netns(layout, HOSTS),
+        "process": lambda: ProcessHosts(layout, HOSTS),
+        "one-address": lambda: ProcessHosts(layout, HOSTS, one_address=True),
+        "netns": lambda: NetnsHosts(layout, HOSTS),
     }
     machine = Machine(made[request.param](), layout)
-    machine.hosts.open()
+    machine.hosts.open(lambda: None)
     yield machine
     machine.hosts.close()
     assert pids_of(machine.mark) == set()
@@ -176,13 +176,13 @@ def test_hosts_reach_each_other(machine: Machine) -> None:
 
 CONTROL_PLANE = """
 import os, subprocess, sys
-from musterpoint.local.netns import Netns
-from musterpoint.local.process import Process
+from musterpoint.local.netns_hosts import NetnsHosts
+from musterpoint.local.process_hosts import ProcessHosts
 from musterpoint.local.tree import Layout
 layout = Layout(sys.argv[1])
 os.makedirs(layout.tree("algo-1"))
-hosts = {"process": Process, "netns": Netns}[sys.argv[2]](layout, ("algo-1",))
-hosts.open()
+hosts = {"process": ProcessHosts, "netns": NetnsHosts}[sys.argv[2]](layout, ("algo-1",))
+hosts.open(lambda: None)
 read, write = os.pipe()
 hosts.start("algo-1", [sys.executable, "-c", sys.argv[3], sys.argv[4]], os.environ, subprocess.DEVNULL, write)
 os.close(write)
@@ -227,8 +227,8 @@ def test_a_netns_host_is_a_machine_of_its_own(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
     for host in HOSTS:
         os.makedirs(layout.tree(host))
-    hosts = Netns(layout, HOSTS)
-    hosts.open()
+    hosts = NetnsHosts(layout, HOSTS)
+    hosts.open(lambda: None)
     code = (
         "import os, socket; print(socket.gethostname(), os.getpid(), *sorted(os.listdir('/sys/class/net')));"
         "print(socket.gethostbyname('algo-1'), socket.gethostbyname('algo-2'), os.listdir('/dev/shm'));"
@@ -242,65 +242,14 @@ def test_a_netns_host_is_a_machine_of_its_own(tmp_path: Path) -> None:
     assert os.path.exists(os.path.join(layout.tree("algo-2"), "here"))
 
 
-TALK = """
-import socket, sys
-with socket.create_connection(("algo-2", 7)) as peer:
-    peer.sendall(b"a"); print(peer.recv(1), flush=True)
-    open("{fifo}").read()
-    peer.settimeout(0.3)
-    peer.sendall(b"b")
-    try:
-        print(peer.recv(1), flush=True)
-    except TimeoutError:
-        print("silence", flush=True)
-    open("{fifo}").read()
-    peer.settimeout(60)
-    print(peer.recv(1), flush=True)
-"""
-ECHO = """
-import os, socket
-server = socket.create_server(("algo-2", 7))
-os.write(1, b"up\\n")
-peer = server.accept()[0]
-while data := peer.recv(1):
-    peer.sendall(data)
-"""
-
-
-@needs_netns
-def test_a_cut_cable_is_silence_and_heals(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path))
-    for host in HOSTS:
-        os.makedirs(layout.tree(host))
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    hosts = Netns(layout, HOSTS)
-    hosts.open()
-    machine = Machine(hosts, layout)
-    echo, echo_read = machine.start("algo-2", ECHO)
-    assert os.read(echo_read, 3) == b"up\n"
-    talk, read = machine.start("algo-1", TALK.replace("{fifo}", str(fifo)))
-    with open(read, encoding="utf-8") as output:
-        assert output.readline() == "b'a'\n"
-        hosts.cut("algo-2")
-        fifo.write_text("cut")
-        assert output.readline() == "silence\n"
-        hosts.heal("algo-2")
-        fifo.write_text("healed")
-        assert output.readline() == "b'b'\n"
-    assert (talk.wait(), echo.wait()) == (0, 0)
-    os.close(echo_read)
-    hosts.close()
-
-
 @needs_netns
 def test_two_jobs_at_once_have_networks_of_their_own(tmp_path: Path) -> None:
     both = []
     for name in ("one", "two"):
         layout = Layout(str(tmp_path / name))
         os.makedirs(layout.tree("algo-1"))
-        hosts = Netns(layout, ("algo-1",))
-        hosts.open()
+        hosts = NetnsHosts(layout, ("algo-1",))
+        hosts.open(lambda: None)
         both.append(Machine(hosts, layout))
     listen = "import socket; socket.create_server(('algo-1', 7776)); print('mine')"
     assert [machine.run("algo-1", listen) for machine in both] == [(0, "mine\n")] * 2
@@ -310,13 +259,13 @@ def test_two_jobs_at_once_have_networks_of_their_own(tmp_path: Path) -> None:
 
 def test_the_choice(tmp_path: Path) -> None:
     layout, job = Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code")
-    assert backend.choose("", layout, job).name == ("process" if NO_NETNS else "netns")
-    assert backend.choose("process", layout, job).name == "process"
-    assert backend.choose("", layout, job, one_address=True).name == "process"
+    assert choose_backend(None, layout, job).name == ("process" if NO_NETNS else "netns")
+    assert choose_backend("process", layout, job).name == "process"
+    assert choose_backend(None, layout, job, one_address=True).name == "process"
 
 
 def test_netns_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(UsageError, match=r"--backend netns can't be had .* 'ip' is missing .*--backend process"):
-        backend.choose("netns", Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code"))
+        choose_backend("netns", Layout(str(tmp_path)), LocalJob("a-job", HOSTS, "train.py", "/code"))

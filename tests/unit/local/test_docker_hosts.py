@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.local import docker_engine, docker_hosts, docker_keeper
-from musterpoint.local.container import Container
+from musterpoint.local import docker_cleanup, docker_engine, docker_hosts
 from musterpoint.local.docker_engine import EngineError
-from musterpoint.local.docker_hosts import Docker
-from musterpoint.local.job import LocalJob
+from musterpoint.local.docker_hosts import DockerHosts
+from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", os.path.dirname(__file__), container=Container("an-image"))
@@ -58,11 +57,11 @@ class FakeEngine:
 
 
 @pytest.fixture
-def keepers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """No keeper is started; what would have been said to them."""
+def cleaners(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """No cleaner is started; what would have been said to them."""
     said: list[Any] = []
 
-    class Keeper:
+    class Cleaner:
         pid, returncode = os.getpid(), 0
 
         def __init__(self, command: list[str], **options: Any) -> None:
@@ -71,13 +70,13 @@ def keepers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def communicate(self, data: bytes) -> None:
             said.append(data)
 
-    monkeypatch.setattr(docker_hosts.subprocess, "Popen", Keeper)
+    monkeypatch.setattr(docker_hosts.subprocess, "Popen", Cleaner)
     return said
 
 
-def made(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, job: LocalJob = JOB) -> Docker:
+def made(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, job: LocalJob = JOB) -> DockerHosts:
     monkeypatch.setattr(docker_engine, "connect", lambda: engine)
-    return Docker(job, Layout("/out"))
+    return DockerHosts(job, Layout("/out"))
 
 
 PATH = {"Env": ["PATH=/opt/venv/bin:/bin", "PYTHONPATH=/image", "X=y"]}
@@ -98,19 +97,19 @@ PATH = {"Env": ["PATH=/opt/venv/bin:/bin", "PYTHONPATH=/image", "X=y"]}
     ],
 )
 def test_what_is_missing_is_said(
-    monkeypatch: pytest.MonkeyPatch, keepers: list[Any], engine: FakeEngine, words: str
+    monkeypatch: pytest.MonkeyPatch, cleaners: list[Any], engine: FakeEngine, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
         made(monkeypatch, engine)
-    assert keepers in ([], [docker_keeper.__name__, b"."])
+    assert cleaners in ([], [docker_cleanup.__name__, b"."])
 
 
-def test_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+def test_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch, cleaners: list[Any]) -> None:
     engine = FakeEngine(PATH)
     engine.named = lambda name: name.endswith("2")  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="--job-name='digits': Docker has muster-digits-algo-2 already"):
         made(monkeypatch, engine)
-    assert keepers == []
+    assert cleaners == []
 
 
 @pytest.mark.parametrize(
@@ -118,31 +117,31 @@ def test_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch, keepers: list[Any
     [(PATH, ("/bin/train",)), ({}, ("/usr/local/bin/train",)), ({**PATH, "Entrypoint": ["/entry"]}, ())],
 )
 def test_an_entry_point_is_enough(
-    monkeypatch: pytest.MonkeyPatch, keepers: list[Any], image: dict[str, Any], programs: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, cleaners: list[Any], image: dict[str, Any], programs: tuple[str, ...]
 ) -> None:
     engine = FakeEngine(image, programs)
     made(monkeypatch, engine).close()
     assert ("remove", ("id",)) in engine.called
 
 
-def test_the_callers_environment_stays_here(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+def test_the_callers_environment_stays_here(monkeypatch: pytest.MonkeyPatch, cleaners: list[Any]) -> None:
     docker = made(monkeypatch, FakeEngine({**PATH, "Entrypoint": ["/entry"]}), JOB._replace(region="eu-west-1"))
     outer = {"MUSTER_SLOTS": "2", "MUSTER_LOG_DIR": "/logs", "HOME": "/home/me", "PYTHONPATH": "/mine"}
     assert docker.inherited(outer) == {"MUSTER_SLOTS": "2", "PYTHONPATH": "/image", "AWS_REGION": "eu-west-1"}
     docker.close()
-    assert keepers == [docker_keeper.__name__, b"."]
+    assert cleaners == [docker_cleanup.__name__, b"."]
 
 
-def test_a_keeper_that_was_killed_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+def test_a_cleaner_that_was_killed_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, cleaners: list[Any]) -> None:
     engine = FakeEngine({**PATH, "Entrypoint": ["/entry"]})
     docker = made(monkeypatch, engine)
-    monkeypatch.setattr(docker._keeper, "returncode", -9)
+    monkeypatch.setattr(docker._cleaner, "returncode", -9)
     before = len(engine.called)
     docker.close()
     assert [name for name, _ in engine.called[before:]] == ["containers", "networks", "close"]
 
 
-def test_a_path_of_this_machine_as_an_option(monkeypatch: pytest.MonkeyPatch, keepers: list[Any]) -> None:
+def test_a_path_of_this_machine_as_an_option(monkeypatch: pytest.MonkeyPatch, cleaners: list[Any]) -> None:
     with pytest.raises(UsageError, match="--hosts-file: a path of this machine means nothing in a container"):
         made(monkeypatch, FakeEngine(PATH), JOB._replace(options={"MUSTER_HOSTS_FILE": "/etc/hosts"}))
 
@@ -185,7 +184,7 @@ def test_another_users_container_may_write(tmp_path: Path) -> None:
     outside.touch(mode=0o600)
     (tmp_path / "opt" / "link").symlink_to(outside)
     (tmp_path / "opt" / "folder").symlink_to("/")
-    docker_hosts._open_up(str(tmp_path))
+    docker_hosts._let_everybody_write(str(tmp_path))
     assert outside.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "opt/ml").stat().st_mode & 0o777 == 0o777
     assert file.stat().st_mode & 0o777 == 0o644

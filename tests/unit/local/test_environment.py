@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.local import container
-from musterpoint.local.container import Container
 from musterpoint.local.environment import PATCHES, host_environment, threads
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.tree import CONTAINER_PATCHES
 from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.handover import OUTER, PLANNED
 
@@ -68,7 +67,7 @@ def test_what_every_rank_loads_first_comes_first_on_the_path() -> None:
 def test_paths_in_a_container_are_the_containers() -> None:
     job = JOB._replace(container=Container("i"), environment={"PYTHONPATH": "lib:/opt/ml/code/lib"})
     environment = host_environment(job, "algo-1", {}, {})
-    assert environment["PYTHONPATH"].split(":") == [container.PATCHES, "lib", "/opt/ml/code/lib"]
+    assert environment["PYTHONPATH"].split(":") == [CONTAINER_PATCHES, "lib", "/opt/ml/code/lib"]
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,27 @@ def test_names_of_hosts_and_jobs() -> None:
     assert job.host_names(3) == ("algo-1", "algo-2", "algo-3")
     with pytest.raises(UsageError, match="--job-name="):
         job.check(job.LocalJob("-no-", ("algo-1",), "train.py", "/"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512m", 512 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29), ("64 MB", 64 << 20), ("7b", 7), ("4096", 4096)],
+)
+def test_sizes_as_docker_reads_them(text: str, size: int) -> None:
+    assert job.read_size(text, "--memory") == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "1x", "0", "1m"])
+def test_a_size_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--memory=.*expected a size of .* such as 512m or 2g"):
+        job.read_size(text, "--memory", job.SMALLEST_MEMORY)
+
+
+def test_cpus_and_gpus() -> None:
+    assert (job.read_cpus("1.5"), job.read_gpus("all"), job.read_gpus("2")) == (1.5, "all", "2")
+    for text in ("0", "many", "nan", "-1", "inf"):
+        with pytest.raises(UsageError, match="--cpus="):
+            job.read_cpus(text)
+    for text in ("0", "-1", "some", "1.5"):
+        with pytest.raises(UsageError, match="--gpus="):
+            job.read_gpus(text)

@@ -19,8 +19,8 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.local import run as run_module
 from musterpoint.local.job import LocalJob, host_names
-from musterpoint.local.process import Process
-from musterpoint.local.run import Ground, run
+from musterpoint.local.process_hosts import ProcessHosts
+from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 
 WORK = """
@@ -34,17 +34,19 @@ def leave(name, text):
 """
 
 
-class Runtime:
+class Bench:
+    """A job on hosts of the ``process`` backend, what is said of it, and what it leaves."""
+
     def __init__(self, directory: Path, hosts: int = 2, **changes: Any) -> None:
         self.layout = Layout(str(directory))
         self.job = LocalJob("a-job", host_names(hosts), "train.py", "/code", **changes)
         self.said: list[bytes] = []
 
     def run(self, work: str, out: int = -1) -> dict[str, Any]:
-        backend = Process(self.layout, self.job.hosts, one_address=True)
+        backend = ProcessHosts(self.layout, self.job.hosts, one_address=True)
         entry = [sys.executable, "-c", WORK + work]
         console = Console(sink=self.said.append)
-        return run(self.job, Ground(self.layout, backend, console, os.environ, out, entry))
+        return run(self.job, RunContext(self.layout, backend, console, os.environ, out, entry))
 
     def run_and_stop(self, work: str) -> dict[str, Any]:
         """Stops the job (SIGTERM) once every host has said ``ready``."""
@@ -72,26 +74,26 @@ class Runtime:
 
 
 def test_a_job_from_its_trees_to_its_description(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path, arguments=("--epochs", "3"))
+    bench = Bench(tmp_path, arguments=("--epochs", "3"))
     with open(tmp_path / "shown", "wb") as shown:
-        description = runtime.run(
+        description = bench.run(
             "say('hello'); say(os.environ['MUSTER_PROGRAM_ARGS']); os.write(1, b'\\xff no end')\n"
             "if host == 'algo-1': leave('model/model.pt', 'weights')\n"
             "leave('output/timeline.json', json.dumps([{'host': host, 'at': time.time(), 'event': 'ran'}]))",
             shown.fileno(),
         )
-    assert runtime.log("algo-1") == runtime.log("algo-2") == b'hello\n["--epochs", "3"]\n\xff no end'
+    assert bench.log("algo-1") == bench.log("algo-2") == b'hello\n["--epochs", "3"]\n\xff no end'
     lines = (tmp_path / "shown").read_bytes().splitlines()
     assert sorted(lines)[:3] == [b'algo-1 | ["--epochs", "3"]', b"algo-1 | hello", b"algo-1 | \xff no end"]
-    assert description == runtime.file("job.json")
+    assert description == bench.file("job.json")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Completed", 0)
     phases = [phase["Status"] for phase in description["SecondaryStatusTransitions"]]
     assert phases == ["Starting", "Training", "Uploading", "Completed"]
-    with tarfile.open(runtime.layout.artifact("model.tar.gz")) as tar:
+    with tarfile.open(bench.layout.artifact("model.tar.gz")) as tar:
         assert tar.getnames() == ["model.pt"]
-    events = [(moment["host"], moment["event"]) for moment in runtime.file("timeline.json")]
+    events = [(moment["host"], moment["event"]) for moment in bench.file("timeline.json")]
     assert {("algo-1", "ran"), ("algo-2", "ran"), ("control plane", "host-ended")} <= set(events)
-    assert b"".join(runtime.said).count(b"musterpoint: ") == 5
+    assert b"".join(bench.said).count(b"musterpoint: ") == 5
 
 
 @pytest.mark.parametrize(("inherited", "seen"), [("", "none"), ("pip", "pip")])
@@ -101,31 +103,31 @@ def test_my_python_is_left_alone_unless_i_say_so(
     monkeypatch.delenv("MUSTER_INSTALLER", raising=False)
     if inherited:
         monkeypatch.setenv("MUSTER_INSTALLER", inherited)
-    runtime = Runtime(tmp_path, 1)
-    runtime.run("say(os.environ['MUSTER_INSTALLER'])")
-    assert runtime.log("algo-1").decode().strip() == seen
+    bench = Bench(tmp_path, 1)
+    bench.run("say(os.environ['MUSTER_INSTALLER'])")
+    assert bench.log("algo-1").decode().strip() == seen
 
 
 def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
     with open(tmp_path / "shown", "wb") as shown:
-        Runtime(tmp_path / "job", hosts=1).run("os.write(1, b'50%\\r100%')", shown.fileno())
+        Bench(tmp_path / "job", hosts=1).run("os.write(1, b'50%\\r100%')", shown.fileno())
     assert (tmp_path / "shown").read_bytes() == b"50%\r100%"
 
 
 def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
-    description = Runtime(tmp_path).run("if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)")
+    description = Bench(tmp_path).run("if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 7)
     assert description["FailureReason"] == "AlgorithmError: ValueError: no, exit code: 7"
     assert [host["ExitCode"] for host in description["Hosts"]] == [0, 7]
 
 
 def test_a_stop_lets_hosts_save(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path)
-    description = runtime.run_and_stop(
+    bench = Bench(tmp_path)
+    description = bench.run_and_stop(
         "def stop(*_):\n    leave('model/' + host, host)\n    sys.exit(143)\n"
         "signal.signal(signal.SIGTERM, stop); say('ready')\nwhile True: time.sleep(0.05)"
     )
-    with tarfile.open(runtime.layout.artifact("model.tar.gz")) as tar:
+    with tarfile.open(bench.layout.artifact("model.tar.gz")) as tar:
         assert sorted(tar.getnames()) == ["algo-1", "algo-2"]
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 143)
     assert "FailureReason" not in description
@@ -133,29 +135,29 @@ def test_a_stop_lets_hosts_save(tmp_path: Path) -> None:
 
 
 def test_who_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
-    description = Runtime(tmp_path, grace=0.2).run_and_stop(
+    description = Bench(tmp_path, grace=0.2).run_and_stop(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); say('ready'); time.sleep(3600)"
     )
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 137)
 
 
 def test_a_stop_after_some_time(tmp_path: Path) -> None:
-    description = Runtime(tmp_path, stop_after=0.2).run("time.sleep(3600)")
+    description = Bench(tmp_path, stop_after=0.2).run("time.sleep(3600)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Stopped", 143)
 
 
 def test_hosts_that_go_on_after_a_failure_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("musterpoint.local.run._PATIENCE", 0.3)
-    description = Runtime(tmp_path).run("if host == 'algo-1': sys.exit(64)\ntime.sleep(3600)")
+    description = Bench(tmp_path).run("if host == 'algo-1': sys.exit(64)\ntime.sleep(3600)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 64)
     assert [host["ExitCode"] for host in description["Hosts"]] == [64, 143]
 
 
 def test_a_stop_that_comes_too_late_changes_nothing(tmp_path: Path) -> None:
-    assert Runtime(tmp_path, stop_after=3600.0).run("")["TrainingJobStatus"] == "Completed"
+    assert Bench(tmp_path, stop_after=3600.0).run("")["TrainingJobStatus"] == "Completed"
 
 
-class Broken(Process):
+class Broken(ProcessHosts):
     def start(self, host: str, *rest: Any) -> subprocess.Popen[bytes]:
         if host == "algo-2":
             raise UsageError("no second host")
@@ -163,41 +165,41 @@ class Broken(Process):
 
 
 def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path)
+    bench = Bench(tmp_path)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
-    backend = Broken(runtime.layout, runtime.job.hosts)
-    ground = Ground(
-        runtime.layout, backend, Console(sink=runtime.said.append), {}, -1, [sys.executable, "-c", "input()"]
+    backend = Broken(bench.layout, bench.job.hosts)
+    context = RunContext(
+        bench.layout, backend, Console(sink=bench.said.append), {}, -1, [sys.executable, "-c", "input()"]
     )
     descriptors = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UsageError, match="no second host"):
-        run(runtime.job, ground)
+        run(bench.job, context)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)] == handlers
 
 
 def test_the_fallback_is_said_loudly_once(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path, cpu_fallback=True)
-    runtime.run("say(os.environ['MUSTER_CPU_FALLBACK'] + os.environ['PYTHONPATH'].partition(':')[0][-8:])")
-    assert runtime.log("algo-1") == b"1/patches\n"
-    assert b"".join(runtime.said).count(b"--cpu-fallback") == 1
+    bench = Bench(tmp_path, cpu_fallback=True)
+    bench.run("say(os.environ['MUSTER_CPU_FALLBACK'] + os.environ['PYTHONPATH'].partition(':')[0][-8:])")
+    assert bench.log("algo-1") == b"1/patches\n"
+    assert b"".join(bench.said).count(b"--cpu-fallback") == 1
 
 
 def test_every_rank_waits_for_gloos_threads(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path)
-    runtime.run("import sys; say(str('muster_gloo_exit' in sys.modules))")
-    assert [runtime.log(host) for host in runtime.job.hosts] == [b"True\n"] * 2
+    bench = Bench(tmp_path)
+    bench.run("import sys; say(str('muster_gloo_exit' in sys.modules))")
+    assert [bench.log(host) for host in bench.job.hosts] == [b"True\n"] * 2
 
 
 def test_a_job_that_says_much_ends_though_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "_ABSENT", 0.4)
-    runtime = Runtime(tmp_path, hosts=1)
+    bench = Bench(tmp_path, hosts=1)
     read, write = os.pipe()
     try:
-        described = runtime.run("for n in range(20_000): os.write(1, b'x' * 999 + b'\\n')\nsys.exit(7)", write)
+        described = bench.run("for n in range(20_000): os.write(1, b'x' * 999 + b'\\n')\nsys.exit(7)", write)
     finally:
         os.close(read)
         os.close(write)
     assert described["ExitCode"] == 7
-    assert Path(runtime.layout.log("algo-1")).read_bytes().count(b"\n") == 20_000
-    assert any(b"nobody reads our output" in said for said in runtime.said)
+    assert Path(bench.layout.log("algo-1")).read_bytes().count(b"\n") == 20_000
+    assert any(b"nobody reads our output" in said for said in bench.said)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from musterpoint.job.read import read_job
 from musterpoint.local import tree
-from musterpoint.local.container import Container
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 from musterpoint.settings import Settings
 

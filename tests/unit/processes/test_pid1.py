@@ -1,14 +1,19 @@
-"""Which programs as PID 1 keep a stop to themselves, and of those, which are ours to watch."""
+"""Which programs as PID 1 drop SIGTERM, which of them are ours to watch, and what the watch makes of its tracer."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
+from typing import Callable, Mapping, Sequence
 
 import pytest
 
-from musterpoint.processes.pid1 import deaf_pid1, pid1_note, refusal, refused_note, tracer_of_pid1
+from musterpoint.processes import pid1
+from musterpoint.processes.pid1 import Pid1Watch, pid1_note, refusal, refused_note, tracer_of_pid1, unstoppable_pid1
+from musterpoint.processes.process import CannotStart
+from musterpoint.settings import LOCAL
 
 NOTHING = "0000000000000000"
 TERM = "0000000000004000"
@@ -45,7 +50,7 @@ class Proc:
         )
 
     def deaf(self) -> str:
-        return deaf_pid1(str(self.folder), OWN)
+        return unstoppable_pid1(str(self.folder), OWN)
 
 
 @pytest.fixture
@@ -104,8 +109,8 @@ def test_it_must_be_an_ancestor(proc: Proc) -> None:
 
 def test_us_and_another_namespaces_processes(proc: Proc) -> None:
     proc.status("bash", NOTHING)
-    assert deaf_pid1(str(proc.folder), 1) == ""
-    assert deaf_pid1(str(proc.folder), 8) == "", "this /proc shows other processes than ours"
+    assert unstoppable_pid1(str(proc.folder), 1) == ""
+    assert unstoppable_pid1(str(proc.folder), 8) == "", "this /proc shows other processes than ours"
 
 
 @pytest.mark.parametrize("text", ["", "Name:\tbash\n", "Name:\tbash\nSigBlk:\tx\nSigCgt:\ty\n"])
@@ -117,8 +122,9 @@ def test_what_cannot_be_read_is_left_alone(proc: Proc, text: str) -> None:
 
 def test_here(tmp_path: Path) -> None:
     """On the machine that runs the tests, in or out of a container, nothing is traced by asking."""
-    assert deaf_pid1(str(tmp_path / "nowhere")) == ""
-    assert deaf_pid1() in ("", Path("/proc/1/comm").read_text().strip() if os.path.exists("/proc/1/comm") else "")
+    assert unstoppable_pid1(str(tmp_path / "nowhere")) == ""
+    comm = Path("/proc/1/comm")
+    assert unstoppable_pid1() in ("", comm.read_text().strip() if comm.exists() else "")
 
 
 def test_words(proc: Proc) -> None:
@@ -144,3 +150,87 @@ def test_why_it_was_refused(proc: Proc) -> None:
         assert refusal(errno.EPERM, folder) == "ptrace: Operation not permitted" + words
     proc.status("bash", NOTHING, tracer=12)
     assert refusal(errno.EPERM, folder) == "process 12 traces it already"
+
+
+WATCHED = "PID 1 of this container is bash, which keeps SIGTERM to itself: it is watched"
+
+
+class FakeSidecars:
+    """Remembers what it was to start, in place of the real ones; or refuses to."""
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.refusal = refusal
+
+    def start(
+        self, argv: Sequence[str], environ: Mapping[str, str], line: Callable[[str], None], ended: Callable[[int], None]
+    ) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.argv, self.line, self.ended = list(argv), line, ended
+        self.text = Path(argv[3]).read_text()
+
+
+class Watched:
+    def __init__(self, sidecars: FakeSidecars, **environ: str) -> None:
+        self.sidecars = sidecars
+        self.said: list[str] = []
+        self.stops = 0
+        self.watch = Pid1Watch(sidecars, environ, "bash", self.said.append, self.stop)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def test_the_watch_reports_one_stop() -> None:
+    watched = Watched(FakeSidecars())
+    tracer = watched.sidecars
+    assert tracer.argv[:3] == [sys.executable, "-I", "-S"] and tracer.argv[4] == "1"
+    assert "PTRACE_SEIZE" in tracer.text
+    tracer.line("watching")
+    assert len(watched.said) == 1 and watched.said[0].startswith(WATCHED)
+    tracer.line("TERM")
+    tracer.line("TERM")
+    tracer.ended(0)
+    watched.watch.close()
+    assert (watched.stops, len(watched.said)) == (1, 1)
+    assert not Path(tracer.argv[3]).exists()
+
+
+@pytest.mark.parametrize(
+    ("tracer", "local", "words"),
+    [
+        (0, "", "it can't be watched (ptrace: Operation not permitted): a stop will kill the job"),
+        (77, "", "it can't be watched (process 77 traces it already)"),
+        (77, "1", ""),
+        (0, "1", "Operation not permitted"),
+    ],
+)
+def test_a_refusal_is_reported_once(monkeypatch: pytest.MonkeyPatch, tracer: int, local: str, words: str) -> None:
+    """Hosts of this machine's own jobs share PID 1: one of them traces it, and stops all."""
+    monkeypatch.setattr(pid1, "tracer_of_pid1", lambda proc="/proc": tracer)
+    watched = Watched(FakeSidecars(), **{LOCAL: local})
+    watched.sidecars.line("refused 1")
+    watched.sidecars.ended(0)
+    assert len(watched.said) == bool(words)
+    assert all(words in line for line in watched.said)
+
+
+def test_a_tracer_that_ends_by_itself() -> None:
+    watched = Watched(FakeSidecars())
+    watched.sidecars.line("ModuleNotFoundError: No module named '_ctypes'")
+    watched.sidecars.ended(1)
+    assert "(what watched it has ended with 1: ModuleNotFoundError: No module named '_ctypes')" in watched.said[0]
+
+
+def test_a_tracer_that_ends_when_the_watch_is_closed() -> None:
+    watched = Watched(FakeSidecars())
+    watched.sidecars.line("watching")
+    watched.watch.close()
+    watched.sidecars.ended(-9)
+    assert len(watched.said) == 1
+
+
+@pytest.mark.parametrize("refusal", [OSError(24, "Too many open files"), CannotStart(OSError(2, "none"), "exec")])
+def test_a_tracer_that_cannot_be_started(refusal: Exception) -> None:
+    watched = Watched(FakeSidecars(refusal))
+    assert f"it can't be watched ({refusal})" in watched.said[0]

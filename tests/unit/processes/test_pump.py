@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
-from musterpoint.processes.pump import BUFFER, PATIENCE, Pump
+from musterpoint.processes.pump import BUFFER, HOLD_SECONDS, Pump
+from musterpoint.processes.streams import FORWARD_ALL, OutputOptions, Prefix
 
 if sys.platform == "win32":
     pytest.skip("pipes of processes", allow_module_level=True)
@@ -59,8 +60,8 @@ def out() -> Iterator[Reader]:
     yield Reader().start()
 
 
-def shared(out: Reader, **options: Any) -> Pump:
-    pump = Pump(out_fd=out.write_end, err_fd=out.write_end, **options)
+def shared(out: Reader, options: OutputOptions = FORWARD_ALL, streams: int = 1) -> Pump:
+    pump = Pump(options, out_fd=out.write_end, err_fd=out.write_end, streams=streams)
     pump.start()
     return pump
 
@@ -81,7 +82,7 @@ def finish(pump: Pump, out: Reader, *write_ends: int) -> bytes:
 @pytest.mark.parametrize("streams", [1, 2])
 def test_bytes_come_out_as_they_went_in(out: Reader, data: bytes, streams: int) -> None:
     pump = shared(out, streams=streams)
-    ends = [pump.open(rank, rank)[0] for rank in range(streams)]
+    ends = [pump.open(rank)[0] for rank in range(streams)]
     view = memoryview(data)
     while view:
         view = view[os.write(ends[0], view) :]
@@ -90,7 +91,7 @@ def test_bytes_come_out_as_they_went_in(out: Reader, data: bytes, streams: int) 
 
 def test_one_stream_passes_a_partial_line_at_once(out: Reader) -> None:
     pump = shared(out)
-    end, same = pump.open(0, 0)
+    end, same = pump.open(0)
     assert end == same
     os.write(end, b"(Pdb) ")
     out.wait_for(b"(Pdb) ")
@@ -109,7 +110,7 @@ def test_each_of_several_streams_keeps_its_bytes_and_order(parts: list[tuple[int
     # each stream draws its bytes from its own alphabet, so that its part of the output can be told
     out = Reader().start()
     pump = shared(out, streams=3)
-    ends = [pump.open(rank, rank)[0] for rank in range(3)]
+    ends = [pump.open(rank)[0] for rank in range(3)]
     sent: dict[int, bytes] = {0: b"", 1: b"", 2: b""}
     for rank, part in parts:
         own = bytes(byte % 64 + 64 * (rank + 1) for byte in part if byte != 10)
@@ -123,17 +124,17 @@ def test_each_of_several_streams_keeps_its_bytes_and_order(parts: list[tuple[int
     assert [pump.tail(rank) for rank in range(3)] == [sent[0], sent[1], sent[2]]
 
 
-@pytest.mark.parametrize(("patience", "buffer"), [(PATIENCE, BUFFER), (0.0, 1000)], ids=["usual", "on a slow machine"])
+@pytest.mark.parametrize(("hold", "buffer"), [(HOLD_SECONDS, BUFFER), (0.0, 1000)], ids=["usual", "on a slow machine"])
 def test_several_ranks_never_break_each_others_lines(
-    out: Reader, patience: float, buffer: int, monkeypatch: pytest.MonkeyPatch
+    out: Reader, hold: float, buffer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("musterpoint.processes.pump.PATIENCE", patience)
+    monkeypatch.setattr("musterpoint.processes.pump.HOLD_SECONDS", hold)
     monkeypatch.setattr("musterpoint.processes.pump.BUFFER", buffer)
     program = "import os\nfor i in range(3000): os.write(1, b'%s' * 90 + b'\\n')"
     pump = Pump(out_fd=out.write_end, err_fd=out.write_end, streams=4)
     ranks = []
     for rank in range(4):
-        end, _ = pump.open(rank, rank)
+        end, _ = pump.open(rank)
         ranks.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", program % "abcd"[rank]], stdout=end))
         os.close(end)
     pump.start()
@@ -147,7 +148,7 @@ def test_several_ranks_never_break_each_others_lines(
 def test_stdout_and_stderr_of_one_file_keep_the_order_of_writing(out: Reader) -> None:
     program = "import os\nfor i in range(500): os.write(1 + i % 2, b'%d\\n' % i)"
     pump = shared(out)
-    end, _ = pump.open(0, 0)
+    end, _ = pump.open(0)
     subprocess.run([sys.executable, "-I", "-S", "-c", program], stdout=end, stderr=end, check=True)
     assert finish(pump, out, end) == b"".join(b"%d\n" % i for i in range(500))
 
@@ -156,10 +157,10 @@ def test_separate_files_get_separate_streams(out: Reader) -> None:
     err = Reader().start()
     pump = Pump(out_fd=out.write_end, err_fd=err.write_end)
     pump.start()
-    to_out, to_err = pump.open(0, 0)
+    to_out, to_err = pump.open(0)
     os.write(to_out, b"result")
     os.write(to_err, b"warning\n")
-    pump.say(b"musterpoint: hello\n")
+    pump.write_message(b"musterpoint: hello\n")
     assert finish(pump, out, to_out, to_err) == b"result"
     assert sorted(err.close().splitlines()) == [b"musterpoint: hello", b"warning"]
     assert (pump.tail(0), pump.stdout_tail(0)) == (b"warning\n", b"result")
@@ -167,55 +168,55 @@ def test_separate_files_get_separate_streams(out: Reader) -> None:
 
 def test_a_partial_line_waits_for_its_end_then_goes_as_it_is(out: Reader) -> None:
     pump = Pump(out_fd=out.write_end, err_fd=out.write_end, streams=2)
-    first, second = pump.open(0, 0)[0], pump.open(1, 1)[0]
+    first, second = pump.open(0)[0], pump.open(1)[0]
     os.write(first, b"half")
     os.write(second, b"whole\n")
     started = time.monotonic()
     pump.start()
     out.wait_for(b"half")
-    assert time.monotonic() - started >= PATIENCE / 2
+    assert time.monotonic() - started >= HOLD_SECONDS / 2
     assert out.data == b"whole\nhalf"
     assert finish(pump, out, first, second) == b"whole\nhalf"
 
 
-def test_our_own_lines_stand_between_whole_lines(out: Reader) -> None:
+def test_our_own_messages_stand_between_whole_lines(out: Reader) -> None:
     pump = shared(out)
-    end, _ = pump.open(0, 0)
+    end, _ = pump.open(0)
     os.write(end, b"line\nhalf ")
     out.wait_for(b"half ")
-    pump.say(b"musterpoint: one\n")
+    pump.write_message(b"musterpoint: one\n")
     os.write(end, b"done\nmore\n")
     out.wait_for(b"more")
     until(lambda: b"one" in out.data, "our line")
     text = finish(pump, out, end)
     assert sorted(line for line in text.splitlines() if line) in (
         [b"half done", b"line", b"more", b"musterpoint: one"],
-        [b"done", b"half ", b"line", b"more", b"musterpoint: one"],  # the machine was busy for longer than the patience
+        [b"done", b"half ", b"line", b"more", b"musterpoint: one"],  # the machine was busy for longer than that
     )
 
 
-PREFIXED = {
+PREFIXED: dict[Prefix, bytes] = {
     "rank": b"[rank 0] a\n[rank 0] b\n[torchrun] start\n",
     "host": b"[algo-1:0] a\n[algo-1:0] b\n[algo-1:torchrun] start\n",
     "mpi": b"[1,mpirank:0,algo-1]<stdout>:a\n[1,mpirank:0,algo-1]<stdout>:b\nstart\n",
 }
 
 
-def test_what_we_say_when_all_is_over_begins_a_line_of_its_own(out: Reader) -> None:
+def test_a_message_when_all_is_over_begins_a_line_of_its_own(out: Reader) -> None:
     pump = shared(out)
     end, _ = pump.open(None, name="mpirun")
     os.write(end, b"its complaint\n\0")  # Open MPI's boxes may end so
     os.close(end)
     assert pump.drain(60)
-    pump.say(b"musterpoint: first\n")
-    pump.say(b"musterpoint: second\n")
+    pump.write_message(b"musterpoint: first\n")
+    pump.write_message(b"musterpoint: second\n")
     assert out.close() == b"its complaint\n\0\nmusterpoint: first\nmusterpoint: second\n"
 
 
 @pytest.mark.parametrize("mode", PREFIXED)
-def test_prefixes(out: Reader, mode: str) -> None:
-    pump = shared(out, prefix=mode, host="algo-1", streams=2)
-    rank, launcher = pump.open(0, 0)[0], pump.open(None, None, "torchrun")[0]
+def test_prefixes(out: Reader, mode: Prefix) -> None:
+    pump = shared(out, OutputOptions(prefix=mode, host="algo-1"), streams=2)
+    rank, launcher = pump.open(0)[0], pump.open(None, "torchrun")[0]
     os.write(rank, b"a\nb\n")
     out.wait_for(b"b\n")
     os.write(launcher, b"start\n")
@@ -223,8 +224,8 @@ def test_prefixes(out: Reader, mode: str) -> None:
 
 
 def test_a_prefix_stands_at_the_start_of_each_line_only(out: Reader) -> None:
-    pump = shared(out, prefix="rank")
-    end, _ = pump.open(3, 1)
+    pump = shared(out, OutputOptions(prefix="rank"))
+    end, _ = pump.open(3)
     os.write(end, b"half")
     out.wait_for(b"half")
     os.write(end, b" done\nnext\nlast")
@@ -233,7 +234,7 @@ def test_a_prefix_stands_at_the_start_of_each_line_only(out: Reader) -> None:
 
 def test_ranks_of_a_launcher_that_is_a_rank_itself_are_told_apart(out: Reader) -> None:
     pump = shared(out, streams=2)
-    ends = [pump.open(0, 0, name)[0] for name in ("rank 0", "1.")]
+    ends = [pump.open(0, name)[0] for name in ("rank 0", "1.")]
     for end, text in zip(ends, (b"outer\n", b"inner\n"), strict=True):
         os.write(end, text)
     assert (pump.tail(0, "rank 0"), pump.tail(0, "1.")) == (b"outer\n", b"inner\n")
@@ -241,9 +242,9 @@ def test_ranks_of_a_launcher_that_is_a_rank_itself_are_told_apart(out: Reader) -
 
 
 def test_only_the_chosen_ranks_are_forwarded_and_all_are_kept(out: Reader, tmp_path: Any) -> None:
-    pump = shared(out, log_ranks={0}, log_dir=str(tmp_path / "ranks"), streams=2)
-    ends = [pump.open(rank, rank, f"train.py {rank}")[0] for rank in (0, 1)]
-    ends.append(pump.open(None, None, "torchrun")[0])
+    pump = shared(out, OutputOptions(log_ranks={0}, log_dir=str(tmp_path / "ranks")), streams=2)
+    ends = [pump.open(rank, f"train.py {rank}")[0] for rank in (0, 1)]
+    ends.append(pump.open(None, "torchrun")[0])
     for end, text in zip(ends, (b"zero\n", b"one", b"launcher\n"), strict=True):
         os.write(end, text)
     out.wait_for(b"launcher\n")
@@ -260,7 +261,7 @@ def test_only_the_chosen_ranks_are_forwarded_and_all_are_kept(out: Reader, tmp_p
 def test_a_log_directory_that_cannot_be_made_is_named(tmp_path: Any) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--log-dir .*/file/ranks"):
-        Pump(log_dir=str(tmp_path / "file" / "ranks"))
+        Pump(OutputOptions(log_dir=str(tmp_path / "file" / "ranks")))
 
 
 @contextlib.contextmanager
@@ -278,8 +279,8 @@ def full() -> Iterator[None]:
 
 def test_a_full_disk_costs_the_file_and_one_warning_only(out: Reader, tmp_path: Any) -> None:
     with full():
-        pump = shared(out, log_dir=str(tmp_path))
-        end, _ = pump.open(0, 0)
+        pump = shared(out, OutputOptions(log_dir=str(tmp_path)))
+        end, _ = pump.open(0)
         for text in (b"one\n", b"two\n"):
             os.write(end, text)
             out.wait_for(text)
@@ -290,10 +291,10 @@ def test_a_full_disk_costs_the_file_and_one_warning_only(out: Reader, tmp_path: 
 
 def test_a_rank_may_come_late(out: Reader) -> None:
     pump = shared(out)
-    first, _ = pump.open(0, 0)
+    first, _ = pump.open(0)
     os.write(first, b"first\n")
     out.wait_for(b"first\n")
-    late, _ = pump.open(1, 1)
+    late, _ = pump.open(1)
     os.write(late, b"late\n")
     assert finish(pump, out, first, late) == b"first\nlate\n"
 
@@ -301,7 +302,7 @@ def test_a_rank_may_come_late(out: Reader) -> None:
 def test_a_blocked_reader_blocks_nobody_else() -> None:
     out = Reader()  # not started: nobody reads
     pump = shared(out)
-    end, _ = pump.open(0, 0)
+    end, _ = pump.open(0)
     os.set_blocking(end, False)
     written = 0
     deadline = time.monotonic() + 60
@@ -312,7 +313,7 @@ def test_a_blocked_reader_blocks_nobody_else() -> None:
             time.sleep(0.001)
     os.set_blocking(end, True)
     before = time.monotonic()
-    pump.say(b"musterpoint: still here\n")
+    pump.write_message(b"musterpoint: still here\n")
     tail = pump.tail(0)
     assert time.monotonic() - before < 10
     assert tail.endswith(b"%09d\n" % (written // 10 - 1))
@@ -330,8 +331,8 @@ def test_a_blocked_reader_blocks_nobody_else() -> None:
 def test_a_reader_that_went_away_does_not_stop_the_ranks(tmp_path: Any) -> None:
     out = Reader()
     os.close(out.read_end)
-    pump = shared(out, log_dir=str(tmp_path))
-    end, _ = pump.open(0, 0)
+    pump = shared(out, OutputOptions(log_dir=str(tmp_path)))
+    end, _ = pump.open(0)
     data = b"line\n" * 200_000
     view = memoryview(data)
     while view:
@@ -346,7 +347,7 @@ def test_a_nonblocking_stdout_loses_nothing() -> None:
     out = Reader()
     os.set_blocking(out.write_end, False)
     pump = shared(out)
-    end, _ = pump.open(0, 0)
+    end, _ = pump.open(0)
     out.start()
     data = bytes(range(256)) * 4000
     view = memoryview(data)
@@ -357,7 +358,7 @@ def test_a_nonblocking_stdout_loses_nothing() -> None:
 
 def test_a_grandchild_that_holds_the_pipe_delays_nothing(out: Reader) -> None:
     pump = shared(out)
-    end, _ = pump.open(0, 0)
+    end, _ = pump.open(0)
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE, stdout=end) as child:
         os.write(end, b"last words")
         before = time.monotonic()
@@ -369,7 +370,7 @@ def test_a_grandchild_that_holds_the_pipe_delays_nothing(out: Reader) -> None:
 def test_the_last_bytes_of_an_ended_rank_are_in_its_tail_at_once(out: Reader) -> None:
     for _ in range(20):
         pump = Pump(out_fd=out.write_end, err_fd=out.write_end)
-        end, _ = pump.open(0, 0)
+        end, _ = pump.open(0)
         os.write(end, b"RuntimeError: boom\n")
         assert pump.tail(0) == b"RuntimeError: boom\n"  # the thread isn't even started
         os.close(end)

@@ -54,14 +54,14 @@ def heard() -> Iterator[Heard]:
 def test_it_is_heard_told_and_ends_when_it_is_dismissed(heard: Heard) -> None:
     pid = heard.start(ECHO)
     heard.until("here")
-    heard.sidecar.tell("a word")
+    heard.sidecar.send("a word")
     heard.until("heard a word")
     assert heard.sidecars.pids == {pid}
     heard.sidecar.dismiss()
     while not heard.codes:
         heard.loop.turn()
     assert (heard.codes, heard.sidecar.code, heard.sidecars.pids) == ([3], 3, set())
-    heard.sidecar.tell("nobody is there")
+    heard.sidecar.send("nobody is there")
 
 
 @pytest.mark.timeout(120)

@@ -22,43 +22,51 @@ def loop() -> Iterator[Loop]:
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("signo", [*STOPPING, *PASSED_ON, signal.SIGCHLD])
 def test_each_is_heard_once_in_the_loop(loop: Loop, signo: int) -> None:
-    heard: list[int] = []
-    ears = Signals(loop, heard.append)
+    received: list[int] = []
+    signals = Signals(loop, received.append)
     try:
         os.kill(os.getpid(), signo)
         os.kill(os.getpid(), signo)
-        assert heard == []
+        assert received == []
         loop.turn(1)
         loop.turn(0)
     finally:
-        ears.close()
-    assert heard == [signo]
+        signals.close()
+    assert received == [signo]
 
 
 def test_what_came_before_anybody_listened_is_kept(loop: Loop) -> None:
-    heard: list[int] = []
-    ears = Signals(loop, lambda signo: None)
+    received: list[int] = []
+    signals = Signals(loop, lambda signo: None)
     os.kill(os.getpid(), signal.SIGTERM)
-    ears.hear = heard.append
+    signals.route_to(received.append)
     loop.turn(1)
-    ears.close()
-    assert heard == [signal.SIGTERM]
+    signals.close()
+    assert received == [signal.SIGTERM]
 
 
 def test_handlers_are_as_they_were_afterwards(loop: Loop) -> None:
     before = [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)]
-    ears = Signals(loop, lambda signo: None)
+    signals = Signals(loop, lambda signo: None)
     assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] != before
-    ears.close()
-    ears.close()
+    signals.close()
+    signals.close()
     assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] == before
 
 
 def test_nohup_is_respected(loop: Loop) -> None:
     old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        ears = Signals(loop, lambda signo: None)
+        signals = Signals(loop, lambda signo: None)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        ears.close()
+        signals.close()
     finally:
         signal.signal(signal.SIGHUP, old)
+
+
+def test_a_signal_that_came_another_way_is_delivered_alike(loop: Loop) -> None:
+    received: list[int] = []
+    signals = Signals(loop, received.append)
+    signals.deliver(signal.SIGTERM)
+    signals.close()
+    assert received == [signal.SIGTERM]

@@ -1,4 +1,4 @@
-"""Processes found, told and killed; the facts come from real processes."""
+"""Processes found, signalled and killed, orphans among them; the facts come from real processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PIPELINES: dict[str, tuple[int, Pipes, list[int]]] = {
     "what reads another's output ends with it": (0, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11]),
     "also its errors, and the shell's own": (0, {(11, 2): 1, (12, 0): 1, (10, 1): 2, (13, 0): 2}, [11]),
     "a pipe from outside is nobody's output": (0, {(11, 0): 9, (12, 0): 9, (13, 0): 9}, [11, 12, 13]),
-    "a reader that catches the signal is told": (TERM, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11, 12]),
+    "a reader that catches the signal gets it": (TERM, {(11, 1): 1, (12, 0): 1, (12, 1): 2, (13, 0): 2}, [11, 12]),
 }
 
 
@@ -141,3 +141,89 @@ def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
     while (stat := tree.read_stat(pid)) is not None and stat.state != "Z" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert stat is None or stat.state == "Z"
+
+
+LAUNCHER = """
+import os, signal, sys, time
+
+from musterpoint.loop import Loop
+from musterpoint.processes import tree
+
+tree.adopt_orphans()
+read, write = os.pipe()
+seen, look = os.pipe()
+
+def rank(handler):
+    signal.signal(signal.SIGTERM, handler)
+    os.write(write, b".")
+    while True:
+        while True:
+            time.sleep(0.05)
+
+def dies(signo, frame):
+    os.read(seen, 1)
+    os._exit(1)
+
+def saves(signo, frame):
+    os.read(seen, 1)
+    os.write(1, b"saved\\n")
+    os._exit(0)
+
+launcher = os.fork()
+if launcher == 0:
+    if os.fork() == 0:
+        rank({"saves": saves, "dies": dies, "ignores": signal.SIG_IGN}[sys.argv[1]])
+    os._exit(1)  # the launcher dies and leaves its rank behind
+os.read(read, 1)
+os.waitpid(launcher, 0)
+
+loop = Loop()
+left = tree.Orphans(loop, loop.stop)
+first = left.signal([], signal.SIGTERM)
+print("waits" if first else "does not wait", flush=True)
+os.write(look, b".")
+if first:
+    loop.call_later(50, lambda: os._exit(9))
+    loop.run()
+    print("waits" if left.signal([], signal.SIGTERM) else "over", flush=True)
+left.close()
+loop.close()
+tree.kill_below(os.getpid())
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("saves", [["waits", "saved", "over"]]),
+        ("dies", [["waits", "over"]]),
+        ("ignores", [["does not wait"]]),
+    ],
+)
+def test_an_orphan_is_signalled_once_and_waited_for(how: str, said: list[list[str]], environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, how], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:-1] in said
+
+
+KNOWN = """
+import os, signal, subprocess, sys
+
+from musterpoint.loop import Loop
+from musterpoint.processes import tree
+
+child = subprocess.Popen(["sleep", "600"])
+left = tree.Orphans(Loop(), lambda: None)
+print(left.signal([child.pid], signal.SIGTERM), child.poll())
+child.kill()
+child.wait()
+"""
+
+
+def test_known_children_are_no_orphans(environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KNOWN], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "False None\n", done.stderr

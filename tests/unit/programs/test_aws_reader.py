@@ -180,7 +180,7 @@ def test_without_boto3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(aws_reader.importlib, "import_module", missing)
-    assert aws_reader.main(request(Path("x"))) == aws_reader.NO_BOTO3
+    assert aws_reader.main({**request(Path("x")), "no_boto3": 3}) == 3
     assert json.loads(capsys.readouterr().out) == {"error": "No module named 'boto3'"}
 
 

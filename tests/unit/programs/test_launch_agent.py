@@ -26,7 +26,7 @@ class Office:
 
     def greet(self, connection: Connection) -> None:
         self.connections.append(connection)
-        connection.on_line = lambda words, line: self.asked.append(words)
+        connection.route_to(lambda words, line: self.asked.append(words))
 
     def start(self, *words: str | bytes, **environ: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -73,17 +73,17 @@ def test_it_hands_over_every_byte_and_ends_when_the_daemon_runs(office: Office) 
     agent = office.start(*words, MUSTER_SESSION_NUMBER="3")
     assert office.hears() == ("3", words[0], words[1:])
     assert agent.poll() is None
-    office.connections[0].tell("started")
+    office.connections[0].send("started")
     assert end(agent) == (0, "")
 
 
 def test_hydras_agent_stays_until_the_daemon_ends(office: Office) -> None:
     agent = office.start("algo-2", "hydra_pmi_proxy", MUSTER_AGENT_STAYS="1")
     assert office.hears() == ("0", "algo-2", ["hydra_pmi_proxy"])
-    office.connections[0].tell("started")
+    office.connections[0].send("started")
     with pytest.raises(subprocess.TimeoutExpired):
         agent.wait(0.3)
-    office.connections[0].tell("ended 0 ")
+    office.connections[0].send("ended 0 ")
     assert end(agent) == (0, "")
 
 
@@ -91,7 +91,7 @@ def test_hydras_agent_stays_until_the_daemon_ends(office: Office) -> None:
 def test_it_says_what_the_daemon_said_and_ends_as_it_did(office: Office, status: int, code: int) -> None:
     agent = office.start("algo-2", "orted")
     office.hears()
-    office.connections[0].tell(f"ended {status} {b'no such file'.hex()}")
+    office.connections[0].send(f"ended {status} {b'no such file'.hex()}")
     assert end(agent) == (code, "no such file")
 
 
@@ -110,7 +110,7 @@ OPTIONS = {
 def test_options_of_a_remote_shell_are_dropped(office: Office, which: str) -> None:
     agent = office.start(*OPTIONS[which], "orted", "-x")
     assert office.hears() == ("0", "algo-2", ["orted", "-x"])
-    office.connections[0].tell("started")
+    office.connections[0].send("started")
     assert end(agent) == (0, "")
 
 
@@ -147,5 +147,5 @@ def test_two_hundred_at_once(office: Office) -> None:
     agents = [office.start(f"host-{number}", "orted") for number in range(200)]
     office.until(lambda: len(office.asked) == 200)
     for connection in office.connections:
-        connection.tell("started")
+        connection.send("started")
     assert {end(agent) for agent in agents} == {(0, "")}

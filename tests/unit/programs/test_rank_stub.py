@@ -13,7 +13,7 @@ from typing import Callable, Iterator
 
 import pytest
 
-from musterpoint.launch.stub import through_stub
+from musterpoint.launch.program import through_stub
 from musterpoint.loop import Loop
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection, ControlSocket
@@ -36,13 +36,12 @@ class Counter:
 
     def greet(self, connection: Connection) -> None:
         self.connection = connection
-        connection.on_line = self.line
-        connection.on_gone = self.left
+        connection.route_to(self.line, self.left)
 
     def line(self, words: list[str], line: str) -> None:
         self.said.append(line)
         if words[0] == "rank" and self.connection is not None:
-            self.connection.tell("go", (self.write, self.write))
+            self.connection.send("go", (self.write, self.write))
 
     def left(self) -> None:
         self.gone = True
@@ -67,7 +66,7 @@ class Counter:
 
     def release(self, stub: subprocess.Popen[bytes]) -> None:
         assert self.connection is not None
-        self.connection.tell("release")
+        self.connection.send("release")
         stub.wait(60)
 
     def output(self) -> bytes:
@@ -98,7 +97,7 @@ def test_it_registers_runs_and_waits_for_its_release(counter: Counter, tmp_path:
     assert counter.heard("ended") == f"ended {7 << 8}"
     assert stub.poll() is None, "it holds its exit"
     assert counter.connection is not None
-    counter.connection.tell("release")
+    counter.connection.send("release")
     assert stub.wait(60) == 7
     assert counter.output() == f"{tmp_path} /user/path False\n".encode()
 
@@ -108,7 +107,7 @@ def test_it_ends_as_its_program_did(counter: Counter, signo: signal.Signals) -> 
     stub = counter.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
     counter.heard("ended")
     assert counter.connection is not None
-    counter.connection.tell("release")
+    counter.connection.send("release")
     assert stub.wait(60) == -signo
 
 
@@ -121,7 +120,7 @@ def test_it_swallows_and_reports_the_launchers_signals(counter: Counter) -> None
     os.kill(program, signal.SIGKILL)  # still there: the signal did not reach it
     assert counter.heard("ended") == f"ended {int(signal.SIGKILL)}"
     assert counter.connection is not None
-    counter.connection.tell("release")
+    counter.connection.send("release")
     stub.wait(60)
 
 
@@ -140,7 +139,7 @@ def test_a_program_that_is_missing(counter: Counter) -> None:
     stub = counter.start("/nonexistent/program")
     assert counter.heard("ended") == f"ended {127 << 8}"
     assert counter.connection is not None
-    counter.connection.tell("release")
+    counter.connection.send("release")
     assert stub.wait(60) == 127
     assert b"No such file" in counter.output()
 
@@ -162,7 +161,7 @@ def test_slots_are_numbered_and_named_as_the_plan_says(counter: Counter) -> None
     assert counter.heard("rank") == f"rank 5 2 8 {stub.pid} 0"
     counter.heard("ended")
     assert counter.connection is not None
-    counter.connection.tell("release")
+    counter.connection.send("release")
     assert stub.wait(60) == 0
     assert counter.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
 

@@ -1,8 +1,23 @@
-"""Which files go up, and when, from tables of what happens to them."""
+"""Which files there are, on a real file system; which go up, and when, from tables of what happens to them."""
 
 from __future__ import annotations
 
-from musterpoint.programs.upload_ledger import FILES, LONGEST_FINAL_PAUSE, LONGEST_PAUSE, SETTLE, Ledger
+import os
+from pathlib import Path
+
+from musterpoint.programs.upload_ledger import (
+    FILES,
+    LONGEST_FINAL_PAUSE,
+    LONGEST_PAUSE,
+    SETTLE,
+    Ledger,
+    is_private,
+    is_written,
+    listing,
+    read_record,
+    version_of,
+    write_record,
+)
 
 ONE, TWO = (1, 10, 100), (1, 20, 100)
 
@@ -109,3 +124,62 @@ def test_what_a_predecessor_uploaded_and_what_can_not_go_up() -> None:
     ledger.begin("b", ONE)
     ledger.refused("b")
     assert ledger.is_idle
+
+
+def test_links_to_files_count_and_private_and_linked_directories_do_not(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b").write_text("bb")
+    (tmp_path / ".tmp.mine").mkdir()
+    (tmp_path / ".tmp.mine" / "c").write_text("c")
+    (tmp_path / ".hidden").write_text("h")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "circle").symlink_to(".")
+    (tmp_path / "nowhere").symlink_to("missing")
+    os.mkfifo(tmp_path / "pipe")
+    found = listing(str(tmp_path))
+    assert sorted(found) == [".hidden", "a", "link", "sub/b"]
+    assert found["link"] == found["a"]
+    assert listing(str(tmp_path), "sub") == {"sub/b": found["sub/b"]}
+    assert listing(str(tmp_path), ".tmp.mine") == {}
+    assert is_private(".tmp.mine/deep/c")
+    assert not is_private(".tmp.file")
+
+
+def test_versions_tell_contents_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert version_of(str(path)) is None
+    path.write_text("1")
+    first = version_of(str(path))
+    (tmp_path / "b").write_text("2")
+    os.utime(tmp_path / "b", ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
+    os.replace(tmp_path / "b", path)
+    assert version_of(str(path)) not in (first, None)
+    assert version_of(str(tmp_path)) is None
+    assert version_of("\0") is None
+
+
+def test_what_is_open_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with open(path, "w") as file:
+        file.write("half")
+        file.flush()
+        before = is_written(str(path))
+    after = is_written(str(path))
+    # a file system without leases can't tell
+    assert (before, after) in ((True, False), (None, None))
+    with open(path):
+        assert not is_written(str(path))
+    assert is_written(str(tmp_path / "missing")) is None
+
+
+def test_the_record_outlives_the_uploader_that_was_killed_while_writing_it(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.touch()
+    write_record(str(record), "a", (1, 2, 3))
+    write_record(str(record), "ä\n", (4, 5, 6))
+    with record.open("a") as file:
+        file.write('\n["b", 7')
+    write_record(str(record), "c", (8, 9, 10))
+    write_record(str(record), "a", (1, 3, 3))
+    assert read_record(str(record)) == {"a": (1, 3, 3), "ä\n": (4, 5, 6), "c": (8, 9, 10)}

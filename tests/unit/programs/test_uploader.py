@@ -64,10 +64,10 @@ def test_it_ends_at_once_where_it_lacks_something(
 ) -> None:
     monkeypatch.setattr(uploader.signal, "signal", lambda *_: None)
     monkeypatch.setattr(uploader.importlib.util, "find_spec", lambda name: None if name == missing else object())
-    assert main({"watch": watch}) == status
+    assert main({"watch": watch, "no_boto3": 3, "no_watchdog": 4}) == status
 
 
-class Far:
+class FakeBucket:
     """A bucket to which nothing gets but by the test; what is ``bad`` is refused for good."""
 
     def __init__(self, uploader: Uploader, bad: tuple[str, ...] = ()) -> None:
@@ -79,7 +79,7 @@ class Far:
         if path in self._bad:
             self._uploader._done(path, OSError("refused"))
 
-    def over(self, path: str) -> None:
+    def forget(self, path: str) -> None:
         self.sent.pop(path, None)
 
     def explain(self, error: object) -> tuple[str, str, bool]:
@@ -87,16 +87,16 @@ class Far:
 
 
 def turn(made: Uploader) -> None:
-    made._begin()
+    made._begin_uploads()
     while not made._events.empty():
-        made._hear(*made._events.get_nowait())
+        made._handle(*made._events.get_nowait())
 
 
 def test_one_file_that_is_refused_does_not_end_the_upload_of_another(made: Uploader, tmp_path: Path) -> None:
     for name in ("bad", "big"):
         (tmp_path / "files" / name).write_text("x")
-    made._bucket = Far(made, bad=("bad",))  # type: ignore[assignment]
-    made._told(["finish", "1000"])
+    made._bucket = FakeBucket(made, bad=("bad",))  # type: ignore[assignment]
+    made._finish(["finish", "1000"])
     for _ in range(20):
         turn(made)
         assert not made._is_over()
@@ -111,8 +111,8 @@ def test_what_goes_up_again_is_headway_again(made: Uploader, tmp_path: Path, mon
     now = 1000.0
     monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
     (tmp_path / "files" / "big").write_text("x" * 1000)
-    made._bucket = far = Far(made)  # type: ignore[assignment]
-    made._told(["finish", "1000"])
+    made._bucket = far = FakeBucket(made)  # type: ignore[assignment]
+    made._finish(["finish", "1000"])
     turn(made)
     far.sent["big"] = 900
     assert not made._is_over()
@@ -137,8 +137,8 @@ def test_an_s3_that_takes_everything_and_then_fails_gets_nowhere(
     now = 1000.0
     monkeypatch.setattr(uploader, "time", SimpleNamespace(time=time.time, monotonic=lambda: now))
     (tmp_path / "files" / "one").write_text("x")
-    made._bucket = far = Far(made)  # type: ignore[assignment]
-    made._told(["finish", "100000"])
+    made._bucket = far = FakeBucket(made)  # type: ignore[assignment]
+    made._finish(["finish", "100000"])
     for _ in range(uploader.RESENT):
         turn(made)
         far.sent["one"] = 1

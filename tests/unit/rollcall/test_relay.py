@@ -13,11 +13,13 @@ import pytest
 from musterpoint.channel import wire
 from musterpoint.channel.peers import AllDone, Arrived, PeerBack
 
-from ..meeting import TIMEOUTS, free_port
+from ..meeting import PATIENCE, TIMEOUTS, free_port
 
 Start = Callable[..., Any]
 Evil = Callable[["Relay", int, bytes], list[tuple[int, bytes]]]
 SECRET = "an example of a secret"
+# A hello that the relay kept is soon sent again.
+SHORT_HELLO = TIMEOUTS._replace(hello=1.0)
 WORKER, LEADER = 0, 1
 """Whose frames; and to whom one goes."""
 STOPS = [wire.pack("abandon", host="algo-1", signal=15), wire.pack("bye"), wire.pack_beat(0)]
@@ -35,7 +37,8 @@ class Relay:
     def __init__(self, to: int) -> None:
         self.port, self._to = free_port(), to
         self.evil: Evil | None = None
-        self.done = 0
+        self._done = 0
+        self._change = threading.Condition()
         self.seen: dict[int, list[bytes]] = {WORKER: [], LEADER: []}
         self.draw = random.Random(7)
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -43,6 +46,11 @@ class Relay:
         self._ends: dict[socket.socket, tuple[int, wire.Frames, list[socket.socket]]] = {}
         self._thread = threading.Thread(target=self._run, name="relay")
         self._thread.start()
+
+    def wait(self, done: int) -> None:
+        """Returns when it has sent something else than a frame as often as this."""
+        with self._change:
+            assert self._change.wait_for(lambda: self._done >= done, PATIENCE)
 
     def close(self) -> None:
         self._wake[1].close()
@@ -80,7 +88,9 @@ class Relay:
                 out = [(1 - sender, frame)]
                 if self.evil is not None and self.seen[sender]:
                     out = self.evil(self, sender, frame)
-                    self.done += out != [(1 - sender, frame)]
+                    with self._change:
+                        self._done += out != [(1 - sender, frame)]
+                        self._change.notify_all()
                 self.seen[sender].append(frame)
                 for to, one in out:
                     pair[to].sendall(one)
@@ -133,15 +143,15 @@ def relay(port: int) -> Iterator[Relay]:
     ids=lambda f: f.__name__,
 )
 def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Relay, evil: Evil) -> None:
-    leader = start(1, 3, secret=SECRET)
-    hosts = [leader, start(2, 3, secret=SECRET, port=relay.port), start(3, 3, secret=SECRET)]
+    options = {"secret": SECRET, "timeouts": SHORT_HELLO}
+    hosts = [start(1, 3, **options), start(2, 3, port=relay.port, **options), start(3, 3, **options)]
     for host in hosts:
         host.gathered()
     relay.evil = evil
     for number in range(3):
         for host in hosts:
             host.say("arrive", f"point {number}")
-    leader.wait(lambda: relay.done >= 5)
+    relay.wait(5)
     relay.evil = None
     for host in hosts:
         host.wait(lambda host=host: len(host.heard(Arrived)) >= 3)
@@ -156,11 +166,10 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
 
 @pytest.mark.parametrize("evil", [flipped, repeated, replayed, reflected, forged], ids=lambda f: f.__name__)
 def test_nor_while_the_hosts_gather(start: Start, relay: Relay, evil: Evil) -> None:
-    timeouts = TIMEOUTS._replace(hello=1.0)
-    leader = start(1, 2, secret=SECRET, timeouts=timeouts)
+    leader = start(1, 2, secret=SECRET, timeouts=SHORT_HELLO)
     relay.evil = evil
-    worker = start(2, 2, secret=SECRET, port=relay.port, timeouts=timeouts)
-    leader.wait(lambda: relay.done >= 3)
+    worker = start(2, 2, secret=SECRET, port=relay.port, timeouts=SHORT_HELLO)
+    relay.wait(3)
     relay.evil = None
     for host in (leader, worker):
         host.gathered()

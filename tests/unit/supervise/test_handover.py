@@ -37,7 +37,7 @@ def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], C
 
     def make(answer: Callable[[Connection, str], None]) -> ControlSocket:
         def greet(connection: Connection) -> None:
-            connection.on_line = lambda words, line: answer(connection, line)
+            connection.route_to(lambda words, line: answer(connection, line))
 
         desks.append(ControlSocket(loop, greet))
         thread.start()
@@ -75,9 +75,9 @@ def test_the_whole_handover(control_socket: Callable[[Callable[[Connection, str]
     def answer(connection: Connection, line: str) -> None:
         said.append(line)
         if line == HELLO:
-            connection.tell(encode({**ROSTER.to_wire(), "me": "algo-1"}))
+            connection.send(encode({**ROSTER.to_wire(), "me": "algo-1"}))
         else:
-            connection.tell("code 7")
+            connection.send("code 7")
 
     outer = Outer.find(above(control_socket(answer)))
     assert outer is not None
@@ -143,7 +143,7 @@ def test_a_failure_is_reported_before_the_launcher_ends(
 
     def answer(connection: Connection, line: str) -> None:
         said.append(line)
-        connection.tell("heard")
+        connection.send("heard")
 
     outer = Outer.find(above(control_socket(answer)))
     assert outer is not None

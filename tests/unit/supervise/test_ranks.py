@@ -37,7 +37,7 @@ class Slot:
         )  # fmt: skip
         self.members.expect([(0, 0)])
         self.program = subprocess.Popen(["sleep", "600"])
-        self.output, err = self.pump.open(0, 0, "")
+        self.output, err = self.pump.open(0)
         assert err == self.output, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
         self.member = Rank((0, 0), 0, 0, "", 0, connection, 1, mpi)

@@ -17,7 +17,7 @@ from musterpoint.diagnosis.explain import Explain
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import through_stub
+from musterpoint.launch.program import through_stub
 from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
 from musterpoint.processes.pump import Pump
@@ -57,7 +57,7 @@ class Stage:
             Pump(out_fd=self.write, err_fd=self.write), lambda: Explain("algo-1"), stop_signal=signal.SIGTERM,
             say=self.said.append, record=self.record, oom_kills=lambda: 0,
         )  # fmt: skip
-        self.ears.hear = supervisor.hear
+        self.ears.route_to(supervisor.hear)
         return supervisor.run(plan, self.environ, refusal)
 
     def record(self, event: str, /, **facts: Any) -> None:

@@ -8,10 +8,13 @@ from musterpoint.rollcall.roster import Seat
 
 
 class Flag(NamedTuple):
-    """One option of mpirun. ``key`` is what it is about; of two flags with one key the user's is kept.
+    """One option of mpirun.
 
-    ``rivals`` are other keys that settle the same, so ours is left out where one of them is set. ``required`` flags
-    stay whatever files and variables say.
+    key: what it sets; of two flags with one key the user's is kept.
+    words: the option and its values.
+    reason: why it is there, for ``muster plan``.
+    rivals: other keys that set the same; where the user gave one of them, ours is left out.
+    required: whether ours stays where a file or a variable sets the same.
     """
 
     key: str
@@ -26,16 +29,25 @@ class Flag(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A host of the world and how many ranks it gets."""
+    """A host of the world.
+
+    seat: its place in the roster.
+    ranks: how many it gets.
+    """
 
     seat: Seat
     ranks: int
 
 
 class Command(NamedTuple):
-    """``flags`` stand between mpirun and the program; ``sets`` instead of one program where each host needs a set of
-    arguments of its own. ``own`` are variables of mpirun alone, ``everywhere`` those of all processes of this host.
-    ``daemons`` are what mpirun starts on a host, by file name.
+    """What a flavour of MPI makes of a job.
+
+    flags: stand between mpirun and the program.
+    daemons: what mpirun starts on a host, by file name.
+    own: variables of mpirun alone.
+    everywhere: variables of all processes of this host.
+    sets: flags in front of the program, host by host, where each needs its own.
+    notes: sentences for ``muster plan`` and the log.
     """
 
     flags: tuple[Flag, ...]
@@ -64,12 +76,12 @@ def set_elsewhere(files: Iterable[str], environ: Mapping[str, str]) -> dict[str,
 def merged(
     ours: Iterable[Flag], users: tuple[Flag, ...], elsewhere: Mapping[str, str]
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
-    """Our flags without those that the user settled, then the user's; and notes about what was left out."""
-    said = {flag.key for flag in users}
+    """Our flags without those that the user set otherwise, then the user's; and notes about what was left out."""
+    given = {flag.key for flag in users}
     kept, replaced, notes = [], set(), []
     for flag in ours:
         keys = (flag.key, *flag.rivals)
-        by_user = [key for key in keys if key in said]
+        by_user = [key for key in keys if key in given]
         place = next((elsewhere[key] for key in keys if key in elsewhere), "")
         if by_user:
             replaced.update(by_user)

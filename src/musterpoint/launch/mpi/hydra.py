@@ -1,7 +1,7 @@
 """MPICH and Intel MPI, whose mpirun is Hydra: one remote shell per host that stays as long as the daemon does.
 
-Hydra hands the leader's whole environment to every rank unless it is told not to; each host's ranks are to have their
-own host's. Seen to work in MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.18.
+Hydra gives every rank the leader's whole environment unless a flag forbids it; here each rank has its own host's. Seen
+to work in MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.18.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.mpi import Mpi
+from musterpoint.fabric.network import ipv4_number
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.mpi.command import Command, Flag, Place, mca
 from musterpoint.launch.plan import program_of_ours
@@ -20,11 +21,22 @@ LONGEST_HOSTNAME = 56
 """Characters of the leader's own name; mpirun 4.1.4 with a longer one ends with "stack smashing detected"."""
 
 NETWORK_UNKNOWN = "<network of the hosts>"
-"""In a plan made before the roll call."""
+"""Stands in a plan made before the roll call."""
 
 
 class Names(NamedTuple):
-    """What one generation calls its parameters; ``word`` is the option that sets those of the runtime."""
+    """What one generation calls its parameters.
+
+    word: the option that sets those of the runtime.
+    daemon: what runs on every host.
+    agent: the variable with what starts daemons in place of ssh.
+    flat: every daemon is started by mpirun itself.
+    concurrent: how many are started at once.
+    interfaces: which networks the daemons use.
+    single_copy: how ranks read each other's memory, and the value that keeps them from it.
+    binding: which processors a rank may use.
+    mapping: in which order ranks go to hosts.
+    """
 
     word: str
     daemon: str
@@ -125,8 +137,8 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
             mca("btl_tcp_disable_family", "4", "the hosts found each other by IPv6"),
             mca("oob_tcp_disable_ipv4_family", "1", "and so do mpirun's daemons", names.word),
         )
-    known = all(map(is_ipv4, addresses))
-    networks = common_networks(addresses) if known else NETWORK_UNKNOWN
+    known = common_networks(addresses)
+    networks = known or NETWORK_UNKNOWN
     where = "ranks meet on the hosts' own network, whatever its interface is called, not on a bridge that each has"
     flags = (
         mca("btl_tcp_if_include", networks, where, rivals=["btl_tcp_if_exclude"]),
@@ -180,10 +192,13 @@ _LOOPBACK = 127
 
 def common_networks(addresses: Iterable[str]) -> str:
     """The narrowest network around IPv4 ``addresses`` (``10.0.1.0/29``), or several, apart by a comma, where it would
-    be wider than :data:`WIDEST`.
+    be wider than :data:`WIDEST`; empty where one is a name, as in a plan made without a roll call.
     """
     by_widest: dict[int, list[int]] = {}
-    for number in map(_number, addresses):
+    for address in addresses:
+        number = ipv4_number(address)
+        if number is None:
+            return ""
         by_widest.setdefault(number >> 32 - WIDEST, []).append(number)
     return ",".join(_around(numbers) for _, numbers in sorted(by_widest.items()))
 
@@ -194,13 +209,3 @@ def _around(numbers: list[int]) -> str:
         length = 8  # the interface is known by its own address alone, 127.0.0.1
     first = min(numbers) >> 32 - length << 32 - length
     return ".".join(map(str, first.to_bytes(4, "big"))) + f"/{length}"
-
-
-def _number(address: str) -> int:
-    return int.from_bytes(bytes(map(int, address.split("."))), "big")
-
-
-def is_ipv4(address: str) -> bool:
-    """Whether it is numeric; a plan made without a roll call has names in place of addresses."""
-    parts = address.split(".")
-    return len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts)

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.fabric.mpi import OPEN_MPI
+from musterpoint.fabric.mpi import OPEN_MPI, Flavour
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.command import Flag
@@ -46,23 +46,27 @@ _SAME = {
 
 
 class Options(NamedTuple):
-    """``exports`` become variables of every rank on all hosts; ``flags`` go to mpirun."""
+    """What the job's options ask for.
+
+    exports: variables of every rank on all hosts.
+    flags: options of mpirun.
+    """
 
     exports: tuple[EnvSetting, ...] = ()
     flags: tuple[Flag, ...] = ()
 
 
-def read_options(distribution: Distribution, flavour: str, more: str = "") -> Options:
+def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -> Options:
     """The options of a job for one flavour of MPI, those of ``--mpi-options`` (``more``) behind the job's own.
 
     Raises:
         UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
     """
-    jobs, ours = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
-    return Options(jobs.exports + ours.exports, _one_genvlist(jobs.flags + ours.flags))
+    first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
+    return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 
-def _read(text: str, source: str, flavour: str) -> Options:
+def _read(text: str, source: str, flavour: Flavour) -> Options:
     given = _split(text, source)
     words = _Words(_without_env_list(given) if flavour == OPEN_MPI else given, source)
     take = _open_mpi if flavour == OPEN_MPI else _hydra
@@ -91,7 +95,7 @@ def _read(text: str, source: str, flavour: str) -> Options:
 
 
 class _Words:
-    """What is left of the text, and how to complain about it."""
+    """The words that are still to be read, and the error that names where they come from."""
 
     def __init__(self, words: list[str], source: str) -> None:
         self.left, self._source = words, source

@@ -10,22 +10,22 @@ from __future__ import annotations
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs, unless_set
+from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.launch.mpi.hydra import hydra
 from musterpoint.launch.mpi.open_mpi import open_mpi
 from musterpoint.launch.mpi.options import REASON, Options, read_options
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.launch.program import program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
-from musterpoint.launch.stub import program_arguments, stub_arguments
 
-_OF_ANOTHER_WORLD = (
+_OTHER_MPIRUN = (
     "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
     "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
     "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
     "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
 )  # fmt: skip
-"""What an mpirun around us has told us (names begin so): who we are to it, and where its daemons listen."""
+"""Variables of an mpirun that started this process begin so: its rank there, and where that mpirun's daemons listen."""
 
 _OTHER_HOSTS = (
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
@@ -79,7 +79,7 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         LauncherError: this host's MPI can't start the job.
         UsageError: ``custom_mpi_options`` or the number of processes is wrong, or hosts have no channel.
     """
-    roster, workspace = inputs.roster, inputs.workspace
+    roster = inputs.roster
     if inputs.hosts > 1 and inputs.settings.rollcall != "full":
         raise UsageError(
             f"--rollcall {inputs.settings.rollcall}: mpirun's daemons on other hosts are started over the roll call's "
@@ -93,23 +93,17 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
     command = _command(inputs, mpi, places)
     flags, notes = merged(command.flags, options.flags, set_elsewhere(mpi.configured, inputs.environ))
     command = command._replace(flags=flags, notes=(*command.notes, *notes, *_notes(inputs, mpi, options)))
-    leads = roster.node_rank == 0
+    world = sum(place.ranks for place in places)
     ranks = next((place.ranks for place in places if place.seat.name == roster.me), 0)
-    before = sum(place.ranks for place in places[: roster.node_rank])
-    return LaunchPlan(
-        launcher="mpi",
-        host=roster.me,
-        processes=(_mpirun(inputs, mpi, command),) if leads else (),
-        environment=_environment(inputs, command, options, ranks, sum(place.ranks for place in places)),
-        local_ranks=ranks,
-        world_size=sum(place.ranks for place in places),
-        first_rank=before,
-        user_cwd=workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        unset=tuple(name for name in inputs.environ if _misleads(name)),
-        notes=command.notes if leads else (),  # they are about mpirun
-        daemons=command.daemons,
+    leads = roster.node_rank == 0
+    plan = inputs.plan(
+        (_mpirun(inputs, mpi, command),) if leads else (),
+        _environment(inputs, command, options, ranks, world),
+        tuple(name for name in inputs.environ if _misleads(name)),
+        command.notes if leads else (),  # they are about mpirun
     )
+    before = sum(place.ranks for place in places[: roster.node_rank])
+    return plan._replace(local_ranks=ranks, world_size=world, first_rank=before, daemons=command.daemons)
 
 
 def _places(inputs: LaunchInputs) -> list[Place]:
@@ -132,16 +126,9 @@ def _places(inputs: LaunchInputs) -> list[Place]:
 def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
     if mpi.flavour == OPEN_MPI:
         return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus)
-    interface = _interface(inputs)
+    interface = inputs.gloo_interface if inputs.gloo_interface in inputs.devices.interfaces else ""
     others = any(name not in ("lo", interface) for name in inputs.devices.interfaces)
     return hydra(mpi, places, interface, others and not inputs.devices.infiniband)
-
-
-def _interface(inputs: LaunchInputs) -> str:
-    """The interface by which this host reaches the others, as it was found for torch's Gloo."""
-    found = {setting.name: setting.value for setting in inputs.environment}
-    name = (inputs.hosts > 1 and found.get("GLOO_SOCKET_IFNAME")) or inputs.environ.get("GLOO_SOCKET_IFNAME", "")
-    return name if name in inputs.devices.interfaces else ""
 
 
 def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
@@ -149,8 +136,8 @@ def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
 
     theirs = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
     ignored = theirs if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
-    mine = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
-    return (*mine, *horovod.notes(inputs.environ))
+    about_names = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
+    return (*about_names, *horovod.notes(inputs.environ))
 
 
 def _mpirun(inputs: LaunchInputs, mpi: Mpi, command: Command) -> ProcessPlan:
@@ -178,7 +165,7 @@ def _program(inputs: LaunchInputs) -> tuple[Argument, ...]:
 def _environment(
     inputs: LaunchInputs, command: Command, options: Options, ranks: int, world: int
 ) -> tuple[EnvSetting, ...]:
-    """This host's ranks inherit it through their daemon. What the job itself exports goes before everything."""
+    """What this host's ranks inherit from their daemon. The variables of the job's options replace any others."""
     roster = inputs.roster
     identity = (
         EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),
@@ -188,9 +175,8 @@ def _environment(
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens, for init_method='env://'"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
-    common = unless_set((*command.everywhere, *inputs.environment), inputs.environ)
     chosen: dict[str, EnvSetting] = {}
-    for setting in (*options.exports, *identity, *common):
+    for setting in (*options.exports, *identity, *inputs.environment(*command.everywhere)):
         if setting.name not in IDENTITY or setting in identity or setting in options.exports:
             chosen.setdefault(setting.name, setting)
     return tuple(chosen.values())
@@ -199,4 +185,4 @@ def _environment(
 def _misleads(name: str) -> bool:
     if name.startswith("PMIX_MCA_"):
         return False
-    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OF_ANOTHER_WORLD)
+    return name in ("RANK", "LOCAL_RANK", "PYTHONPATH", *_OTHER_HOSTS) or name.startswith(_OTHER_MPIRUN)

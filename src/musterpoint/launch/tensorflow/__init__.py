@@ -1,1 +1,1 @@
-"""TensorFlow: the same program on every host, or roles with parameter servers, told by TF_CONFIG."""
+"""TensorFlow: the same program on every host, or roles with parameter servers, as TF_CONFIG names them."""

@@ -9,7 +9,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from musterpoint.errors import UsageError
 from musterpoint.launch.inputs import LOOPBACK, LaunchInputs
-from musterpoint.launch.service_ports import default_port
+from musterpoint.launch.tensorflow.tasks import default_port
 
 NAME = "TF_CONFIG"
 TOOLKITS = ("sagemaker", "azureml")
@@ -19,7 +19,12 @@ SERVERS = ("ps", "evaluator")
 
 
 class Given(NamedTuple):
-    """What a TF_CONFIG that was set already says: this host's task, and the roles of the cluster."""
+    """A TF_CONFIG that was set already.
+
+    role: the type of this host's task; empty: it has none.
+    number: its index.
+    cluster: the roles of all tasks.
+    """
 
     role: str = ""
     number: int = 0
@@ -31,7 +36,7 @@ class Given(NamedTuple):
 
     @property
     def serves(self) -> bool:
-        """Whether the program here ends only when it is told to.
+        """Whether the program here runs until it is stopped.
 
         Workers of a chief with parameter servers do so in TensorFlow 2; in TensorFlow 1 the chief's end is the job's.
         """
@@ -69,29 +74,29 @@ def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform
     return json.dumps(config)
 
 
-def address(inputs: LaunchInputs, launcher: str, host: str, place: int) -> str:
+def address(inputs: LaunchInputs, host: str, place: int) -> str:
     """``host:port`` of the server number ``place`` on ``host``, as the other hosts reach it."""
     seat = next(seat for seat in inputs.roster.seats if seat.name == host)
     found = LOOPBACK if inputs.hosts == 1 else seat.name if inputs.settings.tf_hosts == "names" else seat.address
-    return f"{f'[{found}]' if ':' in found else found}:{port(inputs, launcher, host, place)}"
+    return f"{f'[{found}]' if ':' in found else found}:{port(inputs, host, place)}"
 
 
-def port(inputs: LaunchInputs, launcher: str, host: str, place: int) -> int:
+def port(inputs: LaunchInputs, host: str, place: int) -> int:
     """The port that ``host`` offered for its server number ``place``; the preferred one where it offered none."""
     offered = next(seat.ports for seat in inputs.roster.seats if seat.name == host)
-    return offered[place] if place < len(offered) else preferred(inputs, launcher, place)
+    return offered[place] if place < len(offered) else preferred(inputs, place)
 
 
-def preferred(inputs: LaunchInputs, launcher: str, place: int) -> int:
+def preferred(inputs: LaunchInputs, place: int) -> int:
     """The port of a host's server number ``place`` where nobody else has it."""
-    return (inputs.settings.tf_port or default_port(launcher, inputs.job.platform)) + place
+    return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job.platform)) + place
 
 
-def taken(inputs: LaunchInputs, launcher: str, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
     """A sentence for every server, as host and place, that doesn't get the port it would have had."""
     if inputs.settings.tf_port is not None:
         return ()
-    moved = [(host, preferred(inputs, launcher, place), port(inputs, launcher, host, place)) for host, place in servers]
+    moved = [(host, preferred(inputs, place), port(inputs, host, place)) for host, place in servers]
     return tuple(
         f"port {wanted} is taken on {host}: its TensorFlow server listens on {got}"
         for host, wanted, got in moved

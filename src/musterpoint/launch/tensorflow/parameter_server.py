@@ -9,9 +9,10 @@ from __future__ import annotations
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
+from musterpoint.launch.program import rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
-from musterpoint.launch.tensorflow.workers import beside, check_channel, plan_given, plan_of, rank
+from musterpoint.launch.tensorflow.workers import check_channel, plan_given, plan_once
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}
@@ -29,21 +30,23 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     """
     found = config.given(inputs.environ)
     if found is not None:
-        return plan_given("parameter-server", inputs, found)
+        return plan_given(inputs, found)
     roster = inputs.roster
     if inputs.hosts == 1 and inputs.settings.tf_port is None and not roles_of(inputs.job, inputs.settings):
         note = "one host: no parameter server and no TF_CONFIG; --tf-port or --tf-roles asks for them"
-        return plan_of("parameter-server", inputs, (rank(inputs, 0),), 1, notes=(note,))
-    check_channel(inputs, "parameter-server")
+        return plan_once(inputs, rank_process(inputs, 0), (note,))._replace(world_size=1, first_rank=0)
+    check_channel(inputs)
     tasks = tasks_of(inputs.job, inputs.settings)
     ranks = [task for task in tasks if task.runs == RANK]
     own = [task for task in tasks if task.host == roster.me]
     before = len([task for task in ranks if _position(inputs, task.host) < roster.node_rank])
-    return plan_of(
-        "parameter-server", inputs, tuple(_process(inputs, task, tasks, ranks) for task in own), len(ranks),
-        local_ranks=len([task for task in own if task.runs == RANK]), first_rank=before,
+    plan = inputs.plan(
+        tuple(_process(inputs, task, tasks, ranks) for task in own),
+        inputs.program_environment(),
         notes=_notes(inputs, tasks) if roster.node_rank == 0 else (),
-    )  # fmt: skip
+    )
+    here = len([task for task in own if task.runs == RANK])
+    return plan._replace(local_ranks=here, world_size=len(ranks), first_rank=before)
 
 
 def _position(inputs: LaunchInputs, host: str) -> int:
@@ -53,9 +56,9 @@ def _position(inputs: LaunchInputs, host: str) -> int:
 def _process(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...], ranks: list[Task]) -> ProcessPlan:
     settings = (_tf_config(inputs, task, tasks), *_devices(inputs, task, tasks))
     if task.runs == RANK:
-        return rank(inputs, ranks.index(task), *settings)
+        return rank_process(inputs, ranks.index(task), settings)
     if task.runs == BESIDE:
-        return beside(inputs, task.name, *settings)
+        return service_process(inputs, task.name, settings)
     return ProcessPlan(
         "service",
         task.name,
@@ -73,7 +76,7 @@ def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> Env
     cluster: dict[str, list[str]] = {}
     for one in tasks:
         if one.runs != BESIDE:
-            address = config.address(inputs, "parameter-server", one.host, one.place)
+            address = config.address(inputs, one.host, one.place)
             cluster.setdefault(one.role, []).append(address)
     text = config.encode(cluster, task.role, task.number, inputs.job.platform)
     return EnvSetting(config.NAME, text, f"this process is {task.name}")
@@ -94,4 +97,4 @@ def _notes(inputs: LaunchInputs, tasks: tuple[Task, ...]) -> tuple[str, ...]:
     more = len(tasks) - len(listed)
     listed += [f"and {more} more"] if more else []
     servers = [(task.host, task.place) for task in tasks if task.runs != BESIDE]
-    return ("tasks: " + ", ".join(listed), *config.taken(inputs, "parameter-server", servers))
+    return ("tasks: " + ", ".join(listed), *config.port_notes(inputs, servers))

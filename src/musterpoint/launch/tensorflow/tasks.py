@@ -7,26 +7,35 @@ are servers that it uses. Sources: sagemaker-tensorflow-training (``training.py`
 training" guide.
 """
 
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
-from musterpoint.settings import Settings
+from musterpoint.settings import PARAMETER_SERVER_PORT, TENSORFLOW_PORT, Launcher, Settings
 
-RANK, SERVER, BESIDE = "rank", "server", "beside"
+Runs = Literal["rank", "server", "beside"]
 """The user's program, which counts; a TensorFlow server of ours; the user's program beside the ranks (evaluator)."""
+RANK: Final = "rank"
+SERVER: Final = "server"
+BESIDE: Final = "beside"
+
+TaskRole = Literal["master", "chief", "worker", "ps", "evaluator"]
 
 
 class Task(NamedTuple):
-    """``role`` and ``number`` are the type and index in TF_CONFIG; ``runs`` is one of the kinds above.
+    """A task of the job's cluster.
 
-    ``place`` is its number among the tasks of its ``host``, and so among the ports that the host offers.
+    role: its type in TF_CONFIG.
+    number: its index there.
+    host: where it runs.
+    runs: as what.
+    place: its number among the tasks of its host, and so among the ports that the host offers.
     """
 
-    role: str
+    role: TaskRole
     number: int
     host: str
-    runs: str
+    runs: Runs
     place: int = 0
 
     @property
@@ -83,9 +92,14 @@ def _counted(hosts: tuple[str, ...], counts: dict[str, int]) -> list[Task]:
     first = 1 if len(hosts) > workers else 0
     tasks = [Task("chief", 0, hosts[0], RANK)]
     tasks += [Task("worker", number, hosts[(first + number) % len(hosts)], SERVER) for number in range(workers)]
-    others = [("ps", number, SERVER) for number in range(servers)]
-    others += [("evaluator", number, BESIDE) for number in range(evaluators)]
-    for role, number, runs in others:
+    others = [Task("ps", number, "", SERVER) for number in range(servers)]
+    others += [Task("evaluator", number, "", BESIDE) for number in range(evaluators)]
+    for other in others:
         host = min(hosts, key=lambda host: sum(task.host == host for task in tasks))
-        tasks.append(Task(role, number, host, runs))
+        tasks.append(other._replace(host=host))
     return tasks
+
+
+def default_port(launcher: Launcher, platform: str) -> int:
+    """The first port of a TensorFlow launcher's servers where ``--tf-port`` doesn't say."""
+    return PARAMETER_SERVER_PORT if launcher == "parameter-server" or platform == "azureml" else TENSORFLOW_PORT

@@ -10,7 +10,7 @@ from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.stub import program_arguments
+from musterpoint.launch.program import rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.config import Given
 
@@ -20,33 +20,37 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     roster = inputs.roster
     found = config.given(inputs.environ)
     if found is not None:
-        return plan_given("tensorflow", inputs, found)
+        return plan_given(inputs, found)
     if inputs.hosts == 1 and inputs.settings.tf_port is None:
         note = "one host: no TF_CONFIG is set; --tf-port asks for one"
-        return plan_of("tensorflow", inputs, (rank(inputs, roster.first_rank),), 1, notes=(note,))
+        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))._replace(world_size=1)
     workers = [seat.name for seat in roster.group]
     text = config.encode(
-        {"worker": [config.address(inputs, "tensorflow", host, 0) for host in workers]},
+        {"worker": [config.address(inputs, host, 0) for host in workers]},
         "worker", roster.node_rank, inputs.job.platform,
     )  # fmt: skip
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
-    moved = config.taken(inputs, "tensorflow", [(host, 0) for host in workers])
-    notes = moved if roster.node_rank == 0 else ()
-    return plan_of("tensorflow", inputs, (rank(inputs, roster.first_rank, setting),), roster.world_size, notes=notes)
+    notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
+    return plan_once(inputs, rank_process(inputs, roster.first_rank, (setting,)), notes)
 
 
-def plan_given(launcher: str, inputs: LaunchInputs, found: Given) -> LaunchPlan:
+def plan_given(inputs: LaunchInputs, found: Given) -> LaunchPlan:
     """The program with the TF_CONFIG that was set already; as a service where it only serves the others."""
     roster = inputs.roster
     note = f"TF_CONFIG was set already and is kept: {roster.me} is {found.task}"
     if not found.serves:
-        return plan_of(launcher, inputs, (rank(inputs, roster.first_rank),), roster.world_size, notes=(note,))
-    check_channel(inputs, launcher)
-    return plan_of(launcher, inputs, (beside(inputs, found.task),), roster.world_size, local_ranks=0, notes=(note,))
+        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))
+    check_channel(inputs)
+    return plan_once(inputs, service_process(inputs, found.task), (note,))._replace(local_ranks=0)
 
 
-def check_channel(inputs: LaunchInputs, launcher: str) -> None:
+def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:
+    """A plan with ``process`` as this host's one rank."""
+    return inputs.plan((process,), inputs.program_environment(), notes=notes)._replace(local_ranks=1)
+
+
+def check_channel(inputs: LaunchInputs) -> None:
     """Services run until every host is done, which only the roll call's channel tells.
 
     Raises:
@@ -54,39 +58,6 @@ def check_channel(inputs: LaunchInputs, launcher: str) -> None:
     """
     if inputs.hosts > 1 and inputs.settings.rollcall != "full":
         raise UsageError(
-            f"--rollcall {inputs.settings.rollcall}: launcher {launcher} has processes that run until all hosts are "
-            "done, which only --rollcall full can tell"
+            f"--rollcall {inputs.settings.rollcall}: launcher {inputs.launcher} has processes that run until all "
+            "hosts are done, which only --rollcall full can tell"
         )
-
-
-def rank(inputs: LaunchInputs, number: int, *settings: EnvSetting) -> ProcessPlan:
-    """The program as this host's one rank."""
-    workspace = inputs.workspace
-    return ProcessPlan(
-        "rank", f"rank {number}", program_arguments(workspace.argv), settings, workspace.cwd, number, 0
-    )  # fmt: skip
-
-
-def beside(inputs: LaunchInputs, name: str, *settings: EnvSetting) -> ProcessPlan:
-    """The program as a service called ``name``."""
-    workspace = inputs.workspace
-    return ProcessPlan("service", name, program_arguments(workspace.argv), settings, workspace.cwd, users=True)
-
-
-def plan_of(
-    launcher: str, inputs: LaunchInputs, processes: tuple[ProcessPlan, ...], world_size: int, *, local_ranks: int = 1,
-    first_rank: int | None = None, notes: tuple[str, ...] = (),
-) -> LaunchPlan:  # fmt: skip
-    """A plan of the program's and our own processes, none of which a stub starts."""
-    return LaunchPlan(
-        launcher=launcher,
-        host=inputs.roster.me,
-        processes=processes,
-        environment=inputs.environment_of(),
-        local_ranks=local_ranks,
-        world_size=world_size,
-        first_rank=inputs.roster.first_rank if first_rank is None else first_rank,
-        user_cwd=inputs.workspace.cwd,
-        user_pythonpath=inputs.pythonpath,
-        notes=notes,
-    )

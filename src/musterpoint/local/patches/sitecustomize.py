@@ -26,5 +26,5 @@ def run_next() -> None:
 
 import_module("muster_gloo_exit")
 if os.environ.get("MUSTER_CPU_FALLBACK"):
-    import_module("muster_cpu_fallback.after_import")
+    import_module("muster_cpu_fallback")
 run_next()

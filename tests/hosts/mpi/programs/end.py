@@ -13,7 +13,7 @@ world = MPI.COMM_WORLD
 
 
 def checkpoint(signo, frame):
-    time.sleep(12 if how.endswith("-saves") else 5)
+    time.sleep(8 if how.endswith("-saves") else 5)
     print(f"rank {world.rank} saved its checkpoint", flush=True)
     os._exit(0)
 

@@ -17,5 +17,5 @@ if how == "exit":
     world.Barrier()
 MPI.Finalize()
 if rank < first:
-    time.sleep(12)
+    time.sleep(8)
     print(f"rank {rank} took its time", flush=True)

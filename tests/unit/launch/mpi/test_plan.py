@@ -14,7 +14,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.plan import RUNNER
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.stub import BOOT
+from musterpoint.launch.program import BOOT
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

@@ -53,8 +53,8 @@ def test_parameter_servers_run_on_the_cpu_alone(plan: Planner, values: Values) -
 
 def test_servers_of_ours_keep_quiet_unless_told(plan: Planner, values: Values) -> None:
     assert values(plan("parameter-server", TWO), 1)["TF_CPP_MIN_LOG_LEVEL"] == "1"
-    told = plan("parameter-server", TWO, environ={"TF_CPP_MIN_LOG_LEVEL": "0"})
-    assert all("TF_CPP_MIN_LOG_LEVEL" not in values(told, at) for at in (0, 1))
+    made = plan("parameter-server", TWO, environ={"TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert all("TF_CPP_MIN_LOG_LEVEL" not in values(made, at) for at in (0, 1))
 
 
 def test_the_counted_layout(plan: Planner, values: Values) -> None:

@@ -1,0 +1,172 @@
+"""Cleans up after a run on Docker: removes the run's containers and network, however ``muster local`` ends.
+
+Run as ``python -m musterpoint.local.docker_cleanup JSON``, with a pipe from ``muster local`` as stdin: a byte and the
+pipe's end say that the run is over; the end alone, that ``muster local`` died. It also gives the files that containers
+left in the hosts' trees to the user who started the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable
+
+from musterpoint.console import Console
+from musterpoint.local import docker_engine
+from musterpoint.local.docker_container import OWNER, RUN, DockerRun, repair_body
+from musterpoint.local.docker_engine import Engine, EngineError
+from musterpoint.local.process_init import OUTLIVED
+
+_AFTERMATH = 1.0
+"""Seconds in which the daemon may still carry out what a dead ``muster local`` had asked for."""
+
+
+def owner_of(pid: int) -> str:
+    """What tells the process ``pid`` from every other one that this machine has or had: host, PID namespace, start."""
+    return "/".join((socket.gethostname(), _pid_namespace(), str(pid), _start_of(pid)))
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the process that was labelled ``owner`` has ended; False of one that can't be seen from here."""
+    host, _, rest = owner.partition("/")
+    namespace, _, rest = rest.partition("/")
+    pid, _, start = rest.partition("/")
+    if host != socket.gethostname() or namespace != _pid_namespace() or not pid.isdecimal():
+        return False
+    return _start_of(int(pid)) != start
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str:
+    """When the process started, as text, with the boot it did so in; empty if there is none (a zombie is none)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return "" if fields[0] == b"Z" else f"{boot}.{fields[19].decode()}"
+    except OSError:
+        if os.path.isdir("/proc/self"):
+            return ""
+    listing = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return listing.stdout.strip()
+
+
+def sweep(engine: Engine) -> list[str]:
+    """Removes what runs left that ended without their cleanup (a machine that lost power); the names of it."""
+    found = [*engine.containers(OWNER), *engine.networks(OWNER)]
+    runs = {each["Labels"][RUN]: each["Labels"][OWNER] for each in found if each["Labels"].get(RUN)}
+    names: list[str] = []
+    for run, owner in runs.items():
+        if is_dead(owner):
+            names += clean(engine, run)
+    return names
+
+
+def clean(engine: Engine, run: str) -> list[str]:
+    """Removes every container and network of ``run``; their names."""
+
+    def remove(container: str) -> None:
+        own = engine.another()
+        try:
+            own.remove(container)
+        except EngineError as error:
+            if not error.is_gone:
+                raise
+        finally:
+            own.close()
+
+    label = f"{RUN}={run}"
+    containers = engine.containers(label)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(remove, [each["Id"] for each in containers]))
+    networks = engine.networks(label)
+    for network in networks:
+        try:
+            engine.remove_network(network["Id"])
+        except EngineError as error:
+            if not error.is_gone:
+                raise
+    return [each["Names"][0].lstrip("/") for each in containers] + [each["Name"] for each in networks]
+
+
+def give_back(engine: Engine, image: str, hosts: str, docker_run: DockerRun) -> None:
+    """Gives what isn't the caller's below the directory ``hosts`` to the caller.
+
+    Raises:
+        EngineError: it can't be done with this image.
+    """
+    if not _foreign(hosts):
+        return
+    container = engine.create(repair_body(image, hosts, f"{os.geteuid()}:{os.getegid()}", docker_run))
+    try:
+        engine.start(container)
+        engine.wait(container)
+    finally:
+        engine.remove(container)
+
+
+def _foreign(directory: str) -> str:
+    """A file or directory below ``directory`` that isn't the caller's own; empty if all are, and for root."""
+    mine = os.geteuid()
+    if not mine:
+        return ""
+    for parent, directories, files in os.walk(directory):
+        for name in [*directories, *files]:
+            path = os.path.join(parent, name)
+            if os.lstat(path).st_uid != mine:
+                return path
+    return ""
+
+
+def main(argv: list[str]) -> int:
+    words = json.loads(argv[1])
+    docker_run = DockerRun("", words["run"], owner_of(os.getpid()), security=tuple(words["security"]))
+    for name in OUTLIVED:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    docker_engine.load()
+    orderly = bool(sys.stdin.buffer.read())
+    console = Console()
+    remains = f"warning: what the job left in Docker (label {RUN}={docker_run.run}) can't be removed"
+    trouble: list[Exception] = []
+
+    def attempt(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:
+            trouble.append(error)
+
+    try:
+        engine = docker_engine.connect()
+    except Exception as error:
+        console.say(f"{remains}: {error}")
+        return 1
+    attempt(lambda: clean(engine, docker_run.run))
+    if not orderly:
+        time.sleep(_AFTERMATH)
+    attempt(lambda: give_back(engine, words["image"], words["hosts"], docker_run))
+    trouble.clear()  # what has gone now is no trouble, and files that haven't are named below
+    attempt(lambda: clean(engine, docker_run.run))
+    if trouble:
+        console.say(f"{remains}: {trouble[0]}")
+        return 1
+    if left := _foreign(words["hosts"]):
+        console.say(f"warning: {left} isn't yours: sudo chown -R {os.geteuid()}:{os.getegid()} {words['hosts']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

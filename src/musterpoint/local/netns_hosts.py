@@ -1,0 +1,221 @@
+"""Hosts as Linux namespaces: own network, name, processes, shared memory and ``/opt/ml`` each, on an isolated bridge.
+
+Nothing here has a name that could outlive the run or clash with another one: a namespace lives as long as a process in
+it, its holder ends when this process does (its stdin is a pipe from here), and everything on a host ends with the
+host's PID 1, which the kernel kills when this process dies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.errors import UsageError
+from musterpoint.local.backend import BackendName
+from musterpoint.local.tree import BASE, Layout, write_text
+from musterpoint.processes.tree import catches
+
+SUBNET = "10.77"
+
+_FIRST = 'exec 3>&2 2>/dev/null; setpriv --pdeathsig KILL "$0" "$@" 2>&3 3>&-; exit $?'
+"""Starts the host's PID 1 and ends with its code (``unshare --fork`` says 1 of a PID 1 that was killed)."""
+
+_SET_UP = r"""
+set -e
+mount -t proc proc /proc
+files=$1 tree=$2; shift 2
+for name in hosts resolv.conf nsswitch.conf; do
+    if [ -e /etc/$name ]; then mount --bind "$files/$name" "$(readlink -f /etc/$name)"; fi
+done
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mkdir -p "$files/cgroup"
+if mount --rbind /sys/fs/cgroup "$files/cgroup" 2>/dev/null; then
+    mount -t sysfs sysfs /sys; mount --rbind "$files/cgroup" /sys/fs/cgroup; umount -l "$files/cgroup"
+fi
+rmdir "$files/cgroup"
+mkdir -p /opt/ml
+mount --bind "$tree" /opt/ml
+cd /
+exec "$@"
+"""
+
+
+class NetnsHosts:
+    """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
+
+    name: BackendName = "netns"
+    about = "a network namespace each, with no way out of this machine"
+    shares_python = True
+
+    def __init__(self, layout: Layout, hosts: tuple[str, ...]) -> None:
+        self.layout = layout
+        self.hosts = hosts
+        self.addresses: dict[str, str] = {}
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        self._switch: subprocess.Popen[bytes] | None = None
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def open(self, on_end: Callable[[], None]) -> None:
+        self.addresses = {host: _address(index) for index, host in enumerate(self.hosts, 1)}
+        self._switch = _start_holder("switch")
+        _ip(self._switch, ["link add br0 type bridge", "link set br0 up"])
+        for host in self.hosts:
+            self._holders[host] = _start_holder(host)
+        for host in self.hosts:
+            self._write_etc(host)
+            self._connect(host)
+
+    def _write_etc(self, host: str) -> None:
+        """The files bound over ``/etc`` on the host: it knows its peers, itself, and no resolver."""
+        directory = self._etc(host)
+        os.makedirs(directory, exist_ok=True)
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+        for name, address in self.addresses.items():
+            # a dual-stack server sees this form; without a name for it torch warns of each connection
+            lines += [f"{address} {name}", f"::ffff:{address} {name}.mapped"]
+        write_text(os.path.join(directory, "hosts"), "\n".join(lines) + "\n")
+        write_text(os.path.join(directory, "resolv.conf"), "# this network has no resolver: names are in /etc/hosts\n")
+        try:
+            with open("/etc/nsswitch.conf", encoding="utf-8") as file:
+                kept = [line for line in file.read().splitlines() if not line.startswith("hosts:")]
+        except OSError:
+            kept = []
+        write_text(os.path.join(directory, "nsswitch.conf"), "\n".join([*kept, "hosts: files dns"]) + "\n")
+
+    def _etc(self, host: str) -> str:
+        return os.path.join(self.layout.host(host), "etc")
+
+    def _connect(self, host: str) -> None:
+        """Gives ``host`` its ``eth0``. Neighbours are permanent: the kernel's neighbour table is shared and small."""
+        assert self._switch is not None
+        index = self.hosts.index(host) + 1
+        holder = self._holders[host]
+        _ip(self._switch, [
+            f"link add port{index} type veth peer name eth0 address {_hardware(index)} netns {holder.pid}",
+            f"link set port{index} master br0 up",
+        ])  # fmt: skip
+        neighbours = [
+            f"neigh add {self.addresses[peer]} lladdr {_hardware(other)} dev eth0 nud permanent"
+            for other, peer in enumerate(self.hosts, 1)
+            if peer != host
+        ]
+        _ip(holder, [
+            f"addr add {self.addresses[host]}/16 dev eth0", "link set lo up", "link set eth0 up", *neighbours,
+        ])  # fmt: skip
+
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        return dict(environ)
+
+    def environment(self, host: str) -> dict[str, str]:
+        return {"SAGEMAKER_BASE_DIR": BASE, "MUSTER_LOG_DIR": self.layout.ranks(host), "HOSTNAME": host}
+
+    def start(
+        self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
+    ) -> subprocess.Popen[bytes]:
+        handle = subprocess.Popen(
+            [
+                "setpriv", "--pdeathsig", "KILL",
+                "nsenter", "-t", str(self._holders[host].pid), "--net", "--uts",
+                "unshare", "--mount", "--propagation", "private", "--ipc", "--pid", "sh", "-c", _FIRST,
+                "sh", "-c", _SET_UP, "host", self._etc(host), self.layout.tree(host), *argv,
+            ],
+            stdin=stdin, stdout=output, stderr=output, cwd="/", env=dict(env), start_new_session=True,
+        )  # fmt: skip
+        self._started[host] = handle
+        return handle
+
+    def _first_pid(self, host: str) -> int:
+        """The host's PID 1 as this machine numbers it; 0 if there is none (not yet, or no longer)."""
+        pid = self._started[host].pid
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                return int((file.read().split() or ["0"])[0])
+        except OSError:
+            return 0
+
+    def signal(self, host: str, signo: int) -> None:
+        """A PID 1 gets no signal it has no handler for: one that isn't ready for it yet has nothing to save."""
+        first = self._first_pid(host)
+        if not first or not catches(first, signo):
+            self.kill(host)
+            return
+        try:
+            os.kill(first, signo)
+        except ProcessLookupError:
+            pass  # it has just ended
+
+    def kill(self, host: str) -> None:
+        first = self._first_pid(host)
+        try:
+            if first:
+                os.kill(first, 9)
+            elif self._started[host].poll() is None:
+                self._started[host].kill()
+        except ProcessLookupError:
+            pass  # it has just ended
+
+    def out_of_memory(self, host: str) -> bool:
+        return False
+
+    def close(self) -> None:
+        for host, handle in self._started.items():
+            if handle.poll() is None:
+                self.kill(host)
+            handle.wait()
+        holders = [*self._holders.values(), *([self._switch] if self._switch else [])]
+        self._started, self._holders, self._switch = {}, {}, None
+        for holder in holders:
+            holder.communicate()
+
+
+def _start_holder(name: str) -> subprocess.Popen[bytes]:
+    """A process that keeps a network and a host name alive until its stdin ends; returns once they exist."""
+    holder = subprocess.Popen(
+        ["unshare", "--net", "--uts", "sh", "-c", 'hostname "$0"; echo; exec cat', name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    if holder.stdout.readline() != b"\n":
+        raise UsageError(f"--backend netns: no namespace could be made for {name}; use --backend process")
+    return holder
+
+
+def _ip(holder: subprocess.Popen[bytes], commands: list[str]) -> None:
+    done = subprocess.run(
+        ["nsenter", "-t", str(holder.pid), "--net", "ip", "-batch", "-"],
+        input="".join(command + "\n" for command in commands).encode(), capture_output=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        error = done.stderr.decode(errors="replace").strip()
+        raise UsageError(f"--backend netns: the network couldn't be made: {error}; use --backend process")
+
+
+def _address(index: int) -> str:
+    return f"{SUBNET}.{1 + index // 250}.{1 + index % 250}"
+
+
+def _hardware(index: int) -> str:
+    return f"02:4d:75:73:{index >> 8:02x}:{index & 255:02x}"
+
+
+def why_unavailable() -> str:
+    """Why no network namespaces can be made here, in a few words; empty if they can (it is tried)."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces are Linux's"
+    if os.geteuid() != 0:
+        return "it needs root"
+    for program in ("ip", "unshare", "nsenter", "setpriv", "mount"):
+        if shutil.which(program) is None:
+            package = "iproute2" if program == "ip" else "util-linux"
+            return f"the program {program!r} is missing (Debian: apt-get install {package})"
+    trial = subprocess.run(
+        ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "ip", "-batch", "-"],
+        input=b"link add br0 type bridge\nlink add port1 type veth peer name eth0\n", capture_output=True, check=False,
+    )  # fmt: skip
+    if trial.returncode:
+        words = trial.stderr.decode(errors="replace").strip().splitlines()
+        return f"a trial failed: {words[0] if words else f'exit code {trial.returncode}'}"
+    return ""

@@ -1,0 +1,109 @@
+"""Hosts as process trees: no root, no namespaces, one loopback address each where the machine has 127/8.
+
+Host names are known to musterpoint only (a hosts file of its own); a program that resolves them itself needs the
+``netns`` backend.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import subprocess
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.local import process_init
+from musterpoint.local.backend import BackendName
+from musterpoint.local.tree import Layout, write_text
+from musterpoint.rollcall.ports import any_free
+
+FIRST_ADDRESS = ipaddress.IPv4Address("127.0.0.11")
+ONE_ADDRESS = "127.0.0.1"
+
+
+class ProcessHosts:
+    """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
+
+    name: BackendName = "process"
+    shares_python = True
+
+    def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
+        self.layout = layout
+        self.hosts = hosts
+        self.one_address = one_address or not _binds(str(FIRST_ADDRESS))
+        self.about = "processes of this machine, " + (
+            f"all on {ONE_ADDRESS}" if self.one_address else "a loopback address each"
+        )
+        self.addresses: dict[str, str] = {}
+        self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+        self._ports = (0, 0)
+
+    def open(self, on_end: Callable[[], None]) -> None:
+        self.addresses = {
+            host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index)
+            for index, host in enumerate(self.hosts)
+        }
+        write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
+        rollcall, master = any_free(), any_free()
+        while master == rollcall:
+            master = any_free()
+        self._ports = (rollcall, master)
+
+    @property
+    def _hosts_file(self) -> str:
+        return os.path.join(self.layout.hosts, "hosts")
+
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        return dict(environ)
+
+    def environment(self, host: str) -> dict[str, str]:
+        own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
+        # other jobs share these ports: free ones, and told to every host, since a job may have no channel to do it
+        rollcall, master = map(str, self._ports)
+        own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
+        return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
+
+    def start(
+        self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
+    ) -> subprocess.Popen[bytes]:
+        control_read, control = os.pipe()
+        try:
+            handle = subprocess.Popen(
+                process_init.command(control_read, argv), stdin=stdin, stdout=output, stderr=output, cwd="/",
+                env=dict(env), pass_fds=(control_read,), start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(control)
+            raise
+        finally:
+            os.close(control_read)
+        self._started[host] = (handle, control)
+        return handle
+
+    def signal(self, host: str, signo: int) -> None:
+        try:
+            os.write(self._started[host][1], bytes([signo]))
+        except BrokenPipeError:
+            pass  # the host has ended
+
+    def kill(self, host: str) -> None:
+        self.signal(host, 9)
+
+    def out_of_memory(self, host: str) -> bool:
+        return False
+
+    def close(self) -> None:
+        started, self._started = self._started, {}
+        for _, control in started.values():
+            os.close(control)
+        for handle, _ in started.values():
+            handle.wait()
+
+
+def _binds(address: str) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,258 @@
+"""What a job that is over has left: the artifacts of all hosts, and the job description.
+
+The description is what DescribeTrainingJob would say. Statuses and fields are those of the `API`_ that make sense on
+one machine; ``ExitCode``, ``Backend`` and ``Hosts`` are ours.
+
+.. _API: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import filecmp
+import json
+import os
+import tarfile
+from datetime import datetime, timezone
+from typing import Any, Iterator, Literal, Mapping, NamedTuple
+
+from musterpoint.job.fields import LARGEST_FILE
+from musterpoint.local.job import LocalJob
+from musterpoint.local.tree import Layout
+from musterpoint.report.files import put
+from musterpoint.report.output_directory import TIMELINE, OutputDirectory
+from musterpoint.untrusted import regular_itself
+
+FinalStatus = Literal["Completed", "Failed", "Stopped"]
+Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
+
+REASON_LENGTH = 1024
+
+
+class HostEnd(NamedTuple):
+    """How a host ended.
+
+    ``code``: its entry point's exit code.
+    ``at``: when it ended, in seconds since the epoch.
+    ``out_of_memory``: whether it was killed as a whole for using more memory than it may.
+    """
+
+    code: int
+    at: float
+    out_of_memory: bool = False
+
+
+class Phase(NamedTuple):
+    """One status the job went through.
+
+    ``status``: its name, as in SecondaryStatusTransitions.
+    ``start``: when it began, in seconds since the epoch.
+    ``message``: what is said of it.
+    """
+
+    status: Status
+    start: float
+    message: str
+
+
+class JobEnd(NamedTuple):
+    """How the job ended.
+
+    ``status``: its final status.
+    ``code``: its exit code.
+    ``reason``: its FailureReason, or empty.
+    """
+
+    status: FinalStatus
+    code: int
+    reason: str = ""
+
+
+def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool) -> JobEnd:
+    """How the job ended. ``stopped``: the control plane asked it to.
+
+    What a host's musterpoint wrote into ``outcome.json`` counts before bare codes: a host that was killed has a code
+    too, but the others know why the job ended.
+    """
+    failed = sorted((host for host in ends if ends[host].code), key=lambda host: ends[host].at)
+    if not failed:
+        return JobEnd("Stopped" if stopped else "Completed", 0)
+    outcomes = [left[host].outcome for host in failed if host in left]
+    outcome = next((found for found in outcomes if found and isinstance(found.get("code"), int) and found["code"]), {})
+    code = outcome.get("code") or ends[failed[0]].code
+    if stopped:
+        return JobEnd("Stopped", code)
+    texts = [left[host].failure for host in (str(outcome.get("host")), *failed) if host in left]
+    text = next((text.strip() for text in texts if text.strip()), "") or str(outcome.get("reason") or "")
+    for host in failed:
+        if ends[host].out_of_memory and not (host in left and left[host].outcome):
+            text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
+    suffix = f", exit code: {code}"
+    head = "AlgorithmError: "
+    return JobEnd("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
+
+
+def describe(
+    job: LocalJob, layout: Layout, backend: str, phases: list[Phase], ends: Mapping[str, HostEnd], end: JobEnd
+) -> dict[str, Any]:
+    """The content of ``job.json``. The last of ``phases`` is the final status."""
+    training = [phase.start for phase in phases if phase.status == "Training"]
+    over = max((each.at for each in ends.values()), default=phases[-1].start)
+    description: dict[str, Any] = {
+        "TrainingJobName": job.name,
+        "TrainingJobStatus": end.status,
+        "SecondaryStatus": phases[-1].status,
+        "ExitCode": end.code,
+    }
+    if end.reason:
+        description["FailureReason"] = end.reason
+    description.update(
+        ModelArtifacts={"S3ModelArtifacts": "file://" + layout.artifact("model.tar.gz")},
+        OutputDataConfig={"S3OutputPath": "file://" + layout.output},
+        ResourceConfig={"InstanceType": "local", "InstanceCount": len(job.hosts)},
+        Backend=backend,
+        CreationTime=_iso(phases[0].start),
+        LastModifiedTime=_iso(phases[-1].start),
+        SecondaryStatusTransitions=[
+            {
+                "Status": phase.status,
+                "StartTime": _iso(phase.start),
+                "EndTime": _iso(following.start),
+                "StatusMessage": phase.message,
+            }
+            for phase, following in zip(phases, [*phases[1:], phases[-1]], strict=True)
+        ],
+        Hosts=[_host(host, ends.get(host), layout) for host in job.hosts],
+    )
+    if job.container:
+        description.update(
+            AlgorithmSpecification={"TrainingImage": job.container.image},
+            EnableNetworkIsolation=job.container.isolated,
+        )
+    if training:
+        description.update(
+            TrainingStartTime=_iso(training[0]),
+            TrainingEndTime=_iso(over),
+            TrainingTimeInSeconds=round(over - training[0], 3),
+        )
+    return description
+
+
+def _host(host: str, end: HostEnd | None, layout: Layout) -> dict[str, Any]:
+    found: dict[str, Any] = {"Host": host, "ExitCode": end.code if end else None, "Log": layout.log(host)}
+    return {**found, "OOMKilled": True} if end and end.out_of_memory else found
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+
+
+ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
+"""Archive: the directory of each host's tree that goes into it."""
+
+
+class HostFiles(NamedTuple):
+    """What one host left in its tree.
+
+    ``outcome``: the content of its outcome.json; None: it wrote none.
+    ``failure``: the beginning of its failure file; empty: it wrote none.
+    """
+
+    outcome: dict[str, Any] | None = None
+    failure: str = ""
+
+
+def read_host_files(layout: Layout, host: str) -> HostFiles:
+    """What ``host`` left. Nothing in its tree is trusted to be a regular file."""
+    output = os.path.join(layout.tree(host), "output")
+    outcome = _json(os.path.join(output, "outcome.json"))
+    try:
+        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
+            failure = file.read(4096)
+    except OSError:
+        failure = ""
+    return HostFiles(outcome if isinstance(outcome, dict) else None, failure)
+
+
+def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
+    """Writes the archives of :data:`ARTIFACTS`, hosts merged; a sentence for each file that clashed or is left out."""
+    warnings = []
+    for name, directory in ARTIFACTS.items():
+        path = layout.artifact(name)
+        kept: dict[str, tuple[str, str]] = {}
+        try:
+            with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
+                for host in hosts:
+                    for member, file in _files(os.path.join(layout.tree(host), directory)):
+                        if member not in kept:
+                            kept[member] = (host, file)
+                            warnings += _add(tar, name, host, member, file)
+                        elif not _same(kept[member][1], file):
+                            one = kept[member][0]
+                            warnings.append(
+                                f"{name}: {one} and {host} both left {member}, and not the same; kept {one}'s"
+                            )
+            os.replace(path + ".part", path)
+        except OSError as error:
+            where = os.path.join(layout.hosts, "*", "opt", "ml", directory)
+            warnings.append(f"{name} can't be written: {error.strerror}; what would be in it lies in {where}")
+            with contextlib.suppress(OSError):
+                os.unlink(path + ".part")
+    return warnings
+
+
+def _add(tar: tarfile.TarFile, name: str, host: str, member: str, file: str) -> list[str]:
+    """Puts ``file`` into the archive; a sentence where it can't be read. An OSError: the archive can't be written."""
+    try:
+        tar.add(file, member, recursive=False)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        return [f"{name}: {member} of {host} is left out: {error.strerror}"]
+    return []
+
+
+def write_timeline(
+    layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], directory: OutputDirectory
+) -> str:
+    """Writes ``timeline.json`` into ``directory``: what every host and the control plane (``own``) went through.
+
+    Returns why it couldn't be written, as a sentence; empty: it was.
+    """
+    moments = list(own)
+    for host in hosts:
+        found = _json(os.path.join(layout.tree(host), "output", "timeline.json"))
+        if isinstance(found, list):
+            moments.extend(moment for moment in found if isinstance(moment, dict))
+    moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
+    text = ",\n".join(json.dumps(moment) for moment in moments)
+    return put(directory, TIMELINE, f"[\n{text}\n]\n".encode())
+
+
+def _files(directory: str) -> Iterator[tuple[str, str]]:
+    """Every directory, file and link below ``directory``: its name in the archive, and where it lies."""
+    for parent, directories, files in os.walk(directory):
+        directories.sort()
+        for name in sorted(directories + files):
+            path = os.path.join(parent, name)
+            if os.path.isdir(path) or os.path.isfile(path) or os.path.islink(path):
+                yield os.path.relpath(path, directory), path
+
+
+def _same(one: str, other: str) -> bool:
+    if os.path.isdir(one) and os.path.isdir(other):
+        return True
+    try:
+        return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _json(path: str) -> Any:
+    """The file's JSON value; None if there is none."""
+    try:
+        with open(path, encoding="utf-8", opener=regular_itself) as file:
+            return json.loads(file.read(LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -25,7 +25,7 @@ from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace
@@ -108,13 +108,11 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
-    roll_call = RollCall(
-        runtime.loop, job.hosts, job.group_hosts, job.current_host, offer, options, runtime.console.say,
-        runtime.timeline.add,
-    )  # fmt: skip
+    participant = Participant(job.hosts, job.group_hosts, job.current_host, offer, options)
+    roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
     if stop is not None:
-        roll_call.pass_on(stop)
-    runtime.signals.route_to(lambda signo: roll_call.abandon(signo) if signo in STOPPING else None)
+        roll_call.stopped_before(stop)
+    runtime.signals.route_to(lambda signo: roll_call.stop(signo) if signo in STOPPING else None)
     roster, peers = roll_call.run()
     if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
         runtime.console.say(roster.summary(offer.launcher))

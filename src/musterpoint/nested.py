@@ -81,5 +81,5 @@ def _slots(seat: Seat, choice: Choice, options: Settings, job: Job) -> int:
     if not seat.grouped:
         return 0
     if choice.launcher in ONE_PER_HOST:
-        return slots_of(seat.name, choice.launcher, job, options, seat.room)
-    return choice.slots if options.slots else seat.room
+        return slots_of(seat.name, choice.launcher, job, options, seat.capacity)
+    return choice.slots if options.slots else seat.capacity

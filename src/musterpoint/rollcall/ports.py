@@ -43,7 +43,7 @@ def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool
     ``wanted`` is the port that was asked for, if any; ``leads`` says that this host is the leader.
 
     Raises:
-        UsageError: any free port was asked for, and nobody could tell the others which.
+        UsageError: any free port was asked for, and the other hosts could not learn which.
         LauncherError: this host leads, and one of the ports is taken.
     """
     if wanted == 0:

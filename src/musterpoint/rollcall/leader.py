@@ -22,7 +22,7 @@ from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise
 from musterpoint.rollcall.progress import ProgressPrinter
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
-from musterpoint.rollcall.seats import Call, Change, Contested, Seated, Seats
+from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats
 from musterpoint.untrusted import printable
 
 
@@ -41,7 +41,7 @@ class LeaderCall:
         self._grouped = frozenset(group)
         self._choose_port = choose_port
         self._others = frozenset(self._hosts) - {self._me}
-        check = "off" if self._settings.secret else self._settings.rollcall_check
+        check: Check = "off" if self._settings.secret else self._settings.rollcall_check
         self._checked = check != "off"
         self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
         self._follower = Follower(context, names, self._resolved)

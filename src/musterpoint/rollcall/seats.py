@@ -7,7 +7,7 @@ that has a seat keeps it from a newcomer of its own address as long as it answer
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple, Union
+from typing import Iterable, Literal, NamedTuple, Union
 
 from musterpoint.channel import wire
 from musterpoint.channel.host_state import HostState
@@ -64,16 +64,16 @@ class Contested(NamedTuple):
 
 
 Change = Union[Seated, Turned, Contested]
+Check = Literal["warn", "strict", "off"]
+"""What a caller gets whose address is not one its name resolves to: the seat after a while, none, the seat at once."""
 
 _MOST_WAITING = 4
 
 
 class Seats:
-    """``check`` is ``warn``, ``strict`` or ``off``; ``patience`` is how many seconds a mismatch waits, ``asking`` how
-    many a holder has to answer.
-    """
+    """``patience`` is how many seconds a mismatch waits, ``asking`` how many a holder has to answer."""
 
-    def __init__(self, names: Iterable[str], check: str, patience: float, asking: float) -> None:
+    def __init__(self, names: Iterable[str], check: Check, patience: float, asking: float) -> None:
         self._check = check
         self._patience = patience
         self._asking = asking

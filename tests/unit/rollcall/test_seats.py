@@ -11,7 +11,7 @@ from musterpoint.channel import wire
 from musterpoint.channel.session import Ticket
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.roster import Offer
-from musterpoint.rollcall.seats import Call, Change, Contested, Seated, Seats, Turned
+from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats, Turned
 
 OFFER = Offer("job", "torchrun", 2, "0.1")
 HERE, ELSEWHERE = "10.0.0.2", "10.9.9.9"
@@ -22,7 +22,7 @@ def call(address: str, since: float = 0.0, name: str = "algo-2", incarnation: st
     return Call(Hello(name, OFFER, incarnation), state, address, since)
 
 
-def seats(check: str = "warn") -> Seats:
+def seats(check: Check = "warn") -> Seats:
     table = Seats(["algo-2", "algo-3"], check, 10.0, 5.0)
     table.resolved("algo-2", (HERE, "fd00::2"))
     return table

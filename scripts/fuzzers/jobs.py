@@ -20,12 +20,12 @@ from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint import exit_codes, settings
-from musterpoint.cli.planning import imagine_roster
 from musterpoint.errors import MusterError
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.prepare import get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host
+from musterpoint.preview import assumed_roster
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""
@@ -70,7 +70,7 @@ VARIABLES = {
     "SAGEMAKER_PROGRAM": "train.py", "AWS_REGION": "eu-west-1", "HF_TOKEN": "hf_in-the-environment",
 }  # fmt: skip
 OWN = {option.variable: option for option in settings.OPTIONS}
-"""``MUSTER_*``: those of the whole road that a plan reads."""
+"""``MUSTER_*``: the options of a job that a plan reads."""
 
 SCALARS: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**63, 10**400, 1.5, -0.0, 1e308, float("inf"), float("nan"), "", " ", "\0", "a\0b",
@@ -92,7 +92,7 @@ class Maker:
     def __init__(self, dice: random.Random, base: str) -> None:
         self._dice, self._base = dice, base
         self._config = os.path.join(base, "input", "config")
-        self.said: list[str] = []
+        self.malformed: list[str] = []
 
     def tree(self) -> None:
         """Makes the input tree anew, with some files malformed."""
@@ -102,12 +102,12 @@ class Maker:
         with open(os.path.join(self._base, "code", PROGRAM), "w", encoding="ascii"):
             pass
         if self._dice.random() < 0.15:
-            self.said.append("no resourceconfig.json")
+            self.malformed.append("no resourceconfig.json")
         strange = self._dice.choices((0, 1, 2), (2, 6, 2))[0]
         chosen = self._dice.sample(sorted(FILES), strange)
         for name, content in FILES.items():
             path = os.path.join(self._config, name)
-            if name == "resourceconfig.json" and "no resourceconfig.json" in self.said:
+            if name == "resourceconfig.json" and "no resourceconfig.json" in self.malformed:
                 continue
             data = self._malformed(name, content, path) if name in chosen else _encoded(content)
             if data is not None:
@@ -142,7 +142,7 @@ class Maker:
             text = os.fsencode(text.replace("\0", "")).decode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             text = "\udcff"
-        self.said.append(f"{name}={text[:60]!r}")
+        self.malformed.append(f"{name}={text[:60]!r}")
         return text[:131_000]
 
     def _value(self, depth: int) -> Any:
@@ -163,14 +163,14 @@ class Maker:
             return None
         if way < 0.22:
             data = self._dice.choice(BYTES)
-            self.said.append(f"{name} is {data[:40]!r}")
+            self.malformed.append(f"{name} is {data[:40]!r}")
             return data
         if way < 0.34:
             broken = bytearray(_encoded(content))
             for _ in range(self._dice.randint(1, 4)):
                 at = self._dice.randrange(len(broken) + 1)
                 broken[at : at + self._dice.randint(0, 3)] = self._dice.randbytes(self._dice.randint(0, 3))
-            self.said.append(f"{name} has broken bytes")
+            self.malformed.append(f"{name} has broken bytes")
             return bytes(broken[: self._dice.randint(0, len(broken))] if way < 0.28 else broken)
         changed = json.loads(json.dumps(content))
         for _ in range(self._dice.randint(1, 3)):
@@ -183,11 +183,11 @@ class Maker:
             key = self._dice.choice(sorted(value))
             way = self._dice.random()
             if way < 0.1:
-                self.said.append(f"{where}.{key} is missing")
+                self.malformed.append(f"{where}.{key} is missing")
                 return {name: inner for name, inner in value.items() if name != key}
             if way < 0.2:
                 added = str(self._dice.choice(SCALARS))
-                self.said.append(f"{where} has {added[:40]!r}")
+                self.malformed.append(f"{where} has {added[:40]!r}")
                 return {**value, added: self._value(2)}
             return {**value, key: self._changed(value[key], f"{where}.{key}")}
         if isinstance(value, list) and value and self._dice.random() < 0.7:
@@ -196,7 +196,7 @@ class Maker:
         new = self._value(3)
         if self._dice.random() < 0.03:
             new = self._deep()
-        self.said.append(f"{where} is {repr(new)[:60]}")
+        self.malformed.append(f"{where} is {repr(new)[:60]}")
         return json.dumps(new) if isinstance(value, str) and self._dice.random() < 0.5 else new
 
     def _deep(self) -> Any:
@@ -223,7 +223,7 @@ class Maker:
         if len(path) > 100 and way == "a socket":
             way = "missing"
         ways[way]()
-        self.said.append(f"{name} is {way}")
+        self.malformed.append(f"{name} is {way}")
 
 
 def _encoded(value: Any) -> bytes:
@@ -240,9 +240,9 @@ def _try(environ: dict[str, str], names: list[str]) -> str:
         try:
             options = settings.from_environ(environ)
             job = read_job(environ, options)
-            ready = get_ready(job, options, environ)
-            roster = imagine_roster(job, options, lambda host: 2, {})
-            plan = plan_here(job, options, ready, roster, environ)
+            ready = prepare_host(job, options, environ)
+            roster = assumed_roster(job, options, lambda host: 2, {})
+            plan = plan_host(job, options, ready, roster, environ)
             masker = masker_of(environ, job)
             text = to_text([plan], job.name, [note.text for note in job.notes], masker)
             json.dumps(to_json([plan], job.name, [note.text for note in job.notes], masker))
@@ -283,7 +283,7 @@ def fuzz(seed: int, inputs: int) -> Findings:
             taken = time.process_time() - began
             said = said or (f"it took {taken:.1f} s" if taken > SECONDS else "")
             if said:
-                wrong.append(f"input {number} of seed {seed} ({'; '.join(maker.said)[:400]}): {said}")
+                wrong.append(f"input {number} of seed {seed} ({'; '.join(maker.malformed)[:400]}): {said}")
             if len(wrong) >= MOST_WRONG:
                 break
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

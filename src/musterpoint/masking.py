@@ -5,9 +5,14 @@ A hash or a long base64 text alone is no secret. ``token`` is; ``tokenizer``, ``
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.secret_names import HINTS, is_plain, is_secret
+
+if TYPE_CHECKING:
+    import re
+
+    from musterpoint.secret_shapes import Span
 
 __all__ = ["MASK", "SHORTEST", "Masker", "is_secret"]
 
@@ -39,7 +44,7 @@ _PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value
 
 
 class Masker:
-    """Hides secrets. What is secret is told by names, at any depth and in JSON text, and by the shape of values.
+    """Hides secrets. What is secret follows from names, at any depth and in JSON text, and from the shape of values.
 
     ``environ`` are variables, ``hyperparameters`` values of any type, ``arguments`` words of a command line and
     ``files`` decoded files, by name.
@@ -49,11 +54,11 @@ class Masker:
         self, environ: Mapping[str, str] | None = None, hyperparameters: Mapping[str, Any] | None = None,
         arguments: Sequence[str] = (), files: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self._told = (environ or {}, hyperparameters or {}, files or {})
+        self._sources = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
         self._more: list[str] = []
         self._values: list[str] | None = None
-        self._patterns: dict[tuple[str, ...], Any] = {}
+        self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
 
     def know(self, secret: str) -> None:
         """Hides ``secret``, too."""
@@ -98,7 +103,7 @@ class Masker:
     def _known(self) -> list[str]:
         """What to look for, the longest first. Found when something is first printed: most jobs start before."""
         if self._values is None:
-            secrets = {secret for told in self._told for secret in _within("", told, False)}
+            secrets = {secret for source in self._sources for secret in _within("", source, False)}
             secrets.update(_of_arguments(self._arguments))
             secrets.update(self._more)
             bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
@@ -106,8 +111,8 @@ class Masker:
             self._values = sorted(forms, key=lambda value: (-len(value), value))
         return self._values
 
-    def _beginnings(self, text: str) -> Iterator[tuple[int, int]]:
-        """What is left of secrets that were cut short. Only an ellipsis tells a path from its neighbours."""
+    def _beginnings(self, text: str) -> Iterator[Span]:
+        """What is left of secrets that were cut short; of a path only where an ellipsis says that it was cut."""
         for value in self._known():
             begins = value[:_CUT]
             at = text.find(begins) if len(value) > _CUT else -1
@@ -121,7 +126,7 @@ class Masker:
                 at = text.find(begins, end)
 
 
-def _without(text: str, search: Any) -> str:
+def _without(text: str, search: Callable[[str], Iterator[Span]]) -> str:
     """``text`` with :data:`MASK` in place of every span that ``search`` finds in it."""
     spans = sorted(search(text))
     if not spans:
@@ -201,7 +206,7 @@ def _of_arguments(words: Iterable[str]) -> Iterator[str]:
 
 
 def _is_findable(secret: str) -> bool:
-    """Whether a secret can be told from other text. A fraction can't: ``0.25`` is in ``10.257``."""
+    """Whether a secret differs enough from other text. A fraction doesn't: ``0.25`` is in ``10.257``."""
     if MASK in secret or _is_fraction(secret):
         return False
     mixed = not secret.isalpha() and not secret.isdigit()

@@ -52,7 +52,7 @@ _PASSES = _TOKEN_KINDS | frozenset((
     "hp", "val", "valid", "validation", "warmup", "inference", "fast", "slow", "grad", "gradient", "nth", "is", "did",
     "should", "will", "can", "does", "tests", "checks", "smoke", "sanity", "final", "pre", "post", "fwd", "bwd",
 ))  # fmt: skip
-"""Words before ``pass`` that speak of a run through something."""
+"""Words before ``pass`` with which it means a run through something."""
 _TOKEN_FACTS = frozenset((
     "id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings",
     "embedder", "dropout", "drop", "classification", "level", "merging", "merge", "mixing", "mixer", "mix", "pooling",

@@ -1,4 +1,4 @@
-"""Secrets in a text that nobody told us of: credentials known by their form, and values whose name stands before them.
+"""Finds secrets in a text by itself: credentials of a known form, and values whose name stands before them.
 
 Every search takes time in proportion to the text, whatever is in it: lines of an installer may be a MiB long.
 """

@@ -64,8 +64,8 @@ class Option(NamedTuple):
     """One option of a job.
 
     ``field``: its name in :class:`Settings`, which has its type, its default and, for a ``Literal``, its choices.
-    ``parse``: makes its value of a text; a ValueError says what was expected.
     ``metavar``: what stands for the value in the command line's help.
+    ``parse``: makes its value of a text; a ValueError says what was expected.
     ``aliases``: other flags of the same meaning.
     ``unless_given``: what holds where :class:`Settings` has no value, or what has to be said beside that value.
     ``secret``: the value is never shown.
@@ -74,8 +74,8 @@ class Option(NamedTuple):
 
     field: str
     help: str
-    parse: Callable[[str], Any]
     metavar: str
+    parse: Callable[[str], Any] = str
     aliases: tuple[str, ...] = ()
     unless_given: str = ""
     secret: bool = False
@@ -125,10 +125,6 @@ def _shown(text: str) -> str:
 
 
 _SHOWN = 80
-
-
-def _text(text: str) -> str:
-    return text
 
 
 def _seconds(text: str) -> float:
@@ -185,61 +181,59 @@ def _signal(text: str) -> str:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("launcher", "how ranks are started; auto follows the job's distribution settings", _text, "NAME"),
-    Option("slots", "ranks per host", _count, "N", aliases=("--nproc-per-node",),
+    Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
+    Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1"),
-    Option("python", "the Python that runs the program and its launcher, and into which packages are installed", _text,
+    Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           _text, "HOW"),
-    Option("rollcall", "the whole roll call; names and ports only, no channel; or none", _text, "HOW",
+           "HOW"),
+    Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
-    Option("rollcall_timeout", "deadline for all hosts to be here", _seconds, "S"),
-    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", _text, "HOW"),
-    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", _seconds, "S"),
-    Option("rollcall_port", "the one port the leader listens on", _port, "P",
+    Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
+    Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
+    Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
-    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", _port, "P",
+    Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
            unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
            f"{MASTER_PORT}"),
-    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", _seconds, "S",
+    Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
-    Option("stop_signal", "what a rank gets first", _signal, "NAME"),
-    Option("stop_exit_code", "the exit code of a job that the platform stopped", _code, "N"),
+    Option("stop_signal", "what a rank gets first", "NAME", _signal),
+    Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
-           "so that a stop reaches the job", _text, "HOW"),
-    Option("on_failure", "whether the first failure on any host ends all", _text, "HOW"),
-    Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", _text,
-           "HOW"),
-    Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown", _ranks,
-           "RANKS"),
-    Option("log_dir", "one file per rank", _text, "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
-    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", _text,
-           "HOW"),
+           "so that a stop reaches the job", "HOW"),
+    Option("on_failure", "whether the first failure on any host ends all", "HOW"),
+    Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
+    Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown",
+           "RANKS", _ranks),
+    Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
+    Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
-           _text, "TEXT", unless_given="none"),
-    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", _port, "P",
+           "TEXT", unless_given="none"),
+    Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one"),
-    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", _text, "HOW"),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
-           _roles, "ROLE=N,...", unless_given="SageMaker's: master, workers, and a ps beside each"),
+           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
     Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
-           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", _text, "HOW"),
+           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
-           "is older", _text, "HOW"),
+           "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           _text, "NAME", unless_given="muster local: none, but in containers"),
+           "NAME", unless_given="muster local: none, but in containers"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
-           "drivers of SDK v3 do, in JSON (--t true)", _text, "HOW",
+           "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
-    Option("group", "the instance group that runs the distribution, where the job names none", _text, "NAME",
+    Option("group", "the instance group that runs the distribution, where the job names none", "NAME",
            unless_given="the one group with accelerators"),
-    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", _text, "NAME"),
-    Option("hosts_file", "a hosts file looked up before the resolver", _text, "FILE", unless_given="none"),
-    Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", _text, "TEXT",
+    Option("platform", "which platform's settings to read; plain: none, this host is a job of its own", "NAME"),
+    Option("hosts_file", "a hosts file looked up before the resolver", "FILE", unless_given="none"),
+    Option("secret", "shared by all hosts, 16 characters or more: seats go by proof, messages sealed", "TEXT",
            unless_given="none; always set in muster local", secret=True),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Unpacking the user's archive: everything it names lands inside one directory, or the archive is refused by member.
+"""Unpacks the user's archive into one directory, or refuses it and names the member that isn't allowed.
 
-An archive is gone through twice: nothing is written before all of it was looked at. The directory is new and ours
-alone, and nothing is ever written through a link.
+The archive is read twice: all of it is checked before anything is written. The directory is new and ours alone, and
+nothing is ever written through a link.
 """
 
 import os
@@ -46,9 +46,9 @@ _DEEPEST = 200
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
 """Bytes of a name, and of a path, on Linux' file systems."""
-_KEPT = 96 * 1024**2
+_MOST_MEMORY = 96 * 1024**2
 """Bytes of memory that paths and links may take: 500,000 members with paths of 80 characters."""
-_EACH = 64
+_ENTRY = 64
 """What a dictionary takes for an entry, in bytes."""
 _HOPS = 40
 """Links on the way to a file that Linux follows."""
@@ -73,7 +73,7 @@ def unpack(
     write are dropped. A file that comes twice is the last one, as in ``tar``.
 
     Raises:
-        FetchError: the archive is broken, or has a member that can't be let in; the message names it.
+        FetchError: the archive is broken, or has a member that isn't allowed; the message names it.
     """
     with open(path, "rb") as file:
         packing = packing_of(file.read(512))
@@ -92,12 +92,12 @@ def unpack(
                 raise
             raise FetchError(f"{name} can't be unpacked: {_what_is_broken(error)}") from None
         tree.check_links()
-        tree.check_room()
+        tree.check_space()
     return Unpacked(tree.members, tree.size)
 
 
 class _Tree:
-    """The directory as it fills; unless it ``writes``, as it would. ``kinds`` is what lies at each path in it."""
+    """The directory while it is filled; unless it ``writes``, only what would be in it."""
 
     def __init__(
         self, folder: str, name: str, most: int, most_members: int, poll: Callable[[], None], writes: bool
@@ -109,7 +109,7 @@ class _Tree:
         self._longest = _LONGEST_PATH - len(os.fsencode(folder)) - 1
         self._kinds: dict[str, Kind] = {}
         self._targets: dict[str, str] = {}
-        self._kept = self._steps = 0
+        self._memory = self._steps = 0
 
     def add(self, member: ArchiveMember) -> None:
         self._poll()
@@ -134,7 +134,7 @@ class _Tree:
                 if error.errno is None:  # not the file system's: broken packing
                     raise
                 raise FetchError(f"{self._name}: {shown(member.name)} can't be written: {error.strerror}") from None
-        self._keep(member, path, kind)
+        self._add_path(member, path, kind)
 
     def check_links(self) -> None:
         """No symbolic link leads out, whatever lies between its ends."""
@@ -143,32 +143,32 @@ class _Tree:
             if self._leads_out(path):
                 raise self._refusal(path, "it is a link that leads out of the code")
 
-    def check_room(self) -> None:
+    def check_space(self) -> None:
         """All of it fits on the disk, unless it is there already."""
         if self._writes:
             return
         disk = os.statvfs(self._folder)
-        for wanted, room, what in (
+        for wanted, free, what in (
             (self.size, disk.f_bavail * disk.f_frsize, "bytes"),
             (len(self._kinds), disk.f_favail if disk.f_files else sys.maxsize, "files and directories"),
         ):
-            if wanted > room:
+            if wanted > free:
                 raise FetchError(
                     f"{self._name} is refused: it unpacks to {wanted:,} {what}, and the disk of {self._folder} has "
-                    f"room for {room:,}"
+                    f"room for {free:,}"
                 )
 
-    def _keep(self, member: ArchiveMember, path: str, kind: Kind) -> None:
+    def _add_path(self, member: ArchiveMember, path: str, kind: Kind) -> None:
         if path not in self._kinds:
-            self._kept += sys.getsizeof(path) + _EACH
+            self._memory += sys.getsizeof(path) + _ENTRY
             if len(self._kinds) >= self._most_members:
                 self._refuse(member, f"with it there are more than {self._most_members:,} files and directories")
         self._kinds[path] = kind
         if kind == "symlink":
-            self._kept += sys.getsizeof(member.target) + _EACH
+            self._memory += sys.getsizeof(member.target) + _ENTRY
             self._targets[path] = member.target
-        if self._kept > _KEPT:
-            self._refuse(member, f"with it the archive's paths take more than {_KEPT // 1024**2} MiB of memory")
+        if self._memory > _MOST_MEMORY:
+            self._refuse(member, f"with it the archive's paths take more than {_MOST_MEMORY // 1024**2} MiB of memory")
 
     def _check(self, member: ArchiveMember, path: str) -> None:
         """What can be said of a member before anything is written."""
@@ -269,7 +269,7 @@ class _Tree:
                         raise FetchError(
                             f"{self._name}: {shown(member.name)} can't be written: {error.strerror}"
                         ) from None
-                self._keep(member, made, "directory")
+                self._add_path(member, made, "directory")
             elif kind != "directory":
                 self._refuse(member, f"it lies behind {shown(made)}, which is a {kind}")
 

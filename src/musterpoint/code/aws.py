@@ -8,7 +8,7 @@ import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint import settings
-from musterpoint.code.tools import Tools
+from musterpoint.code.tools import Execution, Tools
 from musterpoint.errors import FetchError
 from musterpoint.programs.registry import NO_BOTO3, text_of
 
@@ -117,7 +117,8 @@ def _ask(
     for python in dict.fromkeys(filter(None, (sys.executable, interpreter))):
         command = (python, "-W", "ignore", "-")
         try:
-            status = tools.run(command, environ, "/", line, stdin=text_of("aws_reader").encode(), show_stderr=True)
+            program = Execution(command, environ, "/", stdin=text_of("aws_reader").encode())
+            status = tools.run(program, line, show_stderr=True)
         except OSError as error:
             tried.append(f"{python} ({error.strerror})")
             continue

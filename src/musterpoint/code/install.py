@@ -13,7 +13,7 @@ from musterpoint import settings
 from musterpoint.code import installer_output, installers
 from musterpoint.code.credentials import Credentials
 from musterpoint.code.project import Project
-from musterpoint.code.tools import Tools
+from musterpoint.code.tools import Execution, Tools
 from musterpoint.errors import FetchError
 from musterpoint.programs import registry
 
@@ -160,7 +160,7 @@ class _Run:
     def _once(self, words: tuple[str, ...]) -> int:
         self.lines.clear()
         try:
-            return self._tools.run(words, self._environ, self._target.code, self._line)
+            return self._tools.run(Execution(words, self._environ, self._target.code), self._line)
         except OSError as error:
             raise FetchError(f"{words[0]} can't be run to install {self._project.names}: {error.strerror}") from None
 
@@ -253,7 +253,7 @@ class InstallLock:
             self._tools.say(f"another process is installing into {self._interpreter}: waiting for it")
             # a child waits on the same open file, so that the lock it gets is ours, and a stop ends the wait
             words = (self._interpreter, "-I", "-S", "-c", _WAIT, str(self._fd))
-            self._tools.run(words, self._environ, "/", lambda text: None, pass_fds=(self._fd,))
+            self._tools.run(Execution(words, self._environ, "/", pass_fds=(self._fd,)), lambda text: None)
 
     def __exit__(self, *_: Any) -> None:
         if self._fd >= 0:

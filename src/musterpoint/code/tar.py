@@ -1,4 +1,4 @@
-"""The members of a tar, in one way forward. What is kept of its headers is bounded, and so is the work they make.
+"""The members of a tar, read forward only. The memory and the work that its headers can cost are bounded.
 
 ``tarfile`` keeps and repeats whatever headers say: some that fit in 1 MiB keep it busy for hours.
 The formats: POSIX's ``pax``, GNU tar's manual ("Basic Tar Format", "Sparse Formats"), and what came before them.
@@ -28,8 +28,8 @@ _WANTED = (
     b"GNU.sparse.map", b"GNU.sparse.major",
 )  # fmt: skip
 
-Said = dict[str, bytes]
-"""What extended headers say of a member."""
+Fields = dict[str, bytes]
+"""What extended headers say about a member, by keyword."""
 Holes = list[tuple[int, int]]
 """Where in a sparse file there is something: offset and length of each piece, in order."""
 
@@ -49,7 +49,7 @@ def tar_members(
 class _Tar:
     def __init__(self, stream: Packed) -> None:
         self._stream = stream
-        self._for_all: Said = {}
+        self._for_all: Fields = {}
         self._budget = _ALLOWANCE
         self._left = 0
 
@@ -66,23 +66,23 @@ class _Tar:
         """The next member, and the bytes of its content in the archive."""
         self._left = _LONGEST
         self._budget += _EACH
-        said, extended = dict(self._for_all), False
+        fields, extended = dict(self._for_all), False
         holes: Holes = []
         while block := self._header():
             kind, size = block[156:157], _number(block[124:136])
             if kind not in b"LKxgX":
-                return self._member(block, kind, size, said, holes)
+                return self._member(block, kind, size, fields, holes)
             extended = True
             if size < 0:
                 raise ValueError("a header in it has a size below zero")
             data = self._extended(size)
             if kind == b"L":
-                said["path"] = data.split(b"\0", 1)[0]
+                fields["path"] = data.split(b"\0", 1)[0]
             elif kind == b"K":
-                said["linkpath"] = data.split(b"\0", 1)[0]
+                fields["linkpath"] = data.split(b"\0", 1)[0]
             else:
-                pairs = self._records(data, self._for_all if kind == b"g" else said)
-                said, holes = {**self._for_all, **said}, pairs or holes
+                pairs = self._records(data, self._for_all if kind == b"g" else fields)
+                fields, holes = {**self._for_all, **fields}, pairs or holes
         if extended:
             raise EOFError("it ends behind a member's first header")
         return None
@@ -118,8 +118,8 @@ class _Tar:
                 f"its members' headers come to more than {_ALLOWANCE // 1024**2} MiB and {_EACH // 1024} KiB for each"
             )
 
-    def _records(self, data: bytes, said: Said) -> Holes:
-        """Adds what an extended header says to ``said``; what it says of holes in the oldest way."""
+    def _records(self, data: bytes, fields: Fields) -> Holes:
+        """Adds what an extended header says to ``fields``; what it says of holes in the oldest way."""
         at, offset, holes = 0, 0, []
         while at < len(data) and data[at]:
             self._spend(0, _RECORD)
@@ -131,7 +131,7 @@ class _Tar:
                 raise ValueError("an extended header in it can't be read")
             key, value = data[space + 1 : equals], data[equals + 1 : end - 1]
             if key in _WANTED:
-                said[key.decode()] = value
+                fields[key.decode()] = value
             elif key == b"GNU.sparse.offset":
                 offset = _decimal(value)
             elif key == b"GNU.sparse.numbytes":
@@ -139,31 +139,33 @@ class _Tar:
             at = end
         return holes
 
-    def _member(self, block: bytes, kind: bytes, size: int, said: Said, holes: Holes) -> "tuple[ArchiveMember, int]":
+    def _member(
+        self, block: bytes, kind: bytes, size: int, fields: Fields, holes: Holes
+    ) -> "tuple[ArchiveMember, int]":
         member_kind = _KINDS.get(kind, "other")
         name = block[:100].split(b"\0", 1)[0]
         prefix = block[345:500].split(b"\0", 1)[0]
         if prefix and not block.startswith(_GNU, 257):
             name = prefix + b"/" + name
-        name = said.get("GNU.sparse.name") or said.get("path") or name
+        name = fields.get("GNU.sparse.name") or fields.get("path") or name
         if kind == b"\0" and name.endswith(b"/"):
             member_kind = "directory"
         if member_kind != "file":
             stored = real = 0
         else:
-            stored = real = _decimal(said["size"]) if said.get("size") else size
+            stored = real = _decimal(fields["size"]) if fields.get("size") else size
             if kind == b"S":
                 holes, real = self._old_holes(block), _number(block[483:495])
-            elif said.get("GNU.sparse.major") == b"1":
+            elif fields.get("GNU.sparse.major") == b"1":
                 before = self._stream.at
-                holes, real = self._holes_in_front(), _decimal(said.get("GNU.sparse.realsize", b""))
+                holes, real = self._holes_in_front(), _decimal(fields.get("GNU.sparse.realsize", b""))
                 stored -= self._stream.at - before
-            elif _MAP in said:
-                numbers = said[_MAP].split(b",")
+            elif _MAP in fields:
+                numbers = fields[_MAP].split(b",")
                 self._spend(0, _RECORD * len(numbers))
-                holes, real = _pairs(numbers), _decimal(said.get("GNU.sparse.size", b""))
+                holes, real = _pairs(numbers), _decimal(fields.get("GNU.sparse.size", b""))
             elif holes:
-                real = _decimal(said.get("GNU.sparse.size", b""))
+                real = _decimal(fields.get("GNU.sparse.size", b""))
         content = self._stream.pieces
         if holes or real != stored:
             _check_holes(holes, real, stored)
@@ -171,11 +173,11 @@ class _Tar:
         def pieces() -> Iterator[bytes]:
             return _with_holes(content, holes, real) if holes or real != stored else content(real)
 
-        target = said.get("linkpath") or block[157:257].split(b"\0", 1)[0]
+        target = fields.get("linkpath") or block[157:257].split(b"\0", 1)[0]
         mode, modified = _number(block[100:108]), float(_number(block[136:148]))
-        if "mtime" in said:
+        if "mtime" in fields:
             try:
-                modified = float(said["mtime"][:40])
+                modified = float(fields["mtime"][:40])
             except ValueError:
                 pass  # a clock is no reason to refuse anything
         other = _OTHERS.get(kind, "of an unknown kind") if member_kind == "other" else ""
@@ -212,12 +214,12 @@ class _Tar:
 def has_check_sum(block: bytes) -> bool:
     """Whether a block of 512 bytes has a header's check sum, of signed bytes or of others."""
     try:
-        told = _number(block[148:156])
+        stored = _number(block[148:156])
     except ValueError:
         return False
     rest = block[:148] + block[156:]
     found = sum(rest) + 8 * 32
-    return told == found or told == found - 256 * sum(byte > 127 for byte in rest)
+    return stored == found or stored == found - 256 * sum(byte > 127 for byte in rest)
 
 
 def _number(field: bytes) -> int:

@@ -38,6 +38,20 @@ class Output(NamedTuple):
     mask: Callable[[str], str] = str
 
 
+class Execution(NamedTuple):
+    """A program to run: its argv, all its variables and its working directory.
+
+    ``stdin``: what it can read there, at most a pipe's 64 KiB.
+    ``pass_fds``: descriptors that it inherits.
+    """
+
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    cwd: str
+    stdin: bytes = b""
+    pass_fds: Sequence[int] = ()
+
+
 class Tools:
     """What the user's code is fetched and packages are installed with, on ``host``, which is this one.
 
@@ -90,14 +104,11 @@ class Tools:
             self._loop.turn(left)
         self._check()
 
-    def run(
-        self, words: Sequence[str], environ: Mapping[str, str], cwd: str, line: Line, *, stdin: bytes = b"",
-        show_stderr: bool = False, pass_fds: Sequence[int] = (),
-    ) -> int:  # fmt: skip
+    def run(self, program: Execution, line: Line, show_stderr: bool = False) -> int:
         """Runs a program to its end; its exit status, negative for a signal.
 
         ``line`` gets each line of its output as it comes; with ``show_stderr`` only those of stdout, and the others
-        are shown. ``stdin`` has at most a pipe's 64 KiB. ``pass_fds`` are descriptors that it inherits.
+        are shown.
 
         Raises:
             OSError: it can't be started.
@@ -108,9 +119,10 @@ class Tools:
 
         self._check()
         child = subprocess.Popen(
-            list(words), env=dict(environ), cwd=cwd, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE if show_stderr else subprocess.STDOUT,
-            start_new_session=True, pass_fds=tuple(pass_fds),
+            list(program.words), env=dict(program.environ), cwd=program.cwd,
+            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if show_stderr else subprocess.STDOUT, start_new_session=True,
+            pass_fds=tuple(program.pass_fds),
         )  # fmt: skip
         self._child = child
         self._output_at = self._loop.clock()
@@ -119,8 +131,8 @@ class Tools:
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
         ended = probe.End(self._loop, child.pid)
         try:
-            if stdin:
-                _write_stdin(child, stdin)
+            if program.stdin:
+                _write_stdin(child, program.stdin)
             while child.poll() is None:
                 self._loop.turn()
         finally:

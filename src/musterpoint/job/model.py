@@ -62,9 +62,10 @@ class Distribution(NamedTuple):
 class EntryPoint(NamedTuple):
     """The user's program as the platform names it.
 
-    ``program`` is a path relative to the code (``train.py``), an absolute path, a command on PATH, or a module when
-    ``module`` is true. ``source`` is where the code comes from (a directory, an archive, an ``s3://`` URI; empty: the
-    platform's code directory or the working directory).
+    ``program``: a path relative to the code (``train.py``), an absolute path, or a command on PATH; a module where
+    ``module`` is true.
+    ``source``: where the code comes from (a directory, an archive, an ``s3://`` URI; empty: the platform's code
+    directory or the working directory).
     """
 
     program: str
@@ -110,10 +111,13 @@ class Note(NamedTuple):
 class Job(NamedTuple):
     """What was asked for. Immutable; built by one reader per platform.
 
-    ``hosts`` are all hosts of the job in natural order, which is rank order; ``group_hosts`` are those that take part
-    in the distribution (all, unless instance groups say otherwise), in the same order; the first is the leader.
-    ``arguments`` are the user's arguments as the program gets them. ``files`` are the decoded configuration files, by
-    file name, unknown keys kept. ``grace`` is how many seconds the platform leaves between SIGTERM and SIGKILL.
+    ``hosts``: all hosts of the job in natural order, which is rank order.
+    ``group_hosts``: those that take part in the distribution (all, unless instance groups say otherwise), in the same
+    order; the first is the leader.
+    ``arguments``: the user's arguments as the program gets them.
+    ``grace``: seconds that the platform leaves between SIGTERM and SIGKILL.
+    ``files``: the decoded configuration files, by file name, unknown keys kept.
+    ``counted``: this host's accelerators, where another toolkit counted them.
     """
 
     platform: Literal["sagemaker", "plain"]

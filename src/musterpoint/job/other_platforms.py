@@ -1,4 +1,4 @@
-"""Platforms that have no reader here: what their variables say of the number of hosts and processes they started.
+"""Platforms that have no reader yet: how many hosts and processes they started, by their variables.
 
 A job of several of them must not be taken for as many jobs of one host, each of which would end well. Sources: Slurm's
 ``srun`` and ``sbatch`` manuals, recorded variables of Azure ML jobs, Kubeflow's trainer, each launcher's documentation.
@@ -79,12 +79,12 @@ def _count(sign: Sign, environ: Mapping[str, str]) -> int:
         return 0
 
 
+_LONGEST = 60
+
+
 def _shown(text: str) -> str:
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
     return repr(text) if set(text) & set(" \"'{[\n") else text
-
-
-_LONGEST = 60
 
 
 def _index(text: str) -> int:

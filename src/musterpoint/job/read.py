@@ -1,4 +1,4 @@
-"""Which reader reads this job: by the setting, else by what is here."""
+"""Reads this process's job: by the reader of the platform that the settings name, or that is found here."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def test_uris_that_name_no_object(uri: str, bench: Bench) -> None:
 
 
 def test_a_stop_is_no_failure(reader: list[str], bench: Bench, interpreter: str) -> None:
-    reader.append("import time; tell(at=1, size=2, seconds=0); time.sleep(60)")
-    bench.loop.call_later(0.3, lambda: bench.tools.stop(15))
+    reader.append("import time; tell(retry='reset', at=1); time.sleep(60)")
+    bench.tools.say = lambda text: bench.tools.stop(15)
     with pytest.raises(StoppedEarly):
         download("s3://b/k", "/dev/null", "", bench.environ, interpreter, bench.tools)
 

@@ -229,12 +229,12 @@ def test_another_holder_is_waited_for_and_a_stop_ends_the_wait(machine: Machine)
     assert holder.stdout is not None and holder.stdin is not None
     try:
         assert holder.stdout.readline() == b"held\n"
-        machine.loop.call_later(0.3, holder.stdin.close)
+        machine.loop.call_later(0, holder.stdin.close)  # when the wait has begun
         with machine.lock():
             assert machine.held()
             assert machine.said == [f"another process is installing into {sys.executable}: waiting for it"]
             other = Machine(Path(machine.environ["TMPDIR"]))
-            other.loop.call_later(0.2, lambda: other.tools.stop(15))
+            other.loop.call_later(0, lambda: other.tools.stop(15))
             with pytest.raises(StoppedEarly), other.lock():
                 pytest.fail("it was given away twice")
             other.loop.close()

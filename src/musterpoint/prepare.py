@@ -138,8 +138,9 @@ def plan_host(
     )  # fmt: skip
     plan = build_plan(inputs)
     _check_size(plan, environ)
-    said = (note, miscounted(job, options, devices))
-    notes = tuple(filter(None, said)) + (smdistributed.notes(job, environ, host.choice) if job.in_group else ())
+    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    if job.in_group:
+        notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
 
 

@@ -4,7 +4,7 @@ from typing import Callable, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
-from musterpoint.launch.choose import Choice
+from musterpoint.settings import Launcher
 
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
@@ -28,10 +28,10 @@ def wanted(job: Job, environ: Mapping[str, str]) -> bool:
     return switch == "1" or (switch != "0" and job.distribution.dataparallel)
 
 
-def notes(job: Job, environ: Mapping[str, str], choice: Choice) -> tuple[str, ...]:
-    """Whose package it is, and what starts the ranks where it isn't mpirun."""
-    without_mpi = job.distribution.kind == "smdistributed_dataparallel" and choice.launcher != "mpi"
-    started = (f"launcher {choice.launcher}: {choice.reason}",) if without_mpi else ()
+def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:
+    """Whose package it is, and what starts the ranks where it isn't mpirun; ``why`` is the choice's reason."""
+    without_mpi = job.distribution.kind == "smdistributed_dataparallel" and launcher != "mpi"
+    started = (f"launcher {launcher}: {why}",) if without_mpi else ()
     return (*started, NOTE) if wanted(job, environ) else started
 
 

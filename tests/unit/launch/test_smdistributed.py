@@ -31,7 +31,7 @@ def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str) -> None:
     choice = choose(job(), Settings(), Devices(gpus=8), here.__contains__, False)
     assert choice.launcher == launcher
     assert ("there is no mpirun on PATH" in choice.reason) == (launcher == "torchrun")
-    said = notes(job(), {}, choice)
+    said = notes(job(), {}, choice.launcher, choice.reason)
     assert said[-1] == NOTE
     assert len(said) == (2 if launcher == "torchrun" else 1)
 

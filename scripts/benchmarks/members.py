@@ -19,11 +19,11 @@ import time
 from typing import Any
 
 from musterpoint.channel import wire
-from musterpoint.channel.secret import prove
+from musterpoint.channel.session import draw
 from musterpoint.loop import Loop
-from musterpoint.rollcall.hello import Hello, draw
+from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.roster import Offer, Participant
 from musterpoint.settings import Settings
 
 OFFER = Offer("bench", "torchrun", 8, "0")
@@ -47,15 +47,16 @@ def lead(members: int, port: int, secret: str) -> None:
     names = addresses(members)
     loop = Loop()
     settings = Settings(rollcall_port=port, rollcall_timeout=GIVE_UP_AFTER, secret=secret)
-    muster = RollCall(loop, tuple(names), tuple(names), "algo-1", OFFER, settings, print, lambda *_a, **_f: None, names)
-    _roster, peers = muster.run()
+    participant = Participant(tuple(names), tuple(names), "algo-1", OFFER, settings)
+    roll_call = RollCall(loop, participant, print, lambda *_a, **_f: None, names)
+    _roster, peers = roll_call.run()
     print("ready", flush=True)
     loop.watch(0, 1, lambda _ready: loop.stop())
     loop.run()
     peers.close()
 
 
-class HostState:
+class SimulatedHost:
     """One simulated host. ``size`` is what is left of the roster; ``challenged``: the proof of the secret is out."""
 
     def __init__(self, name: str, address: str, port: int, secret: str) -> None:
@@ -75,6 +76,8 @@ class HostState:
         """Whether the roster is complete. The welcome is a small frame, the roster all that follows."""
         if not self.challenged:
             nonce = self.sock.recv(4096).split(b'"')[7].decode()  # without a parser: real hosts have a processor each
+            from musterpoint.channel.secret import prove  # a leader without a secret goes without it, too
+
             proof, self.key = prove(self.secret, self.opening, nonce)
             self.sock.send(self.hello + wire.frame(b'{"t":"proof","proof":"%s"}' % proof.encode()))
             self.challenged = True
@@ -96,18 +99,18 @@ class HostState:
         return True
 
 
-def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[HostState]]:
+def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[SimulatedHost]]:
     """Connects everybody; seconds until the last one holds the roster, and the open connections."""
     poller = select.epoll()
-    waiting: dict[int, HostState] = {}
-    done: list[HostState] = []
-    people = iter(list(addresses(members).items())[1:])
+    waiting: dict[int, SimulatedHost] = {}
+    done: list[SimulatedHost] = []
+    remaining = iter(list(addresses(members).items())[1:])
     started = time.perf_counter()
     pending = members
     while len(done) < members:
         for _ in range(min(pending, 256)):
-            name, (address,) = next(people)
-            member = HostState(name, address, port, secret)
+            name, (address,) = next(remaining)
+            member = SimulatedHost(name, address, port, secret)
             waiting[member.sock.fileno()] = member
             poller.register(member.sock.fileno(), select.EPOLLIN if secret else select.EPOLLOUT)
             pending -= 1
@@ -125,7 +128,7 @@ def call_the_roll(members: int, port: int, secret: str) -> tuple[float, list[Hos
     return time.perf_counter() - started, done
 
 
-def answer_beats(members: list[HostState], seconds: float) -> int:
+def answer_beats(members: list[SimulatedHost], seconds: float) -> int:
     """Everybody answers the leader's beats; how many there were."""
     poller = select.epoll()
     by_fd = {member.sock.fileno(): member for member in members}

@@ -20,12 +20,12 @@ from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint import exit_codes, settings
-from musterpoint.cli.planning import imagine_roster
 from musterpoint.errors import MusterError
 from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.prepare import get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host
+from musterpoint.preview import assumed_roster
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""
@@ -240,9 +240,9 @@ def _try(environ: dict[str, str], names: list[str]) -> str:
         try:
             options = settings.from_environ(environ)
             job = read_job(environ, options)
-            ready = get_ready(job, options, environ)
-            roster = imagine_roster(job, options, lambda host: 2, {})
-            plan = plan_here(job, options, ready, roster, environ)
+            ready = prepare_host(job, options, environ)
+            roster = assumed_roster(job, options, lambda host: 2, {})
+            plan = plan_host(job, options, ready, roster, environ)
             masker = masker_of(environ, job)
             text = to_text([plan], job.name, [note.text for note in job.notes], masker)
             json.dumps(to_json([plan], job.name, [note.text for note in job.notes], masker))

@@ -18,12 +18,13 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.channel import wire
 from musterpoint.channel.peers import JobFailed, PeerEvent, Peers, StopAll
 from musterpoint.channel.secret import Seal, prove
+from musterpoint.channel.session import Resume, draw
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import MusterError
 from musterpoint.loop import Loop
-from musterpoint.rollcall.hello import Hello, Resume, draw
-from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.hello import Hello
+from musterpoint.rollcall.roll_call import RollCall, Seams
+from musterpoint.rollcall.roster import Offer, Participant
 from musterpoint.settings import Settings
 
 PATIENCE = 60.0
@@ -33,16 +34,16 @@ OFFER = Offer(JOB, "torchrun", 2, "0.1", 2, (21000,))
 ADDRESSES = {f"algo-{number}": (f"127.0.0.{number}",) for number in (1, 2, 3)}
 STRANGER = "127.0.0.66"
 EVER = 3600.0
-LIMITS = Timeouts(
+TIMEOUTS = Timeouts(
     beat=0.5,
     silence=EVER,
     cut=EVER,
     mismatch=EVER,
-    asked=EVER,
+    sign_of_life=EVER,
     hello=5.0,
     retry=0.001,
     retry_most=0.01,
-    say=EVER,
+    progress=EVER,
     flush=0.2,
 )
 MEMBER_INPUTS = 40
@@ -75,14 +76,15 @@ class Host:
         self.rows: list[tuple[str, dict[str, Any]]] = []
         self.events: list[PeerEvent] = []
         self.error: BaseException | None = None
-        self.mustered = threading.Event()
+        self.gathered = threading.Event()
         self._leaving = False
         self._loop = Loop()
         self._loop.prepare_posts()
         settings = Settings(rollcall_port=port, rollcall_timeout=EVER, secret=secret)
-        self._muster = RollCall(
-            self._loop, tuple(ADDRESSES), tuple(ADDRESSES), me, OFFER, settings, self.said.append,
-            lambda event, **facts: self.rows.append((event, facts)), ADDRESSES, timeouts=LIMITS,
+        hosts = tuple(ADDRESSES)
+        self._roll_call = RollCall(
+            self._loop, Participant(hosts, hosts, me, OFFER, settings), self.said.append,
+            lambda event, **facts: self.rows.append((event, facts)), ADDRESSES, Seams(timeouts=TIMEOUTS),
         )  # fmt: skip
         self.peers: Peers | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -90,15 +92,15 @@ class Host:
 
     def _run(self) -> None:
         try:
-            self.roster, self.peers = self._muster.run()
+            self.roster, self.peers = self._roll_call.run()
             self.peers.listen(self.events.append)
-            self.mustered.set()
+            self.gathered.set()
             if not self._leaving:
                 self._loop.run()
         except BaseException as error:
             if not self._leaving:
                 self.error = error
-        self.mustered.set()
+        self.gathered.set()
         if self.peers is not None:
             self.peers.close()
         self._loop.close()
@@ -125,7 +127,7 @@ class Host:
 
         def end() -> None:
             if self.peers is None:
-                self._muster.abandon(2)
+                self._roll_call.stop(2)
             self._loop.stop()
 
         self.post(end)
@@ -249,7 +251,7 @@ class Fuzzer:
         others = [Host(name, port, secret) for name in ("algo-2", "algo-3")] if mustered else []
         hosts += others
         for host in hosts if mustered else ():
-            host.mustered.wait(PATIENCE)
+            host.gathered.wait(PATIENCE)
         sent = b""
         for number in range(count):
             me = self.draw.choice(("algo-1", "algo-2", "algo-2", "algo-3", "algo-9"))
@@ -270,7 +272,7 @@ class Fuzzer:
         if not mustered:
             hosts += [Host(name, port, secret) for name in ("algo-2", "algo-3")]
             for host in hosts:
-                if not host.mustered.wait(PATIENCE) or host.error is not None:
+                if not host.gathered.wait(PATIENCE) or host.error is not None:
                     self.blame(f"after strangers {host.me} did not muster ({host.error!r})", sent)
                 elif host.roster.master_address != "127.0.0.1":
                     self.blame(f"strangers chose the master address {host.roster.master_address}", sent)
@@ -283,7 +285,7 @@ class Fuzzer:
         hosts = [Host("algo-1", port, secret), Host("algo-3", port, secret)]
         seat = Seat(port, secret)
         for host in hosts:
-            host.mustered.wait(PATIENCE)
+            host.gathered.wait(PATIENCE)
         sent = b""
         for _ in range(count):
             messages = self.messages(self.draw.choice(tuple(ADDRESSES)))

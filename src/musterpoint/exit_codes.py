@@ -29,3 +29,13 @@ def of_signal(signo: int) -> int:
 def of_status(returncode: int) -> int:
     """A ``waitstatus_to_exitcode`` value (negative: a signal) as the code the control plane gets (0–255)."""
     return of_signal(-returncode) if returncode < 0 else returncode & 0xFF
+
+
+def of_job(failure: int, stop_signal: int, stop_code: int) -> int:
+    """The exit code of a job whose root cause has the code ``failure`` (0: none).
+
+    A stop counts for more: ``stop_code`` then, but 130 for Ctrl-C. ``stop_signal`` 0: the job wasn't stopped.
+    """
+    if not stop_signal:
+        return failure
+    return of_signal(stop_signal) if stop_signal == 2 else stop_code  # SIGINT

@@ -1,23 +1,29 @@
 """One failure, and counts of those beside it, as they travel between hosts and into the reports."""
 
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, Literal, NamedTuple
 
 from musterpoint import exit_codes
+
+Cause = Literal["user", "muster", "platform", "host"]
+"""Whose failure it is: the user's program's, ours, the platform's (a stop), or a host's that was lost."""
+Kind = Literal["user", "oom", "peer", "infra"]
+"""The class in ``outcome.json``; ``peer`` is a symptom of another host's failure."""
+
+MOST_REASON = 900
+"""Bytes of UTF-8 in a reason: SageMaker shows 1,024 characters and adds words of its own."""
 
 
 class Failure(NamedTuple):
     """One failure as it travels between hosts and into the reports (JSON: an object of these keys).
 
-    ``kind`` is the class in ``outcome.json``: ``user``, ``oom``, ``peer`` (a symptom of another host's failure),
-    ``infra``. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``. ``code`` is what the control plane gets
-    (1–255), ``at`` is seconds since the epoch on the host that failed. ``second_hand`` says that only a launcher of the
-    user's own tells of it, without a word of the rank itself.
+    ``code`` is what the control plane gets (1–255), ``at`` is seconds since the epoch on the host that failed.
+    ``second_hand`` says that only a launcher of the user's own tells of it, without a word of the rank itself.
     """
 
     host: str
     code: int
-    cause: str
-    kind: str
+    cause: Cause
+    kind: Kind
     reason: str
     rank: int | None = None
     local_rank: int | None = None
@@ -37,6 +43,8 @@ class Failure(NamedTuple):
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
         """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.
+
+        A cause or kind of another version of ours stays as it is.
 
         Raises:
             ValueError: a key is missing, has a wrong type or is out of its range.
@@ -70,8 +78,6 @@ def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Fai
     return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
 
 
-MOST_REASON = 900
-"""Bytes of a reason that is taken from another host."""
 _LONGEST_WORD = 24
 _MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 10**12}
 _TEXT = (str,)

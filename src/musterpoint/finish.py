@@ -1,47 +1,63 @@
-"""What is done when the job is over on this host: the last uploads, the report, and files given back to their owner.
+"""What is done when the job is over on this host: the last uploads, the reports, and files given back to their owner.
 
-Imported at the start, it takes the rooms it needs when it is called: the user's first line comes that much earlier.
+Imported at the start, it imports what it needs when it is called: the user's first line comes that much earlier.
 """
 
 from __future__ import annotations
 
-from musterpoint.job.model import Paths
 from musterpoint.runtime import Runtime
 from musterpoint.supervise.outcome import Outcome
 
 
-def finish(runtime: Runtime, outcome: Outcome, paths: Paths) -> None:
-    """A failure is reported before the last uploads, so that no reason is lost whatever becomes of them; a success
-    after them, since the platform may end the container when it sees it.
+def finish(runtime: Runtime, outcome: Outcome) -> None:
+    """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
+
+    A failure is reported before the last uploads, so that its reason is never lost with them; a success after them,
+    since the platform may end the container when it sees it.
     """
+    runtime.open_output()
     if outcome.code:
-        _report(runtime, outcome, paths)
-    if runtime.sync is not None:
-        runtime.ears.route_to(runtime.sync.on_signal)
-        left = None if outcome.stopped_at is None else outcome.stopped_at + runtime.sync.grace - runtime.loop.clock()
-        runtime.sync.finish(left)
+        _report(runtime, outcome)
+    _finish_sync(runtime, outcome)
     if not outcome.code:
-        _report(runtime, outcome, paths)
+        _report(runtime, outcome)
     _write_timeline(runtime)
-    runtime.room.close()
-    _give_back(paths)
+    runtime.output.close()
+    _give_back(runtime)
 
 
-def _report(runtime: Runtime, outcome: Outcome, paths: Paths) -> None:
+def warn_of_missing_model(runtime: Runtime) -> None:
+    """Says so where a TensorFlow job that ended well has left no model."""
+    from musterpoint.report.saved_model import warning_of
+
+    if missing := warning_of(runtime.paths.model):
+        runtime.console.say(f"warning: {missing}")
+
+
+def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
+    """The final upload of intermediate outputs. After a stop it has what is left of the platform's grace."""
+    sync = runtime.sync
+    if sync is not None:
+        runtime.signals.route_to(sync.on_signal)
+        left = None if outcome.stopped_at is None else outcome.stopped_at + sync.grace - runtime.loop.clock()
+        sync.finish(left)
+
+
+def _report(runtime: Runtime, outcome: Outcome) -> None:
     from musterpoint.report import files
 
-    for problem in files.write(outcome, paths, runtime.room, runtime.request.environ):
+    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
         runtime.console.say(f"warning: {problem}")
 
 
 def _write_timeline(runtime: Runtime) -> None:
     from musterpoint.report import files
 
-    for problem in files.write_timeline(runtime.timeline, runtime.room, runtime.masker.mask_facts):
+    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
         runtime.console.say(f"warning: {problem}")
 
 
-def _give_back(paths: Paths) -> None:
+def _give_back(runtime: Runtime) -> None:
     from musterpoint.report.ownership import give_back
 
-    give_back(paths)
+    give_back(runtime.paths)

@@ -1,7 +1,7 @@
-"""``muster launch`` below another musterpoint: the plan is made here, and carried out by the one above.
+"""``muster launch`` inside a job that another musterpoint runs: the plan is made here, and the outer one runs it.
 
-``train`` whose entry point is our own ``launcher.py`` has this shape. There is one roll call, one channel, one stop
-budget and one failure file: the outer one's, which is told why the inner one ends before it has a plan.
+This happens when ``train`` has our own ``launcher.py`` as entry point. The roll call, the channel, the stop budget and
+the failure file are the outer one's; it also gets the reason when the inner one ends without a plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from musterpoint.job.read import read_job
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice, slots_of
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
-from musterpoint.prepare import activated, get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.signals import STOPPING
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
@@ -25,8 +25,8 @@ from musterpoint.settings import Settings
 from musterpoint.supervise.handover import PLANNED, Outer
 
 
-def launch_inside(request: Request) -> int | None:
-    """The exit code of the job that was handed over; None where no other musterpoint is above us.
+def launch_nested(request: Request) -> int | None:
+    """Hands the job's plan to the outer musterpoint; the job's exit code, or None where there is no outer one.
 
     Raises:
         MusterError: the job can't be planned.
@@ -47,8 +47,8 @@ def launch_inside(request: Request) -> int | None:
     # what the outer one set for its own launcher isn't the user's wish
     planned = set(request.environ.get(PLANNED, "").split(","))
     own = {name: value for name, value in request.environ.items() if name not in planned}
-    environ = activated(own, options.python)
-    plan = plan_inside(job, options, offered, environ)
+    environ = user_environment(own, options.python)
+    plan = plan_nested(job, options, offered, environ)
     console = Console(masker_of(request.environ, job).mask)
     for note in plan.notes:
         console.say(note)
@@ -59,27 +59,27 @@ def launch_inside(request: Request) -> int | None:
 
 
 def report(failure: Failure, environ: Mapping[str, str]) -> None:
-    """Tells a musterpoint above us why this launcher is about to end; nobody above: nothing happens."""
+    """Sends the outer musterpoint the reason why this launcher is about to end; without one nothing happens."""
     outer = Outer.find(environ)
     if outer is not None:
         outer.report(failure)
         outer.close()
 
 
-def plan_inside(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
-    """The plan for hosts that another musterpoint has gathered: its roster, with the slots of this launcher."""
+def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan for the hosts of another musterpoint's roster, with as many slots as this launcher gives them."""
     names = tuple(seat.name for seat in offered.seats)
     group = tuple(seat.name for seat in offered.group)
-    # the slots are those that the outer one has gathered
+    # each host's slots are in the outer one's roster
     job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted())
-    ready = get_ready(job, options, environ, typed=True)
-    seats = tuple(seat._replace(slots=_slots(seat, ready.choice, options, job)) for seat in offered.seats)
-    return plan_here(job, options, ready, offered._replace(seats=seats), environ)
+    host = prepare_host(job, options, environ, typed=True)
+    seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job)) for seat in offered.seats)
+    return plan_host(job, options, host, offered._replace(seats=seats), environ)
 
 
 def _slots(seat: Seat, choice: Choice, options: Settings, job: Job) -> int:
     if not seat.grouped:
         return 0
     if choice.launcher in ONE_PER_HOST:
-        return slots_of(seat.name, choice.launcher, job, options, seat.room)
-    return choice.slots if options.slots else seat.room
+        return slots_of(seat.name, choice.launcher, job, options, seat.capacity)
+    return choice.slots if options.slots else seat.capacity

@@ -1,4 +1,4 @@
-"""This host made ready before any other is known, and planned once all are: the road's steps that nobody watches.
+"""This host's part of a job: what it would run, prepared before any other host is known, and its plan once all are.
 
 ``muster plan`` and a launcher below another musterpoint take the same steps.
 """
@@ -29,18 +29,22 @@ if TYPE_CHECKING:
     from musterpoint.probe import Ask
 
 
-class Ready(NamedTuple):
-    """This host, before any other is known: what it would run, and the devices it has."""
+class PreparedHost(NamedTuple):
+    """This host before the roll call.
+
+    ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
+    slots. ``modules`` are those that matter to the launcher and that the user's Python has. ``mpi`` is this host's MPI
+    where the launcher is one.
+    """
 
     workspace: Workspace
     devices: Devices
     choice: Choice
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    ports: tuple[int, ...] = ()
 
 
-def activated(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
+def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
     """``environ`` as the user's program will see it: see :func:`musterpoint.code.interpreter.activated`.
 
     Raises:
@@ -53,13 +57,13 @@ def activated(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
     return activated(environ, python)
 
 
-def get_ready(
+def prepare_host(
     job: Job, options: Settings, environ: Mapping[str, str], typed: bool = False,
     tools: "Callable[[], Tools] | None" = None, ask: "Ask | None" = None,
-) -> Ready:  # fmt: skip
+) -> PreparedHost:  # fmt: skip
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
-    ``environ`` is :func:`activated`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
+    ``environ`` is a :func:`user_environment`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
     programs of this host where a stop has to be heard meanwhile.
 
     Raises:
@@ -84,7 +88,7 @@ def get_ready(
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ)
     if not job.in_group:
-        return Ready(workspace, devices, choice)
+        return PreparedHost(workspace, devices, choice)
     module = WANTED.get(choice.launcher, "")
     modules = frozenset([module]) if module and has(module) else frozenset()
     mpi = None
@@ -92,12 +96,18 @@ def get_ready(
         from musterpoint.fabric.mpi import find_mpi
 
         mpi = find_mpi(environ, choice.reason, ask)
-    return Ready(workspace, devices, choice, modules, mpi)
+    return PreparedHost(workspace, devices, choice, modules, mpi)
 
 
-def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ: Mapping[str, str]) -> LaunchPlan:
-    """What this host starts. ``muster plan`` calls it with an imagined roster, the road with the real one."""
-    devices = ready.devices
+def plan_host(
+    job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
+) -> LaunchPlan:  # fmt: skip
+    """What this host starts. ``muster plan`` calls it with an assumed roster, a job with the real one.
+
+    Raises:
+        MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
+    """
+    devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     fabric: tuple[EnvSetting, ...] = ()
@@ -106,13 +116,13 @@ def plan_here(job: Job, options: Settings, ready: Ready, roster: Roster, environ
         from musterpoint.fabric.cuda import cuda_settings
 
         fabric, note = cuda_settings(environ)
-    if len(roster.group) > 1 or ready.choice.slots > 1:
+    if len(roster.group) > 1 or host.choice.slots > 1:
         from musterpoint.fabric.network import network_settings
 
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
     inputs = LaunchInputs(
-        ready.choice.launcher, job, ready.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        ready.modules, ready.mpi,
+        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
+        host.modules, host.mpi,
     )  # fmt: skip
     plan = build_plan(inputs)
     _check_size(plan, environ)
@@ -138,23 +148,35 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
             )
 
 
-def free_ports(job: Job, options: Settings, ready: Ready) -> tuple[int, ...]:
-    """What this host offers for servers of the launcher's framework.
+def offer_of(job: Job, options: Settings, host: PreparedHost | None) -> Offer:
+    """What this host says of itself in the roll call; None is a host that can't run its part.
 
     Raises:
         MusterError: a port that all hosts go by can't be had.
     """
-    launcher = ready.choice.launcher
-    wanted = wanted_ports(launcher, ready.modules, options, job) if job.in_group else ()
+    if host is None:
+        return Offer(job.name, "", 0, __version__)
+    capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
+
+
+def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
+    """Ports of this host for servers of the launcher's framework."""
+    launcher = host.choice.launcher
+    wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, insisted(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, ready.modules, options.master_port or MASTER_PORT)
+        agreed = agreed_ports(launcher, host.modules, options.master_port or MASTER_PORT)
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
     return ports
 
 
-def offer_of(job: Job, options: Settings, ready: Ready | None) -> Offer:
-    if ready is None:
-        return Offer(job.name, "", 0, __version__)
-    room = capacity_of(job, options, ready.devices)
-    return Offer(job.name, ready.choice.launcher, ready.choice.slots, __version__, room, ready.ports)
+def warn_of_build_locks(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Says which builds of torch's extensions would be waited for without end (:mod:`musterpoint.code.build_locks`).
+
+    To be called when the ranks have been started: that is early enough for them, and they start that much earlier.
+    """
+    from musterpoint.code.build_locks import warnings
+
+    for text in warnings(environ):
+        say(f"warning: {text}")

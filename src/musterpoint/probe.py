@@ -39,18 +39,18 @@ def ask(
     """
     import subprocess
 
-    waiting_loop = loop or Loop()
+    events = loop or Loop()
     child = subprocess.Popen(
         list(words), env=dict(environ), cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert child.stdout is not None
-    reader = _Reader(waiting_loop, child.stdout.fileno())
-    end = End(waiting_loop, child.pid)
-    until = waiting_loop.clock() + TIMEOUT
+    reader = _Reader(events, child.stdout.fileno())
+    end = End(events, child.pid)
+    until = events.clock() + TIMEOUT
     try:
-        while child.poll() is None and (left := until - waiting_loop.clock()) > 0:
-            waiting_loop.turn(min(left, end.tick))
+        while child.poll() is None and (left := until - events.clock()) > 0:
+            events.turn(min(left, end.tick))
             check()
         return Answer(child.returncode, reader.text())
     finally:
@@ -61,7 +61,7 @@ def ask(
             child.wait()
         child.stdout.close()
         if loop is None:
-            waiting_loop.close()
+            events.close()
 
 
 class _Reader:
@@ -98,8 +98,8 @@ class _Reader:
 
 
 class End:
-    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; on others somebody has to look
-    every ``tick`` seconds, or to hear SIGCHLD.
+    """Wakes the loop when the process ``pid`` has ended, where Linux is 5.3 or newer; on older ones
+    look every ``tick`` seconds, or catch SIGCHLD.
     """
 
     def __init__(self, loop: Loop, pid: int) -> None:

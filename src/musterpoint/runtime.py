@@ -1,19 +1,26 @@
-"""The runtime: what every step of the road may use, and what was asked of this process."""
+"""The runtime: what every step of a job may use, and what was asked of this process."""
 
 import os
+import signal
+import time
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.console import Console
 from musterpoint.errors import PREPARING, StoppedEarly
+from musterpoint.failure import Failure
 from musterpoint.job.model import Job, Paths
-from musterpoint.job.secrets import masker_of
+from musterpoint.job.sagemaker import base_of, paths_of
+from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
+from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import Settings
+from musterpoint.settings import Settings, without_own
+from musterpoint.stop_budget import whole_grace
+from musterpoint.supervise.handover import OUTER
 from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -41,11 +48,16 @@ class Request(NamedTuple):
 
 
 class Runtime:
-    """What every step may use: the loop, our voice, our memory, our ears, our sidecars, the report's room."""
+    """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
+    the output directory.
+
+    Each is made here and changed by methods of this class only. ``environ`` is this process's environment as it was
+    started; ``sync`` is the upload of intermediate outputs, where the job has one.
+    """
 
     def __init__(self, request: Request) -> None:
         _open_standard_streams()
-        self.request = request
+        self.environ = request.environ
         self.loop = Loop()
         texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
         self._variables = {**request.environ, **texts}
@@ -53,23 +65,57 @@ class Runtime:
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("started", version=__version__)
-        self.ears = Signals(self.loop, self._hear)
-        self._told: int | None = None
-        self._tools: Tools | None = None
+        self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
+        self.output = OutputDirectory(Paths())
         self.sync: Sync | None = None
-        self.room = OutputDirectory(Paths())
+        self._is_train = request.program is None
+        self._job: Job | None = None
+        self._pid1_watch: Pid1Watch | None = None
+        self._tools: Tools | None = None
+        self._stop_signal: int | None = None
+
+    def watch_pid1(self, mode: str) -> None:
+        """Sees to it that a stop reaches this process where PID 1 keeps SIGTERM to itself. ``mode`` is --pid1-watch.
+
+        To be called as early as possible: a stop may come while the code is being made ready.
+        """
+        name = unstoppable_pid1()
+        if name and mode == "off":
+            self.console.say(pid1_note(name, mode))
+        elif name:
+            self._pid1_watch = Pid1Watch(
+                self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
+            )
 
     def learn(self, job: Job) -> None:
-        """What the job says may be secret, too; and whose timeline this is."""
+        """What the job says counts from now on: its secrets, the host's name, and where reports go."""
+        self._job = job
         self.masker = masker_of(self._variables, job)
-        self.timeline.host = job.current_host
+        self.timeline.belongs_to(job.current_host)
+        self.open_output()
 
-    def suspect(self) -> None:
-        """The job couldn't be read, and the error may quote it: whatever looks secret in its files counts."""
-        from musterpoint.job.secrets import masker_of_files
+    def open_output(self) -> None:
+        """Opens the directory that reports go to; nothing happens where one is open already."""
+        if not self.output.folder:
+            self.output = OutputDirectory(self.paths, shared=OUTER in self.environ)
 
-        self.masker = masker_of_files(self._variables)
+    @property
+    def paths(self) -> Paths:
+        """The job's directories; those of the platform where the job can't be read, which is reported there, too."""
+        if self._job is not None:
+            return self._job.paths
+        paths = paths_of(base_of(self.environ))
+        here = paths.base if self._is_train else paths.input_config
+        return paths if os.path.isdir(here) else Paths()
+
+    def failure_of(self, error: Exception) -> Failure:
+        """``error`` as this host's failure, in words that hide the job's secrets."""
+        from musterpoint.diagnosis.job_failures import of_error
+
+        if self._job is None:  # the error may quote the job's files: whatever looks secret in them is hidden
+            self.masker = masker_of_files(self._variables)
+        return of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
         """Asks a program of this host (:mod:`musterpoint.probe`).
@@ -85,24 +131,43 @@ class Runtime:
         """What the user's code is fetched and packages are installed with; a stop ends that work."""
         from musterpoint.code.tools import Output, Tools
 
-        waited_for = len(job.hosts) > 1 and options.rollcall != "off"
-        self._tools = Tools(
-            self.loop, job.current_host,
-            Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
-            options.rollcall_timeout * SHARE_OF_ROLLCALL if waited_for else None,
-        )  # fmt: skip
+        if self._tools is None:
+            awaited = len(job.hosts) > 1 and options.rollcall != "off"
+            self._tools = Tools(
+                self.loop, job.current_host,
+                Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
+                options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
+            )  # fmt: skip
         return self._tools
 
-    def _hear(self, signo: int) -> None:
-        """What is heard until the roll call begins."""
+    def start_sync(self, job: Job, options: Settings, environ: Mapping[str, str], interpreter: str) -> None:
+        """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
+        from musterpoint.outputs.sync import Sync, sync_plan
+
+        whole = whole_grace(job.grace, options.stop_grace)
+        say = self.console.say
+        plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
+        if plan is not None:
+            self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
+            self.loop.call_later(0, self.sync.begin)
+
+    def close(self) -> None:
+        """Ends the sidecars and restores the signal handlers."""
+        if self._pid1_watch is not None:
+            self._pid1_watch.close()
+        self.sidecars.close()
+        self.signals.close()
+
+    def _on_early_signal(self, signo: int) -> None:
+        """Until the roll call takes signals: a stop ends what makes this host ready."""
         if signo in STOPPING:
-            self._told = self._told or signo
+            self._stop_signal = self._stop_signal or signo
             if self._tools is not None:
                 self._tools.stop(signo)
 
     def _check(self) -> None:
-        if self._told is not None:
-            raise StoppedEarly(self.timeline.host, self._told, PREPARING)
+        if self._stop_signal is not None:
+            raise StoppedEarly(self._job.current_host if self._job else "", self._stop_signal, PREPARING)
 
 
 def _open_standard_streams() -> None:

@@ -22,10 +22,14 @@ class Timeline:
     """
 
     def __init__(self, host: str = "") -> None:
-        self.host = host
+        self._host = host
         self.moments: list[Moment] = []
         self._counts: dict[str, int] = {}
         self._last: dict[str, Moment] = {}
+
+    def belongs_to(self, host: str) -> None:
+        """Whose timeline this is, moments recorded before included."""
+        self._host = host
 
     def add(self, event: str, /, **facts: Any) -> None:
         count = self._counts[event] = self._counts.get(event, 0) + 1
@@ -39,7 +43,7 @@ class Timeline:
         """A list of ``{"host", "at", "event", …facts}``, oldest first."""
         return [
             {
-                "host": self.host, "at": round(moment.at, 6), "event": moment.name,
+                "host": self._host, "at": round(moment.at, 6), "event": moment.name,
                 **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
             }
             for moment in self.moments

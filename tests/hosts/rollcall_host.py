@@ -1,6 +1,6 @@
 """One host's roll call as a program: ``python rollcall_host.py ME SETTINGS``, SETTINGS as JSON.
 
-Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes words for
+Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes calls of
 the peers as lines: ``arrive POINT``, ``done CODE``, ``failed KIND``, ``leave``, and as JSON lists the arguments of
 ``start``, ``started`` and ``start_ended``.
 """
@@ -19,11 +19,11 @@ from musterpoint.errors import MusterError
 from musterpoint.failure import Failure
 from musterpoint.loop import READ, Loop
 from musterpoint.rollcall.roll_call import RollCall
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.roster import Offer, Participant
 from musterpoint.settings import Settings
 
 
-def tell(what: str, **facts: Any) -> None:
+def write(what: str, **facts: Any) -> None:
     print(json.dumps({"what": what, "at": round(time.monotonic(), 3), **facts}), flush=True)
 
 
@@ -32,22 +32,21 @@ def main(me: str, given: dict[str, Any]) -> None:
     hosts = tuple(given.pop("hosts"))
     offer = Offer(given.pop("job", "job"), "torchrun", 2, "0.1", 2)
     settings = Settings(**given)
-    muster = RollCall(
-        loop, hosts, hosts, me, offer, settings, lambda text: tell("said", text=text), lambda name, **facts: None
-    )
-    signal.signal(signal.SIGTERM, lambda *_: muster.abandon(15))
+    participant = Participant(hosts, hosts, me, offer, settings)
+    roll_call = RollCall(loop, participant, lambda text: write("said", text=text), lambda name, **facts: None)
+    signal.signal(signal.SIGTERM, lambda *_: roll_call.stop(15))
     try:
-        roster, peers = muster.run()
+        roster, peers = roll_call.run()
     except MusterError as error:
-        tell("failed", kind=type(error).__name__, text=str(error))
+        write("failed", kind=type(error).__name__, text=str(error))
         return
     addresses = [seat.address for seat in roster.seats]
-    tell("mustered", addresses=addresses, master=roster.master_address, rank=roster.node_rank)
+    write("mustered", addresses=addresses, master=roster.master_address, rank=roster.node_rank)
 
-    def hear(event: PeerEvent) -> None:
-        tell(type(event).__name__, event=[list(part) if isinstance(part, tuple) else part for part in event])
+    def on_event(event: PeerEvent) -> None:
+        write(type(event).__name__, event=[list(part) if isinstance(part, tuple) else part for part in event])
 
-    def obey(_ready: int) -> None:
+    def on_input(_ready: int) -> None:
         for line in os.read(0, 65536).decode().splitlines():
             word, _, rest = line.partition(" ")
             if word == "leave":
@@ -60,11 +59,11 @@ def main(me: str, given: dict[str, Any]) -> None:
             else:
                 getattr(peers, word)(int(rest) if word == "done" else rest)
 
-    peers.listen(hear)
-    loop.watch(0, READ, obey)
+    peers.listen(on_event)
+    loop.watch(0, READ, on_input)
     loop.run()
     peers.close()
-    tell("left")
+    write("left")
 
 
 if __name__ == "__main__":

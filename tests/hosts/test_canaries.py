@@ -179,10 +179,10 @@ def test_a_job_that_ends_well_and_one_that_quotes_secrets(planted: Train) -> Non
 
 BROKEN = """
 import musterpoint.entrypoint, os, sys
-def plan_here(job, options, ready, roster, environ):
+def plan_host(job, options, ready, roster, environ):
     token = environ["DB_PASSWORD"]
     raise KeyError(token, dict(environ), job.hyperparameters)
-musterpoint.entrypoint.plan_here = plan_here
+musterpoint.entrypoint.plan_host = plan_host
 from musterpoint.cli import train
 sys.exit(train.main())
 """

@@ -44,7 +44,7 @@ def test_it_goes_to_stderr_until_somebody_takes_it_over(capfd: pytest.CaptureFix
     console = Console()
     console.say("before")
     got: list[bytes] = []
-    console.sink = got.append
+    console.write_through(got.append)
     console.say("after")
     assert capfd.readouterr() == ("", "musterpoint: before\n")
     assert got == [b"musterpoint: after\n"]

@@ -1,4 +1,4 @@
-"""The road's own small decisions; its whole length is travelled by the tests of jobs on several hosts."""
+"""How a job ends on one host, and the reports it leaves; whole jobs on several hosts are in tests/hosts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint import entrypoint
 from musterpoint.job.model import Paths
-from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.runtime import Request
-
-SEATS = (
-    Seat("algo-1", "10.0.0.1", 1, True, "", 4),
-    Seat("algo-2", "10.0.0.2", 1, True, "", 2),
-    Seat("algo-3", "10.0.0.3", 0, False, "", 8),
-)
-
-
-def test_hosts_with_uneven_slots_are_announced_once() -> None:
-    roster = Roster("digits", "s", SEATS[:2], "10.0.0.1", 7777, "algo-1")
-    assert entrypoint._all_here(roster, "torchrun") == "2 hosts are here: launcher torchrun, 2 ranks (1 each)"
-    seats = (SEATS[0]._replace(slots=4), *SEATS[1:])
-    told = entrypoint._all_here(roster._replace(seats=seats), "ranks")
-    assert told == "2 hosts are here: launcher ranks, 5 ranks (uneven slots); 1 more outside the group"
+from musterpoint.runtime import Request, Runtime
 
 
 class Tree:
@@ -80,7 +64,7 @@ def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ:
 
 
 def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
-    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nentrypoint.get_ready = bug")
+    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nentrypoint.prepare_host = bug")
     assert done.returncode == 70
     failure = tree.left("failure")
     assert failure.startswith("muster: internal error, please report it: KeyError: 'nobody thought of it'")
@@ -90,19 +74,24 @@ def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, s
 
 
 def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, str]) -> None:
-    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nentrypoint.get_ready = bug"
+    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nentrypoint.prepare_host = bug"
     done = tree.run(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
     assert done.returncode == 70
     assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")
 
 
+def paths_of(request: Request) -> Paths:
+    """Where the reports go as long as the job isn't known."""
+    runtime = Runtime(request)
+    runtime.close()
+    return runtime.paths
+
+
 def test_reports_of_a_job_that_cannot_be_read_lie_where_the_platform_looks(tmp_path: Path) -> None:
     base = {"SAGEMAKER_BASE_DIR": str(tmp_path)}
-    assert entrypoint._paths_without_job(Request(base)).failure == os.path.join(tmp_path, "output", "failure")
-    assert entrypoint._paths_without_job(Request(base, program="train.py")) == Paths(), "a folder of anybody's"
+    assert paths_of(Request(base)).failure == os.path.join(tmp_path, "output", "failure")
+    assert paths_of(Request(base, program="train.py")) == Paths(), "a folder of anybody's"
     (tmp_path / "input" / "config").mkdir(parents=True)
-    assert entrypoint._paths_without_job(Request(base, program="train.py")) == entrypoint._paths_without_job(
-        Request(base)
-    )
+    assert paths_of(Request(base, program="train.py")) == paths_of(Request(base))
     nowhere = {"SAGEMAKER_BASE_DIR": str(tmp_path / "none")}
-    assert entrypoint._paths_without_job(Request(nowhere)) == Paths()
+    assert paths_of(Request(nowhere)) == Paths()

@@ -24,3 +24,11 @@ def test_every_error_is_in_the_table() -> None:
 
 def test_a_stop_during_the_roll_call_is_no_failure() -> None:
     assert StoppedEarly("algo-2", 15).code == 143
+
+
+def test_a_stop_names_the_host_that_was_told() -> None:
+    stop = StoppedEarly("algo-3", 15)
+    assert isinstance(stop, MusterError)
+    assert (stop.host, stop.signal, stop.code) == ("algo-3", 15, 143)
+    assert str(stop) == "algo-3 was told to stop (signal 15) during the roll call"
+    assert str(StoppedEarly("a", 2, "before it")) == "a was told to stop (signal 2) before it"

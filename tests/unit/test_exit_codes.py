@@ -57,3 +57,10 @@ def test_a_death_by_signal_is_128_and_more(signo: signal.Signals) -> None:
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     assert exit_codes.of_status(os.waitstatus_to_exitcode(status)) == 128 + signo == exit_codes.of_signal(signo)
+
+
+@pytest.mark.parametrize(
+    ("failure", "stop_signal", "code"), [(0, 0, 0), (7, 0, 7), (7, 15, 143), (0, 15, 143), (0, 2, 130), (7, 2, 130)]
+)
+def test_a_stop_counts_for_more_than_a_failure(failure: int, stop_signal: int, code: int) -> None:
+    assert exit_codes.of_job(failure, stop_signal, exit_codes.STOPPED) == code

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from musterpoint.job.read import read_job
-from musterpoint.nested import launch_inside, plan_inside
+from musterpoint.nested import launch_nested, plan_nested
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
 from musterpoint.settings import Settings
@@ -44,7 +44,7 @@ def test_an_inner_launcher_plans_with_the_outer_ones_hosts(
     settings = Settings(**options)
     read = read_job({}, settings, str(tmp_path / "none"), "train.py")
     offered = Roster("digits", "s", SEATS, "10.0.0.1", 7777, "algo-2")
-    plan = plan_inside(read, settings, offered, {})
+    plan = plan_nested(read, settings, offered, {})
     assert (plan.host, plan.local_ranks, plan.first_rank, plan.world_size) == ("algo-2", ranks, first, sum(slots))
     variables = {setting.name: setting.value for setting in (*plan.environment, *plan.processes[0].environment)}
     assert variables.get("MASTER_ADDR", "10.0.0.1") == "10.0.0.1"
@@ -54,7 +54,7 @@ def test_an_inner_launcher_plans_with_the_outer_ones_hosts(
 @pytest.mark.parametrize("variable", [{}, {"MUSTER_OUTER": ""}, {"MUSTER_OUTER": "@nobody-listens-here"}])
 def test_nobody_above(variable: dict[str, str], tmp_path: Path) -> None:
     environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), **variable}
-    assert launch_inside(Request(environ, {}, "train.py")) is None
+    assert launch_nested(Request(environ, {}, "train.py")) is None
 
 
 @pytest.mark.skipif("linux" not in sys.platform, reason="abstract sockets are Linux's")
@@ -65,6 +65,6 @@ def test_a_job_above_that_takes_no_plan_any_more(capfd: pytest.CaptureFixture[st
         closes = threading.Thread(target=lambda: control_socket.accept()[0].close())
         closes.start()
         environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), "MUSTER_OUTER": f"@musterpoint-test-{os.getpid()}"}
-        assert launch_inside(Request(environ, {}, "train.py")) == 143
+        assert launch_nested(Request(environ, {}, "train.py")) == 143
         closes.join()
     assert "takes no plan" in capfd.readouterr().err

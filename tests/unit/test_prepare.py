@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.cli.planning import imagine_roster
 from musterpoint.errors import UsageError
 from musterpoint.fabric import cuda
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.read import read_job
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.prepare import get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host
+from musterpoint.preview import assumed_roster
 from musterpoint.settings import Settings
 
 
@@ -23,8 +23,8 @@ def plan(tmp_path: Path, launcher: str, gpus: int, compat: str, **environ: str) 
     options = Settings(launcher=launcher, slots=2, cuda_compat=compat)
     words = {**environ, "SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
     job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
-    ready = get_ready(job, options, words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
-    return plan_here(job, options, ready, imagine_roster(job, options, lambda name: 2, {}), words)
+    host = prepare_host(job, options, words)._replace(devices=Devices(cpus=2, gpus=gpus, interfaces=("eth0",)))
+    return plan_host(job, options, host, assumed_roster(job, options, lambda name: 2, {}), words)
 
 
 def paths(plan: LaunchPlan) -> dict[str, str]:

@@ -109,7 +109,7 @@ def test_what_may_be_missing_is_then_missing(what: str, tmp_path: Path, monkeypa
         Path("pipe").unlink(missing_ok=True)
     assert results.read_host_files(layout, "algo-1") == results.HostFiles(None, "")
     with contextlib.closing(OutputDirectory(Paths(output=layout.output), shared=True)) as output:
-        assert results.write_timeline(layout, ("algo-1",), [], output) == []
+        assert results.write_timeline(layout, ("algo-1",), [], output) == ""
     os.chdir(tmp_path)
     STRANGE[what][0](Path("pyproject.toml"))
     assert _pyproject(str(tmp_path)) == (False, False, "setuptools")

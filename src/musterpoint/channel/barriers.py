@@ -9,11 +9,11 @@ MOST_OPEN = 16
 MOST_EVER = 16384
 """Barriers that there may be in all: each launcher that is handed over has one."""
 LONGEST = 64
-"""Characters of a point."""
+"""Characters of a barrier's name."""
 
 
-class _Point:
-    """``missing`` counts the hosts of the group that neither are here nor are through."""
+class _Barrier:
+    """``here`` are the hosts that wait, ``missing`` counts the hosts of the group that are still to arrive."""
 
     __slots__ = ("here", "missing")
 
@@ -23,43 +23,42 @@ class _Point:
 
 
 class Barriers:
-    """Who has arrived where, at how many points ``opened`` so far.
+    """Which host waits at which barrier. A barrier (``point``) opens when its first host arrives; it is reached when
+    all hosts of the ``group`` that have not :meth:`left` are there.
 
-    ``group`` are the hosts that must; those that are :meth:`through` are not waited for.
-
-    What is said here costs the same however many hosts there are.
+    ``opened`` counts all barriers so far. Each call costs the same however many hosts there are.
     """
 
     def __init__(self, group: Iterable[str]) -> None:
         self._group = frozenset(group)
-        self._through: set[str] = set()
-        self._open: dict[str, _Point] = {}
+        self._left: set[str] = set()
+        self._open: dict[str, _Barrier] = {}
         self._waits: dict[str, int] = {}
         self.opened = 0
 
     def arrive(self, host: str, point: str) -> list[str]:
-        """``host`` is at ``point``; that point if nobody is missing there any more."""
+        """``host`` is at ``point``; returns that point if it is reached."""
         found = self._open.get(point)
         if found is None:
             self.opened += 1
-            found = self._open[point] = _Point(len(self._group) - len(self._through))
+            found = self._open[point] = _Barrier(len(self._group) - len(self._left))
         if host not in found.here:
             found.here.add(host)
             self._waits[host] = self._waits.get(host, 0) + 1
-            found.missing -= host in self._group and host not in self._through
+            found.missing -= host in self._group and host not in self._left
         return self._reached([point])
 
-    def through(self, host: str) -> list[str]:
-        """``host`` will arrive nowhere any more; the points that nobody is missing at now."""
-        if host in self._through or host not in self._group:
+    def left(self, host: str) -> list[str]:
+        """``host`` will arrive at no barrier any more; returns the points that are reached by that."""
+        if host in self._left or host not in self._group:
             return []
-        self._through.add(host)
+        self._left.add(host)
         for found in self._open.values():
             found.missing -= host not in found.here
         return self._reached(list(self._open))
 
     def waits(self, host: str) -> int:
-        """At how many points ``host`` is and others are not."""
+        """At how many points ``host`` waits."""
         return self._waits.get(host, 0)
 
     def _reached(self, points: list[str]) -> list[str]:

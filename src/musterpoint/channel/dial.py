@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Callable
+from typing import Callable, Final, Literal, NamedTuple
 
+from musterpoint.channel.context import Context
 from musterpoint.channel.link import plain_address
 from musterpoint.channel.names import Answer, Names
-from musterpoint.channel.timeouts import Timeouts
-from musterpoint.loop import WRITE, Loop, Timer
+from musterpoint.loop import WRITE, Timer
 
-REFUSED = "refused"
-"""Somebody at the address said that nobody listens there."""
-VANISHED = "vanished"
+Miss = Literal["refused", "vanished", "nothing"]
+"""Why a round of dialling brought no connection."""
+REFUSED: Final = "refused"
+"""The host at the address answered that no process listens there."""
+VANISHED: Final = "vanished"
 """The resolver says that there is no such name."""
-NOTHING = "nothing"
+NOTHING: Final = "nothing"
 """No answer that would prove anything."""
 
 _UNDER_WAY = {errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
@@ -61,25 +63,32 @@ def systems_choice(address: str) -> str:
         return ""
 
 
+class Target(NamedTuple):
+    """What to dial: the name and port of a ``host``.
+
+    ``sources`` gives the addresses of our own to call from. One of the right kind is bound; where that can't connect,
+    the system chooses.
+    """
+
+    host: str
+    port: int
+    sources: Callable[[], tuple[str, ...]]
+
+
 class Dialer:
     """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` for a round without one.
 
     After either nothing happens until :meth:`again` asks for the next round (a connection can turn out to be a
-    stranger's) or :meth:`stop` ends it. ``sources`` gives the addresses of our own to call from; one of the right kind
-    is bound, and where that can't connect the system chooses.
+    stranger's) or :meth:`stop` ends it.
     """
 
     def __init__(
-        self, loop: Loop, names: Names, host: str, port: int, timeouts: Timeouts,
-        sources: Callable[[], tuple[str, ...]],
-        on_connect: Callable[[socket.socket, str], None], on_miss: Callable[[str, str], None],
+        self, context: Context, names: Names, target: Target,
+        on_connect: Callable[[socket.socket, str], None], on_miss: Callable[[Miss, str], None],
     ) -> None:  # fmt: skip
-        self._loop = loop
+        self._loop, self._timeouts = context.loop, context.timeouts
         self._names = names
-        self._host = host
-        self._port = port
-        self._timeouts = timeouts
-        self._sources = sources
+        self._host, self._port, self._sources = target
         self._on_connect = on_connect
         self._on_miss = on_miss
         self._round = 0
@@ -87,7 +96,7 @@ class Dialer:
         self._left: list[tuple[str, str]] = []
         self._sock: socket.socket | None = None
         self._timer: Timer | None = None
-        self._kind = NOTHING
+        self._kind: Miss = NOTHING
         self._details: list[str] = []
 
     def start(self) -> None:
@@ -138,7 +147,7 @@ class Dialer:
 
     def _resolved(self, answer: Answer) -> None:
         if not answer.addresses:
-            self._miss(VANISHED if answer.vanished else NOTHING, answer.trouble)
+            self._on_miss(VANISHED if answer.vanished else NOTHING, answer.trouble)
             return
         own = self._sources()
         for address in answer.addresses:
@@ -171,7 +180,7 @@ class Dialer:
                 return
             sock.close()
             self._missed(address, code, bound=bool(source))
-        self._miss(self._kind, "; ".join(self._details))
+        self._on_miss(self._kind, "; ".join(self._details))
 
     def _connected(self, address: str) -> None:
         sock, self._sock = self._sock, None
@@ -205,6 +214,3 @@ class Dialer:
         detail = f"{address} port {self._port}: {os.strerror(code).lower()}"
         if detail not in self._details:
             self._details.append(detail)
-
-    def _miss(self, kind: str, detail: str) -> None:
-        self._on_miss(kind, detail)

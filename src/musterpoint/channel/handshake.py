@@ -1,10 +1,9 @@
-"""The caller's half of a handshake: it proves the secret when asked, and hears only a leader that knows it too."""
+"""The worker's half of a handshake: it proves the secret when asked, and accepts only a leader that knows it too."""
 
 from __future__ import annotations
 
 from musterpoint.channel import wire
 from musterpoint.channel.link import Link
-from musterpoint.channel.secret import prove
 from musterpoint.loop import Loop
 from musterpoint.untrusted import printable
 
@@ -12,9 +11,10 @@ _PATIENCE = 0.5
 
 
 class Handshake:
-    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` it lets all pass.
+    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` that is all.
 
-    With one it waits for the leader's challenge, so that opening and proof go together; not long: there may be none.
+    With one it waits half a second for the leader's challenge (a leader without a secret sends none), so that opening
+    and proof go together.
     """
 
     def __init__(self, loop: Loop, link: Link, secret: str, opening: bytes) -> None:
@@ -39,11 +39,11 @@ class Handshake:
         Raises:
             WireError: with a secret, anything that doesn't show that the other end has it, a refusal too.
         """
-        if not self._secret or self._link.seal is not None:
+        if not self._secret or self._link.sealed:
             return payload
-        if self._key:
-            from musterpoint.channel.secret import Seal
+        from musterpoint.channel.secret import Seal, prove
 
+        if self._key:
             seal = Seal(self._key, leads=False)
             try:
                 payload = seal.open(payload)
@@ -51,7 +51,7 @@ class Handshake:
                 if payload[:1] != b"{":
                     raise
             else:
-                self._link.seal = seal
+                self._link.use_seal(seal)
                 return payload
         message = wire.unpack(payload)
         if message["t"] == "challenge" and not self._key:

@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Iterable
-
 from musterpoint.channel import wire
 from musterpoint.channel.link import Link
-from musterpoint.channel.session import Mailbox, Session
-from musterpoint.rollcall.hello import Hello, draw
-from musterpoint.rollcall.seats import Call
+from musterpoint.channel.session import Mailbox, Session, Ticket
 
 
 class HostState:
-    """A host that said hello. ``link`` is None while it is cut off; ``code`` is what it was done with, ``failed`` how
-    many failures it told of.
+    """``link`` is None while the host is cut off.
 
-    ``token`` lets it resume its session; ``answer`` shows it that it resumed with the leader who gave the token.
+    ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported.
+    ``ticket`` is what it can resume its session with.
     """
 
-    __slots__ = ("answer", "call", "code", "failed", "hello", "link", "mailbox", "session", "token")
+    __slots__ = ("code", "failed", "link", "mailbox", "name", "session", "ticket")
 
-    def __init__(self, hello: Hello, link: Link, session: Session, now: float) -> None:
-        self.hello = hello
+    def __init__(self, name: str, link: Link, session: Session) -> None:
+        self.name = name
         self.link: Link | None = link
         self.session = session
-        self.call = Call(hello.host, self, hello.incarnation, link.peer, now)
-        self.token = draw()
-        self.answer = draw()
+        self.ticket = Ticket.draw()
         self.mailbox = Mailbox()
         self.code: int | None = None
         self.failed = 0
 
-    @property
-    def name(self) -> str:
-        return self.hello.host
+    def connect(self, link: Link) -> None:
+        """It is connected by ``link`` from now on."""
+        self.link = link
 
-    def welcome(self, leader: str) -> bytes:
-        """The leader's reply to the hello."""
-        return wire.pack("welcome", host=leader, job=self.hello.offer.job, token=self.token, answer=self.answer)
+    def disconnect(self) -> None:
+        """Closes its connection, if it has one."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def count_failure(self) -> int:
+        """It reported a failure; how many by now."""
+        self.failed += 1
+        return self.failed
+
+    def done(self, code: int) -> None:
+        """Its ranks ended with ``code``."""
+        self.code = code
 
     def post(self, data: bytes) -> None:
         """Sends a numbered message now, or when the session is resumed."""
@@ -46,31 +51,6 @@ class HostState:
             self.link.send(data)
 
     def beat(self) -> None:
-        """A sign of life, which is answered with one, and acknowledges; not while the member doesn't read."""
+        """Sends a beat, which asks for one and acknowledges; not while the host doesn't read."""
         if self.link is not None and not self.link.busy:
             self.link.send(wire.pack_beat(self.mailbox.received))
-
-
-SHARES = 5
-"""Rounds in which everybody gets one beat."""
-
-
-class Beats:
-    """:meth:`next` gives each member once in ``SHARES`` rounds."""
-
-    def __init__(self, members: Iterable[HostState] = ()) -> None:
-        self._shares: list[dict[HostState, None]] = [{} for _ in range(SHARES)]
-        self._turn = 0
-        for member in members:
-            self.add(member)
-
-    def add(self, member: HostState) -> None:
-        min(self._shares, key=len)[member] = None
-
-    def remove(self, member: HostState) -> None:
-        for share in self._shares:
-            share.pop(member, None)
-
-    def next(self) -> list[HostState]:
-        self._turn = (self._turn + 1) % SHARES
-        return list(self._shares[self._turn])

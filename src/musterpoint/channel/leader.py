@@ -1,16 +1,17 @@
-"""The leader's end of the channel: hears every host, finds the verdict, tells it to all."""
+"""The leader's end of the channel: takes what every host reports, finds the root cause, sends it to all."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.channel import session as rules
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
-from musterpoint.channel.host_state import SHARES, Beats, HostState
-from musterpoint.channel.journal import Journal, Tally
-from musterpoint.channel.link import Link, say_bye
+from musterpoint.channel.beats import Beats, Sweeper
+from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.context import Context
+from musterpoint.channel.host_state import HostState
+from musterpoint.channel.link import Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     AllDone,
     Arrived,
@@ -22,40 +23,47 @@ from musterpoint.channel.peers import (
     PeerSilent,
     StopAll,
 )
-from musterpoint.channel.root_cause import Action as Judgement
-from musterpoint.channel.root_cause import Announce, RootCause, of_silence
+from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, of_silence
+from musterpoint.channel.session import OVER, UP, Action, Back, Lost, Silent
 from musterpoint.channel.start_requests import Requests
-from musterpoint.channel.timeouts import Timeouts
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
-from musterpoint.loop import Loop, Timer
-from musterpoint.rollcall.late_callers import LateCallers
-from musterpoint.rollcall.listener import Listener
-from musterpoint.rollcall.roster import MOST_SLOTS, Roster
+from musterpoint.loop import Timer
 
 _MOST_FAILURES = 4096
+_MOST_COUNTED = 65536  # as many ranks as a host may have
+
+
+class JobHosts(NamedTuple):
+    """The hosts of the job as the leader's end of the channel knows them.
+
+    ``me``: the leader's name.
+    ``others``: all other hosts by name.
+    ``group``: the names of those that take part in the distribution: barriers wait for them.
+    ``opaque``: the names of those whose programs may start ranks by themselves, so that their failures are known late.
+    """
+
+    me: str
+    others: Mapping[str, HostState]
+    group: frozenset[str]
+    opaque: frozenset[str] = frozenset()
 
 
 class LeaderChannel(EventQueue):
-    """``members`` are all other hosts by name; ``packed`` is the roster as it was sent. ``goes_on`` says that a failure
-    doesn't end the job.
-    """
+    """``goes_on`` says that a failure doesn't end the job. ``close_listener`` closes the port at which hosts resume."""
 
-    def __init__(
-        self, loop: Loop, listener: Listener, roster: Roster, packed: bytes, members: dict[str, HostState],
-        goes_on: bool, timeouts: Timeouts, journal: Journal,
-    ) -> None:  # fmt: skip
-        super().__init__(loop)
-        self._listener = listener
-        self._roster = roster
-        self._members = members
+    def __init__(self, context: Context, hosts: JobHosts, goes_on: bool, close_listener: Callable[[], None]) -> None:
+        super().__init__(context.loop)
+        self._timeouts = context.timeouts
+        self._record = context.log.record
+        self._me = hosts.me
+        self._members = hosts.others
         self._goes_on = goes_on
-        self._timeouts = timeouts
-        self._record = journal.record
-        self._backs = Tally()
+        self._close_listener = close_listener
+        self._returns = Sampler()
         self._silent: set[str] = set()
-        self._verdict = RootCause(timeouts.hold, timeouts.patience, _opaque(roster, members))
-        self._points = Barriers(seat.name for seat in roster.group)
-        self._requests = Requests(members, self._emit)
+        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
+        self._barriers = Barriers(hosts.group)
+        self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
         self._code: int | None = None
@@ -65,20 +73,16 @@ class LeaderChannel(EventQueue):
         self._due: Timer | None = None
         self._asked = False
         self._unheard: set[str] = set()
-        self._last_sweep = loop.clock()
-        self._period = timeouts.beat / SHARES
-        self._beats = Beats(members.values())
-        self._sweeper = loop.call_later(self._period, self._sweep)
-        restarted = "it was started anew while the job ran"
-        LateCallers(
-            loop, listener, roster, packed, members, self._verdict, timeouts.asked, journal, self._go_on,
-            lambda member: self._gone(member, restarted),
-        )  # fmt: skip
-        for member in members.values():
+        self._beats = Beats(hosts.others.values())
+        self._sweeper = Sweeper(context, self._forgive, self._sweep)
+        self._by_link: dict[Link, HostState] = {}
+        self._owner = LinkOwner(self._frame, self._ended)
+        for member in hosts.others.values():
             if member.link is not None:
-                member.link.on_frame, member.link.on_end = self._frame, self._ended
+                self._by_link[member.link] = member
+                member.link.hand_over(self._owner)
 
-    # what this host says
+    # what this host reports
 
     def failed(self, failure: Failure) -> None:
         if failure.is_symptom and not self._asked:
@@ -86,73 +90,63 @@ class LeaderChannel(EventQueue):
             self._unheard = set(self._members)
             for member in self._members.values():
                 member.beat()
-        self._judge(self._verdict.failed(failure, self._loop.clock()))
+        self._decide(self._causes.failed(failure, self._loop.clock()))
 
     def stopping(self, signal: int) -> None:
-        self._stop(self._roster.me, signal)
+        self._stop(self._me, signal)
 
     def arrive(self, point: str) -> None:
-        self._reached(self._points.arrive(self._roster.me, point))
+        self._reached(self._barriers.arrive(self._me, point))
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._code = code
-        self._count(self._roster.me, failures)
+        self._count(self._me, failures)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         self._requests.ask(host, number, words)
 
     def close(self) -> None:
-        self._deafen()
-        self._sweeper.cancel()
+        self._stop_listening()
+        self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
         for member in self._members.values():
-            if member.session.state != rules.OVER:
+            if member.session.state != OVER:
                 member.post(wire.pack("bye"))
-                member.session.over()
-        self._listener.close()
+                member.session.end()
+        self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
 
-    # what the others say
+    # what the others report
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        member: HostState = link.owner
-        session = member.session
+        member = self._by_link[link]
         self._unheard.discard(member.name)
-        if session.state == rules.UP:
-            session.heard_at = self._loop.clock()
-        else:
-            self._act(member, session.heard(self._loop.clock()))
+        self._act(member, member.session.heard(self._loop.clock()))
         if wire.is_beat(payload):
             member.mailbox.acknowledge(wire.beat_count(payload))
             return
         message = wire.unpack(payload)
-        member.mailbox.received += 1
-        self._hear(member, message)
+        member.mailbox.count_received()
+        self._message(member, message)
 
-    def _hear(self, member: HostState, message: dict[str, Any]) -> None:
+    def _message(self, member: HostState, message: dict[str, Any]) -> None:
         kind = message["t"]
         if kind == "failed":
-            member.failed += 1
-            if member.failed > _MOST_FAILURES:
-                raise wire.WireError(f"more than {_MOST_FAILURES} failures")
-            failure = wire.failure(message, "failure")
-            loss = self._losses.get(failure.host) if failure.cause == "host" else None
-            # a host speaks for itself only; of a lost one it repeats what it was told
-            self.failed(loss or failure._replace(host=member.name))
+            self._failure(member, message)
         elif kind in ("stopping", "abandon"):
             self._stop(member.name, wire.stop_signal(message))
         elif kind == "arrive":
-            if self._points.waits(member.name) >= MOST_OPEN:
+            if self._barriers.waits(member.name) >= MOST_OPEN:
                 raise wire.WireError(f"that it waits at more than {MOST_OPEN} points")
-            if self._points.opened >= MOST_EVER:
+            if self._barriers.opened >= MOST_EVER:
                 raise wire.WireError(f"one of more than {MOST_EVER} points")
-            self._reached(self._points.arrive(member.name, wire.text(message, "point", LONGEST)))
+            self._reached(self._barriers.arrive(member.name, wire.text(message, "point", LONGEST)))
         elif kind == "done":
             if member.code is not None:
                 raise wire.WireError("twice that it is done")
-            code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, MOST_SLOTS, 3)
-            member.code = code
+            code, failures = wire.number(message, "code", 255), wire.numbers(message, "failures", 0, _MOST_COUNTED, 3)
+            member.done(code)
             self._count(member.name, Secondary(*failures))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
@@ -163,94 +157,105 @@ class LeaderChannel(EventQueue):
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
+    def _failure(self, member: HostState, message: dict[str, Any]) -> None:
+        if member.count_failure() > _MOST_FAILURES:
+            raise wire.WireError(f"more than {_MOST_FAILURES} failures")
+        failure = wire.failure(message, "failure")
+        loss = self._losses.get(failure.host) if failure.cause == "host" else None
+        # a host reports its own failures only; the loss of another one it repeats as it got it
+        self.failed(loss or failure._replace(host=member.name))
+
     def _leave(self, member: HostState) -> None:
         if member.code is None and not self._settled:
             self._gone(member, "it left before its ranks were done")
             return
-        member.session.over()
-        self._cut(member)
+        member.session.end()
+        self._disconnect(member)
         self._requests.gone(member.name, f"host {member.name} has left")
-        self._recount(member.name)
+        self._left(member.name)
 
     # connections
 
-    def _ended(self, link: Link, why: str, eof: bool) -> None:
-        member: HostState = link.owner
-        if member.link is not link:
-            return
-        member.link = None
-        self._record("connection-ended", host=member.name, why=why)
-        if member.session.state != rules.OVER:
-            if member.code is None:
-                self._verdict.cut(member.name)
-            self._act(member, member.session.ended(self._loop.clock(), eof))
+    def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
+        """``member``, which has received ``got`` messages, goes on with its session over ``link``: it gets the frames
+        ``replies``, then what it missed.
 
-    def _go_on(self, link: Link, member: HostState, got: int, replies: list[bytes]) -> None:
-        self._cut(member)
+        Raises:
+            WireError: it can't have received so many.
+        """
+        self._disconnect(member)
         self._unheard.discard(member.name)
         member.mailbox.acknowledge(got)
-        member.link = link
-        link.owner = member
-        link.frames.limit = wire.MEMBER_LIMIT
-        link.on_frame, link.on_end = self._frame, self._ended
+        member.connect(link)
+        self._by_link[link] = member
+        link.hand_over(self._owner)
+        link.allow(wire.MEMBER_LIMIT)
         for data in (*replies, *member.mailbox.unacknowledged()):
             link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
         self._act(member, member.session.resumed(self._loop.clock()))
 
-    def _cut(self, member: HostState) -> None:
+    def restarted(self, member: HostState) -> None:
+        """``member``'s container was started anew: the one of this session is lost."""
+        self._gone(member, "it was started anew while the job ran")
+
+    @property
+    def root_cause(self) -> Announce | None:
+        """What was announced to all, if anything."""
+        return self._causes.announced
+
+    def _ended(self, link: Link, why: str, eof: bool) -> None:
+        member = self._by_link.pop(link)
+        member.disconnect()
+        self._record("connection-ended", host=member.name, why=why)
+        if member.session.state != OVER:
+            if member.code is None:
+                self._causes.cut(member.name)
+            self._act(member, member.session.ended(self._loop.clock(), eof))
+
+    def _disconnect(self, member: HostState) -> None:
         if member.link is not None:
-            member.link.close()
-            member.link = None
+            del self._by_link[member.link]
+            member.disconnect()
 
-    def _now(self) -> float:
-        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
-        now = self._loop.clock()
-        late = now - self._last_sweep - self._period
-        if late > self._timeouts.beat:
-            self._last_sweep = now
-            for member in self._members.values():
-                member.session.forgive(late, now)
-        return now
+    def _forgive(self, seconds: float, now: float) -> None:
+        for member in self._members.values():
+            member.session.forgive(seconds, now)
 
-    def _sweep(self) -> None:
-        now = self._now()
-        self._last_sweep = now
-        silence = self._timeouts.silence
+    def _sweep(self, now: float) -> None:
         for member in self._beats.next():
             member.beat()
         for member in self._members.values():
             session = member.session
-            if session.state != rules.UP or now - session.heard_at >= silence:
+            if session.state != UP or now - session.heard_at >= self._timeouts.silence:
                 self._act(member, session.tick(now))
-        self._sweeper = self._loop.call_later(self._period, self._sweep)
 
-    def _act(self, member: HostState, actions: list[rules.Action]) -> None:
+    def _act(self, member: HostState, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, rules.Silent):
+            if isinstance(action, Silent):
                 self._silent.add(member.name)
-                self._quiet(PeerSilent(member.name, action.seconds), member)
+                self._emit_unless_done(PeerSilent(member.name, action.seconds), member)
                 if member.code is None:
-                    self._judge(self._verdict.silent(member.name))
-            elif isinstance(action, rules.Back):
-                self._verdict.back(member.name)
-                if member.name in self._silent or self._backs.count(member.name):
+                    self._decide(self._causes.silent(member.name))
+            elif isinstance(action, Back):
+                self._causes.back(member.name)
+                if member.name in self._silent or self._returns.count(member.name):
                     self._silent.discard(member.name)
-                    self._quiet(PeerBack(member.name), member)
-                self._judge([])
-            elif isinstance(action, rules.Lost):
+                    self._emit_unless_done(PeerBack(member.name), member)
+                self._decide([])
+            elif isinstance(action, Lost):
                 self._gone(member, action.why, action.silence)
 
-    def _quiet(self, event: PeerEvent, member: HostState) -> None:
+    def _emit_unless_done(self, event: PeerEvent, member: HostState) -> None:
         if member.code is None:
             self._emit(event)
 
-    # what follows
+    # what follows from it
 
     @property
     def _settled(self) -> bool:
-        """How the job ends is known: a host that goes now is no news."""
-        return self._verdict.fallen is not None or self._stopped or self._all_done
+        """How the job ends is known: that a host goes now changes nothing."""
+        return self._causes.announced is not None or self._stopped or self._all_done
 
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
         """``member`` is lost, for a reason or, after so many seconds, for mere ``silence``."""
@@ -261,46 +266,45 @@ class LeaderChannel(EventQueue):
         later = member.session.heard_at + 1.5 * self._timeouts.beat
         heard = [other.name for other in there if other.session.heard_at > later]
         unheard = [other.name for other in there if other.session.heard_at <= later]
-        self._lose(member, of_silence(self._roster.me, member.name, silence, heard, unheard))
+        self._lose(member, of_silence(self._me, member.name, silence, heard, unheard))
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
-        """``member`` is lost; one that was done, or that goes when all is decided, is only gone."""
-        member.session.over()
-        self._cut(member)
+        """Ends the session of ``member``; it counts as lost unless it was done or how the job ends is known."""
+        member.session.end()
+        self._disconnect(member)
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
             failure = self._losses[loss.host] = lost_host(loss.host, loss.why, time.time(), loss.apart_from)
-            self._judge(self._verdict.lost(member.name, failure))
-            if self._verdict.fallen is None:
+            self._decide(self._causes.lost(member.name, failure))
+            if self._causes.announced is None:
                 self._emit(loss)
-                self._tell(wire.pack("lost", host=loss.host, why=loss.why))
-        self._verdict.back(member.name)
+                self._broadcast(wire.pack("lost", host=loss.host, why=loss.why))
+        self._causes.back(member.name)
         self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
-        self._recount(member.name)
+        self._left(member.name)
 
-    def _judge(self, judgements: list[Judgement]) -> None:
-        for judgement in [*judgements, *self._verdict.tick(self._loop.clock(), self._is_any_mute())]:
-            if isinstance(judgement, Announce):
-                self._emit(JobFailed(judgement.failure, judgement.secondary))
-                self._tell(
-                    wire.pack("verdict", failure=judgement.failure._asdict(), secondary=judgement.secondary)
-                )  # fmt: skip
+    def _decide(self, decisions: list[Decision]) -> None:
+        """Carries out ``decisions`` about the root cause, and those that are due."""
+        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unheard())]:
+            if isinstance(decision, Announce):
+                self._emit(JobFailed(decision.failure, decision.secondary))
+                self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
-                    self._press()
+                    self._job_ending()
             else:
-                member = self._members[judgement.host]
+                member = self._members[decision.host]
                 silence = 0.0 if member.session.closed else self._timeouts.silence
                 self._gone(member, "its connection was closed and it did not come back", silence)
-        due = self._verdict.due
+        due = self._causes.due
         if self._due is not None:
             self._due.cancel()
-        self._due = self._loop.call_at(due, lambda: self._judge([])) if due is not None else None
+        self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
-    def _is_any_mute(self) -> bool:
-        """Whether a host that seems well has not been heard since a symptom was told."""
+    def _is_any_unheard(self) -> bool:
+        """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
-            member.session.state == rules.UP and member.code is None
+            member.session.state == UP and member.code is None
             for member in map(self._members.__getitem__, self._unheard)
         )
 
@@ -308,51 +312,42 @@ class LeaderChannel(EventQueue):
         if self._stopped:
             return
         self._stopped = True
-        if host != self._roster.me:
+        if host != self._me:
             self._emit(StopAll(host, signal))
-        self._tell(wire.pack("stop", host=host, signal=signal), but=host)
-        self._press()
+        self._broadcast(wire.pack("stop", host=host, signal=signal), but=host)
+        self._job_ending()
 
-    def _press(self) -> None:
-        """How the job ends is known, so a host that is silent is waited for no longer."""
+    def _job_ending(self) -> None:
+        """How the job ends is known, so a silent host is not waited for any longer."""
         for member in self._members.values():
-            self._act(member, member.session.pressed(self._now()))
+            self._act(member, member.session.job_ending(self._sweeper.now()))
 
     def _count(self, host: str, failures: Secondary) -> None:
-        """``host`` is done."""
+        """``host`` is done, with so many failures."""
         self._failures = self._failures.plus(failures)
-        self._verdict.done(host)
-        self._judge([])
-        self._recount(host)
+        self._causes.done(host)
+        self._decide([])
+        self._left(host)
 
     def _reached(self, points: list[str]) -> None:
         for point in points:
             self._emit(Arrived(point))
-            self._tell(wire.pack("arrived", point=point))
+            self._broadcast(wire.pack("arrived", point=point))
 
-    def _recount(self, host: str) -> None:
-        """``host`` is done or gone: what were the others waiting for?"""
-        self._reached(self._points.through(host))
-        if not self._all_done and self._code is not None and all(map(self._is_through, self._members)):
+    def _left(self, host: str) -> None:
+        """``host`` is done or gone: barriers may be reached by that, and all may be done."""
+        self._reached(self._barriers.left(host))
+        if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._tell(wire.pack("alldone", failures=self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures))
             self._emit(AllDone(self._failures))
 
-    def _is_through(self, host: str) -> bool:
-        """Nobody needs to wait for it any more: done, left or lost."""
-        member = self._members.get(host)
-        if member is None:
-            return self._code is not None
-        return member.code is not None or member.session.state == rules.OVER
-
-    def _tell(self, data: bytes, but: str = "") -> None:
+    def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():
-            if member.session.state != rules.OVER and member.name != but:
+            if member.session.state != OVER and member.name != but:
                 member.post(data)
 
 
-def _opaque(roster: Roster, members: dict[str, HostState]) -> set[str]:
-    """The hosts whose programs may start ranks by themselves: those of the group of a ``script`` job."""
-    if not any(member.hello.offer.launcher == "script" for member in members.values()):
-        return set()
-    return {seat.name for seat in roster.group}
+def _is_over(member: HostState) -> bool:
+    """Whether it is done, left or lost: the job's end doesn't wait for it."""
+    return member.code is not None or member.session.state == OVER

@@ -7,11 +7,11 @@ import socket
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.journal import Journal
-from musterpoint.loop import READ, WRITE, Loop
+from musterpoint.channel.context import Context
+from musterpoint.loop import READ, WRITE
 from musterpoint.untrusted import printable
 
 if TYPE_CHECKING:  # only with a secret
@@ -32,46 +32,63 @@ def plain_address(address: str) -> str:
     return address.partition("%")[0]
 
 
+class LinkOwner(NamedTuple):
+    """What a link calls.
+
+    ``on_frame(link, payload)`` for each frame; whatever it raises ends this connection only, and is logged.
+    ``on_end(link, why, eof)`` once, when the connection ends; ``eof`` says that the other end closed it (an orderly end
+    or a reset), as opposed to a network that gave up.
+    """
+
+    on_frame: Callable[[Link, bytes], None]
+    on_end: Callable[[Link, str, bool], None]
+
+
 class Link:
-    """Calls ``on_frame(link, payload)`` for each frame and ``on_end(link, why, eof)`` once when the connection ends.
+    """``peer`` is the other end's address, ``limit`` the most bytes of a frame, ``ended`` is true after the end.
 
-    ``eof`` says that the other end closed it (an orderly end or a reset), as opposed to a network that gave up.
-    ``peer`` is the other end's address. ``owner`` is whatever the user of the link keeps there. ``seal``, once there is
-    one, marks what is sent and opens what comes.
-
-    Whatever ``on_frame`` raises ends this connection and nothing else: the ``journal`` tells of it. A few frames are
-    handled at a time, so that one who sends many delays nobody else.
+    A few frames are handled in one turn of the loop, so a sender of many does not delay other connections.
     """
 
     __slots__ = (
-        "_behind", "_ignored", "_journal", "_loop", "_queue", "_queued", "_sock", "ended", "frames", "on_end",
-        "on_frame", "owner", "peer", "seal",
+        "_behind", "_frames", "_ignored", "_log", "_loop", "_owner", "_queue", "_queued", "_seal", "_sock", "ended",
+        "peer",
     )  # fmt: skip
 
-    def __init__(
-        self, loop: Loop, sock: socket.socket, peer: str, limit: int,
-        on_frame: Callable[[Link, bytes], None], on_end: Callable[[Link, str, bool], None], journal: Journal,
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, sock: socket.socket, peer: str, limit: int, owner: LinkOwner) -> None:
         sock.setblocking(False)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             pass  # it has ended already; the first read says so
-        self._loop = loop
+        self._loop, self._log = context.loop, context.log
         self._sock = sock
-        self._journal = journal
         self._queue: deque[memoryview] | None = None
         self._queued = 0
         self._behind = False
         self._ignored: int | None = None
         self.peer = peer
-        self.frames = wire.Frames(limit)
-        self.on_frame = on_frame
-        self.on_end = on_end
-        self.owner: Any = None
-        self.seal: Seal | None = None
+        self._frames = wire.Frames(limit)
+        self._owner = owner
+        self._seal: Seal | None = None
         self.ended = False
-        loop.watch(sock.fileno(), READ, self._ready)
+        self._loop.watch(sock.fileno(), READ, self._ready)
+
+    def hand_over(self, owner: LinkOwner) -> None:
+        """From now on ``owner`` gets what comes."""
+        self._owner = owner
+
+    def allow(self, limit: int) -> None:
+        """From now on frames may have ``limit`` bytes."""
+        self._frames.allow(limit)
+
+    def use_seal(self, seal: Seal) -> None:
+        """From now on each frame carries a MAC: ``seal`` adds it to what is sent and checks what comes."""
+        self._seal = seal
+
+    @property
+    def sealed(self) -> bool:
+        return self._seal is not None
 
     @property
     def busy(self) -> bool:
@@ -83,8 +100,8 @@ class Link:
         if self.ended:
             return
         parts = [memoryview(frame)]
-        if self.seal is not None:
-            head = self.seal.close(frame)
+        if self._seal is not None:
+            head = self._seal.close(frame)
             parts = [memoryview(head), parts[0][wire.HEAD :]]
             if len(frame) <= _JOINED:
                 parts = [memoryview(head + frame[wire.HEAD :])]
@@ -98,7 +115,7 @@ class Link:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            # told later: whoever sends is in the middle of something
+            # reported later: the caller is in the middle of something
             self._loop.call_later(0, partial(self._end, _why(error), _is_eof(error)))
             return
         if sent < sum(map(len, parts)):
@@ -116,7 +133,7 @@ class Link:
                 self._queued += len(rest)
 
     def ignore(self) -> None:
-        """What comes from now on is read and dropped; the end is still told. Who sends a lot of it is cut off."""
+        """Reads and drops what comes from now on, until the end or until it is a lot; ``on_end`` is still called."""
         self._ignored = 0
 
     def close(self) -> None:
@@ -171,7 +188,7 @@ class Link:
         if not data:
             self._end("it closed the connection", True)
         elif self._ignored is None:
-            self.frames.feed(data)
+            self._frames.feed(data)
             self._handle()
         else:
             self._ignored += len(data)
@@ -184,16 +201,16 @@ class Link:
             if self.ended or self._ignored is not None:
                 return
             try:
-                payload = self.frames.next()
+                payload = self._frames.next()
                 if payload is None:
                     return
-                self.on_frame(self, payload if self.seal is None else self.seal.open(payload))
+                self._owner.on_frame(self, payload if self._seal is None else self._seal.open(payload))
             except wire.WireError as error:
-                self._journal.misfit(self.peer, f"sent {error}")
+                self._log.protocol_error(self.peer, f"sent {error}")
                 self._end(printable(f"it sent {error}", _LONGEST_WHY), True)
                 return
             except Exception as error:
-                self._journal.fault(self.peer, error)
+                self._log.internal_error(self.peer, error)
                 self._end("what it sent could not be handled", True)
                 return
         self._behind = True
@@ -204,9 +221,9 @@ class Link:
             return
         self.close()
         try:
-            self.on_end(self, why, eof)
+            self._owner.on_end(self, why, eof)
         except Exception as error:
-            self._journal.fault(self.peer, error)
+            self._log.internal_error(self.peer, error)
 
     def take(self) -> tuple[socket.socket, list[memoryview]]:
         """Takes the socket and its unsent bytes out of the loop (for :func:`say_bye`)."""

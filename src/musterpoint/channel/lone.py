@@ -1,4 +1,4 @@
-"""The channel of a host that is alone: what it says comes straight back."""
+"""The channel of a host that is alone: what it reports comes back to it as events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
-    from musterpoint.channel.root_cause import Action, RootCause
+    from musterpoint.channel.root_cause import Decision, RootCauseFinder
 
 
 class LoneChannel(EventQueue):
@@ -21,33 +21,33 @@ class LoneChannel(EventQueue):
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
-        self._verdict: RootCause | None = None
+        self._causes: RootCauseFinder | None = None
         self._timer: Timer | None = None
 
     def failed(self, failure: Failure) -> None:
-        # imported when the first failure is known: most jobs have none
-        from musterpoint.channel.root_cause import RootCause
+        # imported at the first failure: most jobs have none
+        from musterpoint.channel.root_cause import RootCauseFinder
         from musterpoint.channel.timeouts import Timeouts
 
-        if self._verdict is None:
-            self._verdict = RootCause(Timeouts().hold)
-        self._announce(self._verdict.failed(failure, self._loop.clock()))
-        if self._verdict.due is not None and self._timer is None:
-            self._timer = self._loop.call_at(self._verdict.due, self._tick)
+        if self._causes is None:
+            self._causes = RootCauseFinder(Timeouts().hold)
+        self._announce(self._causes.failed(failure, self._loop.clock()))
+        if self._causes.due is not None and self._timer is None:
+            self._timer = self._loop.call_at(self._causes.due, self._tick)
 
     def _tick(self) -> None:
-        if self._verdict is not None:
-            self._announce(self._verdict.tick(self._loop.clock()))
+        if self._causes is not None:
+            self._announce(self._causes.tick(self._loop.clock()))
 
-    def _announce(self, judgements: Iterable[Action]) -> None:
+    def _announce(self, decisions: Iterable[Decision]) -> None:
         from musterpoint.channel.root_cause import Announce
 
-        for judgement in judgements:
-            if isinstance(judgement, Announce):
-                self._emit(JobFailed(judgement.failure, judgement.secondary))
+        for decision in decisions:
+            if isinstance(decision, Announce):
+                self._emit(JobFailed(decision.failure, decision.secondary))
 
     def stopping(self, signal: int) -> None:
-        """There is nobody to tell."""
+        """There is no other host to stop."""
 
     def arrive(self, point: str) -> None:
         self._emit(Arrived(point))
@@ -58,4 +58,4 @@ class LoneChannel(EventQueue):
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._deafen()
+        self._stop_listening()

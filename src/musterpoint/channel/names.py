@@ -11,7 +11,7 @@ import socket
 from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.context import Context
 from musterpoint.loop import Loop
 from musterpoint.untrusted import regular
 
@@ -76,28 +76,27 @@ class Names:
 
         An answer of the other family that comes later is part of the next answer.
         """
-        fixed = self._fixed.get(name.lower())
-        if fixed is not None:
-            then(Answer(fixed))
+        if name.lower() in self._fixed:
+            then(self.known(name))
             return
         four, six = FAMILIES
-        told = False
+        finished = False
 
         def decide(last: bool) -> None:
-            nonlocal told
+            nonlocal finished
             answer = self.known(name)
-            if not told and (answer.addresses or last):
-                told = True
+            if not finished and (answer.addresses or last):
+                finished = True
                 then(answer)
 
         def first() -> None:
-            if not told and not self._known[name, four].addresses:
+            if not finished and not self._known[name, four].addresses:
                 self._request(name, six, partial(decide, True))
             else:
                 decide(False)
 
         def impatient() -> None:
-            if not told and (name, four) in self._waiting:
+            if not finished and (name, four) in self._waiting:
                 self._request(name, six, partial(decide, False))
 
         self._request(name, four, first)
@@ -105,23 +104,22 @@ class Names:
 
     def ask_both(self, name: str, then: Callable[[Answer], None]) -> None:
         """Asks for both families and calls ``then`` with all addresses, shortly after the first answer that has any."""
-        fixed = self._fixed.get(name.lower())
-        if fixed is not None:
-            then(Answer(fixed))
+        if name.lower() in self._fixed:
+            then(self.known(name))
             return
-        told = False
+        finished = False
 
-        def tell() -> None:
-            nonlocal told
-            if not told:
-                told = True
+        def finish() -> None:
+            nonlocal finished
+            if not finished:
+                finished = True
                 then(self.known(name))
 
         def answered() -> None:
             if not any((name, family) in self._waiting for family in FAMILIES):
-                tell()
+                finish()
             elif self.known(name).addresses:
-                self._loop.call_later(_GRACE, tell)
+                self._loop.call_later(_GRACE, finish)
 
         for family in FAMILIES:
             self._request(name, family, answered)
@@ -180,10 +178,9 @@ class Names:
 class Follower:
     """Asks for names again, with back-off, until each is dropped; ``on_answer`` gets every answer."""
 
-    def __init__(self, loop: Loop, names: Names, timeouts: Timeouts, on_answer: Callable[[str, Answer], None]) -> None:
-        self._loop = loop
+    def __init__(self, context: Context, names: Names, on_answer: Callable[[str, Answer], None]) -> None:
+        self._loop, self._timeouts = context.loop, context.timeouts
         self._names = names
-        self._timeouts = timeouts
         self._on_answer = on_answer
         self._tries: dict[str, int] = {}
 

@@ -1,7 +1,7 @@
-"""The protocol in which the roll call's channel and the supervisor meet: events in, words out.
+"""The protocol between the channel and the supervisor: this host reports by methods, the other hosts come as events.
 
-The supervisor knows only this module of the other hosts; :mod:`musterpoint.rollcall` implements it three times (the
-leader's end, a worker's end, and a host that is alone).
+The supervisor knows only this module of the other hosts. Three classes implement it: the leader's end of the channel, a
+worker's end, and a host that is alone.
 """
 
 from typing import Callable, NamedTuple, Protocol, Union
@@ -11,9 +11,9 @@ from musterpoint.loop import Loop
 
 
 class JobFailed(NamedTuple):
-    """The leader's verdict: this is the job's first failure. Every host ends with its code and reason.
+    """The leader found the root cause: ``failure``. Every host ends with its code and reason.
 
-    ``secondary`` counts the other failures known when the verdict fell.
+    ``secondary`` counts the other failures known by then.
     """
 
     failure: Failure
@@ -28,7 +28,7 @@ class StopAll(NamedTuple):
 
 
 class PeerLost(NamedTuple):
-    """``host`` is lost without a word; ``why`` says how that was seen. Only a warning to ``script`` jobs.
+    """``host`` is lost without a bye; ``why`` says how that was seen. Only a warning to ``script`` jobs.
 
     ``apart_from`` is the host that saw it, where that one, or the network, may as well be what failed.
     """
@@ -46,7 +46,7 @@ class PeerSilent(NamedTuple):
 
 
 class PeerBack(NamedTuple):
-    """A silent or cut-off ``host`` is heard again; its session was resumed."""
+    """A silent or cut-off ``host`` is back; its session was resumed."""
 
     host: str
 
@@ -103,36 +103,36 @@ class Peers(Protocol):
         """Delivers every event from now on (and those that waited) to ``on_event``."""
 
     def failed(self, failure: Failure) -> None:
-        """Says that something failed here. The verdict comes back as :class:`JobFailed`, on a lone host too."""
+        """Reports that something failed here. The root cause comes back as :class:`JobFailed`, on a lone host too."""
 
     def stopping(self, signal: int) -> None:
-        """Says that this host was told to stop; the others get :class:`StopAll`."""
+        """Reports that this host was told to stop; the others get :class:`StopAll`."""
 
     def arrive(self, point: str) -> None:
-        """Says that this host has reached ``point``; :class:`Arrived` comes when all have."""
+        """Reports that this host is at the barrier ``point``; :class:`Arrived` comes when all are."""
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
-        """Says that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
+        """Reports that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
 
         ``failures`` counts the ranks that failed here, beside the job's first failure.
         """
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
-        """Asks ``host`` to start an MPI daemon (:class:`StartAsked` there). The leader's to say: a worker or a lone
-        host that tries raises ``RuntimeError``. :class:`StartEnded` comes at once if ``host`` is lost or left.
+        """Asks ``host`` to start an MPI daemon (:class:`StartAsked` there). Only the leader may: on a worker or a lone
+        host this raises ``RuntimeError``. :class:`StartEnded` comes at once if ``host`` is lost or left.
 
         ``ValueError``: no other host has this name, ``number`` is in use there until its end, or there are no words,
         more than 4,096, or one with a zero byte.
         """
 
     def started(self, number: int) -> None:
-        """Says that the daemon of request ``number`` runs here; only workers have a say (``RuntimeError`` elsewhere).
+        """Reports that the daemon of request ``number`` runs here; only workers may (``RuntimeError`` elsewhere).
 
-        Says nothing once the leader is lost.
+        Does nothing once the leader is lost.
         """
 
     def start_ended(self, number: int, status: int, said: str = "") -> None:
-        """Says that the daemon of request ``number`` ended here, or that it was refused; once for each request.
+        """Reports that the daemon of request ``number`` ended here, or that it was refused; once for each request.
 
         ``status`` is -64 to 255 (``ValueError``); of ``said`` the last 8 KiB are sent.
         """
@@ -142,7 +142,7 @@ class Peers(Protocol):
 
 
 class EventQueue:
-    """The listening half of :class:`musterpoint.channel.peers.Peers`, and what not every kind of peer may say."""
+    """Delivers events from the loop; refuses the methods of :class:`Peers` that only some hosts may call."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -174,6 +174,6 @@ class EventQueue:
             if self._on_event is not None:
                 self._on_event(event)
 
-    def _deafen(self) -> None:
+    def _stop_listening(self) -> None:
         self._on_event = None
         self._waiting = []

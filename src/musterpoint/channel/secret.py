@@ -5,6 +5,7 @@ The worker proves first, and the leader shows nothing before: the frames it seal
 
 from __future__ import annotations
 
+# both load OpenSSL (3 MiB), so this module is imported only where there is a secret
 from hashlib import sha256
 from hmac import compare_digest, digest
 
@@ -12,24 +13,20 @@ from musterpoint.channel.wire import HEAD, WireError
 
 
 def prove(secret: str, opening: bytes, nonce: str) -> tuple[str, bytes]:
-    """What a worker answers to the leader's ``nonce``, and the key of the one connection that began so.
+    """The proof with which a worker answers the leader's ``nonce``, and the key of that one connection.
 
-    ``opening`` is the worker's hello or resume as it was sent, with a nonce of its own. They are the two halves of one
-    HMAC: who hears the proof knows nothing of the key.
+    ``opening`` is the worker's hello or resume as it was sent, with a nonce of its own. Proof and key are the halves of
+    one HMAC: the proof says nothing about the key.
     """
-    import hashlib
-    import hmac
-
-    said = b"\0".join((b"muster", nonce.encode(), hashlib.sha256(opening).digest()))
-    mac = hmac.digest(secret.encode("utf-8", "surrogateescape"), said, "sha256")
+    message = b"\0".join((b"muster", nonce.encode(), sha256(opening).digest()))
+    mac = digest(secret.encode("utf-8", "surrogateescape"), message, "sha256")
     return mac[:16].hex(), mac[16:]
 
 
-def same(one: str, other: str) -> bool:
-    """Compares two proofs or tokens without telling by time where they differ."""
-    import hmac
-
-    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
+def check(secret: str, opening: bytes, nonce: str, proof: str) -> bytes | None:
+    """The key of the connection if ``proof`` is the right one, else None."""
+    expected, key = prove(secret, opening, nonce)
+    return key if compare_digest(proof.encode(), expected.encode()) else None
 
 
 SIZE = 16
@@ -39,7 +36,7 @@ _LARGE = 1024
 
 
 class Seal:
-    """Both directions of one connection under the ``key`` of its handshake; ``leads``: this is the leader's end.
+    """The MACs of both directions of one connection under the ``key`` of its handshake; ``leads``: the leader's end.
 
     A MAC covers direction, number and payload (of a large one the digest, marked by a small letter), so a frame can't
     be reflected, repeated, left out or moved.

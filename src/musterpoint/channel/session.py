@@ -1,37 +1,45 @@
 """When a quiet or broken connection means what: pure rules for one peer, the same at both ends.
 
-A network blip is not a death: silence is told of, dialled against and waited out; only a closed connection that nobody
-re-opens, a peer that is refused, or a very long silence is a loss.
+A network blip is not a death: silence is reported, dialled against and waited out; only a closed connection that nobody
+re-opens, a peer that is refused, or a very long silence is a loss. A session outlives its connections: :class:`Resume`
+opens the next one, and :class:`Mailbox` keeps what the peer may have missed.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+import os
+from typing import Any, Final, Literal, NamedTuple, Union
 
-from musterpoint.channel.dial import NOTHING, REFUSED
+from musterpoint.channel import wire
+from musterpoint.channel.dial import NOTHING, REFUSED, Miss
 from musterpoint.channel.timeouts import Timeouts
-from musterpoint.channel.wire import WireError
 
-UP = "up"
-SILENT = "silent"
-CUT = "cut"
-OVER = "over"
+State = Literal["up", "silent", "cut", "over"]
+UP: Final = "up"
+SILENT: Final = "silent"
+"""Connected, but nothing comes."""
+CUT: Final = "cut"
+"""Without a connection."""
+OVER: Final = "over"
+"""The peer said bye, or is lost."""
 
 
 class Dial(NamedTuple):
-    """Call the peer again and resume the session (the leader can't call; it waits)."""
+    """Dial the peer and resume the session (the leader can't dial; it waits)."""
 
 
 class Silent(NamedTuple):
+    """Nothing has come from the peer for ``seconds``."""
+
     seconds: float
 
 
 class Back(NamedTuple):
-    """The peer is heard again."""
+    """The peer sends again."""
 
 
 class Lost(NamedTuple):
-    """``silence`` is the seconds of mere silence that tell of it: the network may have failed as well as the peer."""
+    """``silence`` is not 0 where only so many seconds of silence say so: the network may have failed, not the peer."""
 
     why: str
     silence: float = 0.0
@@ -41,31 +49,32 @@ Action = Union[Dial, Silent, Back, Lost]
 
 
 class Session:
-    """``state`` is UP, SILENT (connected, nothing heard), CUT (no connection) or OVER (said bye, or lost).
+    """The state of one peer. Each method takes what happened and the time, and returns what to do.
 
-    ``calls`` is true for the end that dials. ``most_silence`` is how long mere silence is borne. ``closed`` says that
-    the peer's side ended the last connection, and the session has not been resumed since.
+    ``dials`` is true for the end that dials. ``most_silence`` is after how many seconds mere silence is a loss.
+    ``heard_at`` is when the last bytes came. ``closed`` says that the peer's side ended the last connection, and the
+    session has not been resumed since.
     """
 
     __slots__ = (
-        "_calls", "_cut_at", "_timeouts", "_most_silence", "_pressed", "_refused_from", "_told",
-        "closed", "heard_at", "state",
+        "_cut_at", "_dials", "_ending", "_most_silence", "_refused_from", "_reported", "_timeouts", "closed",
+        "heard_at", "state",
     )  # fmt: skip
 
-    def __init__(self, now: float, calls: bool, most_silence: float, timeouts: Timeouts) -> None:
-        self.state = UP
+    def __init__(self, now: float, dials: bool, most_silence: float, timeouts: Timeouts) -> None:
+        self.state: State = UP
         self.heard_at = now
-        self._calls = calls
+        self._dials = dials
         self._most_silence = most_silence
         self._timeouts = timeouts
         self.closed = False
         self._cut_at = now
         self._refused_from: float | None = None
-        self._told = False
-        self._pressed = False
+        self._reported = False
+        self._ending = False
 
     def heard(self, now: float) -> list[Action]:
-        """Any byte came on the present connection."""
+        """Bytes came on the present connection."""
         if self.state == SILENT:
             return self.resumed(now)
         if self.state == UP:
@@ -81,11 +90,11 @@ class Session:
         self._cut_at = now
         return self._dial()
 
-    def tried(self, now: float, kind: str) -> list[Action]:
-        """A round of dialling brought nothing: REFUSED, VANISHED or NOTHING."""
+    def tried(self, now: float, kind: Miss) -> list[Action]:
+        """A round of dialling brought no connection."""
         # a name can vanish with the network; after a closed connection it vanished with the host
-        telling = kind == REFUSED or (kind != NOTHING and self.state == CUT and self.closed)
-        if not telling:
+        gone = kind == REFUSED or (kind != NOTHING and self.state == CUT and self.closed)
+        if not gone:
             self._refused_from = None
         elif self._refused_from is None:
             self._refused_from = now
@@ -95,30 +104,30 @@ class Session:
         """The session goes on, on a new connection or on the old one."""
         if self.state == OVER:
             return []
-        news = self._told or self.state != UP
+        was_away = self._reported or self.state != UP
         self.state = UP
         self.heard_at = now
         self.closed = False
         self._refused_from = None
-        self._told = False
-        return [Back()] if news else []
+        self._reported = False
+        return [Back()] if was_away else []
 
-    def pressed(self, now: float) -> list[Action]:
-        """The job is about to end, for a failure or a stop: silence is borne no longer."""
-        self._pressed = True
+    def job_ending(self, now: float) -> list[Action]:
+        """The job is about to end, for a failure or a stop: a silent peer is not waited for any longer."""
+        self._ending = True
         return self.tick(now)
 
     @property
     def is_away(self) -> bool:
-        """The peer left, was lost, or closed its connection: its silence says nothing of the network."""
+        """The peer left, is lost, or closed its connection: its silence says nothing of the network."""
         return self.state == OVER or self.closed
 
-    def over(self) -> None:
+    def end(self) -> None:
         """The peer said bye, or is given up."""
         self.state = OVER
 
     def forgive(self, seconds: float, now: float) -> None:
-        """This host itself stood still for ``seconds`` before ``now``: they don't count as anybody's silence."""
+        """This process itself stood still for ``seconds`` before ``now``: they don't count as the peer's silence."""
         # what came after the standstill must not seem to come from the future
         self.heard_at = min(now, self.heard_at + seconds)
         self._cut_at = min(now, self._cut_at + seconds)
@@ -126,7 +135,7 @@ class Session:
             self._refused_from = min(now, self._refused_from + seconds)
 
     def tick(self, now: float) -> list[Action]:
-        """What time alone brings."""
+        """Time has passed."""
         if self.state == OVER:
             return []
         quiet = now - self.heard_at
@@ -140,29 +149,29 @@ class Session:
         lost = self._fatal(now, quiet)
         if lost is not None:
             self.state = OVER
-            return [*actions, lost] if self._told else [lost]
-        if quiet >= self._timeouts.silence and not self._told:
-            self._told = True
+            return [*actions, lost] if self._reported else [lost]
+        if quiet >= self._timeouts.silence and not self._reported:
+            self._reported = True
             actions.insert(0, Silent(quiet))
         return actions
 
     def _fatal(self, now: float, quiet: float) -> Lost | None:
         cut = self._timeouts.cut
-        if self._calls and self._refused_from is not None and now - self._refused_from >= cut:
+        if self._dials and self._refused_from is not None and now - self._refused_from >= cut:
             return Lost(f"it closed the connection or fell silent, and nobody has answered there for {cut:g} s")
-        if not self._calls and self.state == CUT and self.closed and now - self._cut_at >= cut:
+        if not self._dials and self.state == CUT and self.closed and now - self._cut_at >= cut:
             return Lost(f"its connection was closed and it did not come back within {cut:g} s")
-        most = min(self._most_silence, self._timeouts.silence) if self._pressed else self._most_silence
+        most = min(self._most_silence, self._timeouts.silence) if self._ending else self._most_silence
         if quiet < most:
             return None
         return Lost(f"nothing was heard of it for {most:g} s", 0.0 if self.closed else most)
 
     def _dial(self) -> list[Action]:
-        return [Dial()] if self._calls else []
+        return [Dial()] if self._dials else []
 
 
 class Mailbox:
-    """``received`` counts the peer's messages that came here. Messages are numbered by counting at both ends."""
+    """The messages of one session, numbered by counting at both ends. ``received`` counts the peer's."""
 
     __slots__ = ("_acknowledged", "_kept", "received")
 
@@ -172,20 +181,24 @@ class Mailbox:
         self._kept: list[bytes] | None = None
 
     def __len__(self) -> int:
-        """Messages that the peer has not acknowledged."""
+        """How many messages the peer has not acknowledged."""
         return len(self._kept or ())
 
     def put(self, data: bytes) -> None:
-        """Keeps the frame of one message until it is acknowledged."""
+        """Keeps the frame of a message until it is acknowledged."""
         if self._kept is None:
             self._kept = []
         self._kept.append(data)
+
+    def count_received(self) -> None:
+        """A message came."""
+        self.received += 1
 
     def acknowledge(self, count: int) -> None:
         """The peer has received ``count`` messages in all. WireError if that can't be."""
         kept = self._kept or []
         if count > self._acknowledged + len(kept):
-            raise WireError("an acknowledgement of messages never sent")
+            raise wire.WireError("an acknowledgement of messages never sent")
         if count > self._acknowledged:
             self._kept = kept[count - self._acknowledged :] or None
             self._acknowledged = count
@@ -193,3 +206,54 @@ class Mailbox:
     def unacknowledged(self) -> list[bytes]:
         """The frames the peer may not have, in order."""
         return list(self._kept or ())
+
+
+def draw() -> str:
+    """128 random bits as text: an incarnation, a session, a token, a nonce."""
+    return os.urandom(16).hex()
+
+
+def same(one: str, other: str) -> bool:
+    """Compares two tokens in a time that doesn't depend on where they differ."""
+    import hmac
+
+    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
+
+
+class Ticket(NamedTuple):
+    """What the leader gives a worker for its session.
+
+    ``token`` lets the worker resume it; ``answer`` shows the worker that it reached the leader who gave the token.
+    """
+
+    token: str
+    answer: str
+
+    @classmethod
+    def draw(cls) -> Ticket:
+        return cls(draw(), draw())
+
+
+class Resume(NamedTuple):
+    """What a worker says first on a connection that goes on with a session.
+
+    ``token`` is that of its :class:`Ticket`; ``got`` counts the messages received so far. ``nonce`` is empty without a
+    secret.
+    """
+
+    host: str
+    session: str
+    token: str
+    got: int
+    nonce: str = ""
+
+    def pack(self) -> bytes:
+        return wire.pack("resume", protocol=wire.PROTOCOL, **self._asdict())
+
+    @classmethod
+    def from_wire(cls, message: dict[str, Any]) -> Resume:
+        """Raises WireError."""
+        return cls(
+            wire.host(message), wire.token(message, "session"), wire.token(message, "token"),
+            wire.number(message, "got"), wire.token(message, "nonce", least=0),
+        )  # fmt: skip

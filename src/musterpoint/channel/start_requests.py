@@ -1,6 +1,6 @@
-"""Start requests: the leader asks other hosts to start daemons, and knows who still owes which answer.
+"""Start requests: the leader asks other hosts to start daemons, and knows which answers are still to come.
 
-Only the leader asks. A worker that asked would be a way for one host's program to run words on another.
+Only the leader asks. If workers could, a program on one host could run any command on another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOST = 255
 """The status of a daemon whose host is gone: what remote shells give when their connection breaks."""
 
 _MOST_NUMBER = 2**53
-_ROOM = 64
+_OVERHEAD = 64
 """Bytes that a frame may take beside its message."""
 
 
@@ -32,8 +32,8 @@ def pack_start(number: int, words: tuple[str, ...]) -> bytes:
     if any("\0" in word for word in words):
         raise ValueError(f"start request {number} has a word with a zero byte, which no program can be given")
     data = wire.pack("start", number=number, words=words)
-    if len(data) > wire.LEADER_LIMIT - _ROOM:  # what a kernel lets mpirun pass fits, however it is escaped
-        raise ValueError(f"start request {number} takes {len(data)} bytes, more than {wire.LEADER_LIMIT - _ROOM}")
+    if len(data) > wire.LEADER_LIMIT - _OVERHEAD:  # what a kernel lets mpirun pass fits, however it is escaped
+        raise ValueError(f"start request {number} takes {len(data)} bytes, more than {wire.LEADER_LIMIT - _OVERHEAD}")
     return data
 
 
@@ -52,7 +52,7 @@ def pack_started(number: int) -> bytes:
 
 
 def pack_ended(number: int, status: int, said: str) -> bytes:
-    """A worker's message; of ``said`` the end goes along. ``ValueError`` if the leader would not take it."""
+    """A worker's message, with the end of ``said``. ``ValueError`` if the leader would not take it."""
     _check_number(number)
     if not LEAST_STATUS <= status <= MOST_STATUS:
         raise ValueError(f"start request {number} ended with {status}, not {LEAST_STATUS} to {MOST_STATUS}")
@@ -70,9 +70,10 @@ def _end_of(said: str) -> str:
 
 
 class Requests:
-    """The leader's requests, by host, until each has ended. A host that is gone ends its own, and later ones at once.
+    """The leader's requests, by host, until each has ended. When a host is gone, its requests end, and new ones end at
+    once.
 
-    ``members`` are all other hosts; ``emit`` takes what becomes of the requests.
+    ``members`` are all other hosts; ``emit`` takes the events of the requests.
     """
 
     def __init__(self, members: Mapping[str, HostState], emit: Callable[[PeerEvent], None]) -> None:

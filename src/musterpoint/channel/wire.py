@@ -17,7 +17,7 @@ PROTOCOL = 2
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024
-"""Bytes of a frame from somebody who hasn't been seated yet."""
+"""Bytes of a frame from a caller that has no seat yet."""
 MEMBER_LIMIT = 1024 * 1024
 """Bytes of a frame from a seated host."""
 LEADER_LIMIT = 16 * 1024 * 1024
@@ -117,14 +117,18 @@ def _inflate(payload: bytes) -> bytes:
 
 
 class Frames:
-    """Cuts a stream into frames. ``limit`` may change between two frames."""
+    """Cuts a stream into frames of at most ``limit`` bytes."""
 
-    __slots__ = ("_at", "_data", "limit")
+    __slots__ = ("_at", "_data", "_limit")
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self._limit = limit
         self._data: bytes | bytearray = b""
         self._at = 0
+
+    def allow(self, limit: int) -> None:
+        """The next frames may have ``limit`` bytes."""
+        self._limit = limit
 
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data):
@@ -147,8 +151,8 @@ class Frames:
         if len(data) < start:
             return None
         end = start + int.from_bytes(data[self._at : start], "big")
-        if end - start > self.limit:
-            raise WireError(f"a frame of {end - start} bytes where at most {self.limit} are expected")
+        if end - start > self._limit:
+            raise WireError(f"a frame of {end - start} bytes where at most {self._limit} are expected")
         if len(data) < end:
             return None
         payload = bytes(data[start:end])
@@ -176,7 +180,7 @@ def _is_unicode(value: str, otherwise: str = "strict") -> bool:
 
 
 def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
-    """A field of ``message`` that is ASCII letters and digits, such as what :func:`hello.draw` gives."""
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.draw` gives."""
     value = message.get(key)
     plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
     if not isinstance(value, str) or not plain or not least <= len(value) <= longest:
@@ -206,7 +210,7 @@ def is_address(value: str) -> bool:
 
 
 def stop_signal(message: dict[str, Any], key: str = "signal") -> int:
-    """A signal by which a host was told to stop; WireError else."""
+    """A signal that asks a host to stop; WireError else."""
     value = number(message, key, 255)
     if value not in STOP_SIGNALS:
         raise WireError(f"a message {message.get('t')!r} whose {key!r} is {value}, which stops nobody")

@@ -1,4 +1,4 @@
-"""A worker's end of the channel: tells the leader, obeys the leader, calls it again when the connection breaks."""
+"""A worker's end of the channel: reports to the leader, obeys it, dials it again when the connection breaks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import socket
 import time
 from typing import Any, NamedTuple
 
-from musterpoint.channel import session as rules
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
-from musterpoint.channel.dial import NOTHING, Dialer, is_local
+from musterpoint.channel.beats import Sweeper
+from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.context import Context
+from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.host_state import SHARES
-from musterpoint.channel.journal import Journal, Tally
-from musterpoint.channel.link import Link, say_bye
+from musterpoint.channel.link import Link, LinkOwner, say_bye
 from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     AllDone,
@@ -26,87 +26,87 @@ from musterpoint.channel.peers import (
     StartAsked,
     StopAll,
 )
-from musterpoint.channel.root_cause import left_alone, of_silence
-from musterpoint.channel.secret import same
-from musterpoint.channel.session import Mailbox
-from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.root_cause import of_silence, without_leader
+from musterpoint.channel.session import OVER, Action, Back, Dial, Mailbox, Resume, Session, Silent, Ticket, draw, same
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
-from musterpoint.loop import Loop, Timer
-from musterpoint.rollcall.hello import Resume, draw
-from musterpoint.rollcall.roster import Roster
+from musterpoint.loop import Timer
 from musterpoint.settings import Settings
 from musterpoint.untrusted import printable
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
 _MOST_WAITING = 32 * 1024 * 1024
-"""Requests for starts, and bytes of them, that have not ended; answers that the leader has not, too."""
+"""Start requests, and bytes of them, that have not ended; messages that the leader has not acknowledged count too."""
 
 
-class Ticket(NamedTuple):
-    """``token`` resumes this host's session; ``answer`` is what only the leader who gave it replies."""
+class Membership(NamedTuple):
+    """What a worker has joined, and what it resumes its session with.
 
-    token: str
-    answer: str
+    ``me``: this host's name.
+    ``leader``: the leader's name.
+    ``hosts``: the names of all hosts of the job.
+    ``address``: this host's address in the roster; the leader is dialled from there.
+    ``session``: the id of this job's roll call.
+    ``ticket``: what the leader gave this host.
+    """
+
+    me: str
+    leader: str
+    hosts: frozenset[str]
+    address: str
+    session: str
+    ticket: Ticket
 
 
 class WorkerChannel(EventQueue):
-    """Acts as a lone host once the leader is lost or has left."""
+    """``link`` is the connection of the roll call. Acts as a lone host once the leader is lost or has left."""
 
-    def __init__(
-        self, loop: Loop, roster: Roster, leader: str, ticket: Ticket, link: Link, names: Names, settings: Settings,
-        timeouts: Timeouts, journal: Journal,
-    ) -> None:  # fmt: skip
-        super().__init__(loop)
-        self._roster = roster
-        self._leader = leader
-        self._ticket = ticket
+    def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
+        super().__init__(context.loop)
+        self._context = context
+        self._timeouts = context.timeouts
+        self._record = context.log.record
+        self._membership = membership
+        self._leader = membership.leader
         self._goes_on = settings.on_failure == "finish"
-        self._timeouts = timeouts
         self._secret = settings.secret
-        self._hosts = frozenset(seat.name for seat in roster.seats)
-        self._journal = journal
-        self._record = journal.record
-        self._backs = Tally()
+        self._returns = Sampler()
         self._silent = False
         self._mailbox = Mailbox()
-        self._session = rules.Session(loop.clock(), True, settings.silence_timeout, timeouts)
-        self._source = tuple(filter(is_local, (roster.seat.address,)))
-        self._dialer = Dialer(
-            loop, names, leader, settings.rollcall_port, timeouts, lambda: self._source, self._connected, self._missed
-        )
+        self._session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
+        source = tuple(filter(is_local, (membership.address,)))
+        target = Target(self._leader, settings.rollcall_port, lambda: source)
+        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._owner = LinkOwner(self._frame, self._ended)
         self._link: Link | None = link
-        link.on_frame, link.on_end = self._frame, self._ended
+        link.hand_over(self._owner)
         self._attempt: Link | None = None
         self._handshake: Handshake
         self._attempt_timer: Timer | None = None
         self._pending: list[Failure] = []
         self._points: list[str] = []
-        self._told: set[tuple[str, str]] = set()
+        self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
-        self._done = False
-        self._judged = self._stopped = self._all_done = False
+        self._done = self._announced = self._stopped = self._all_done = False
         self._alone = False
-        self._loss = PeerLost(leader, "")
-        self._period = timeouts.beat / SHARES
-        self._last_sweep = loop.clock()
-        self._sweeper = loop.call_later(self._period, self._sweep)
+        self._loss = PeerLost(self._leader, "")
+        self._sweeper = Sweeper(context, self._session.forgive, self._sweep)
 
-    # what this host says
+    # what this host reports
 
     def failed(self, failure: Failure) -> None:
         self._pending.append(failure)
         if self._alone:
-            self._judge_alone()
-        elif not self._judged:
+            self._announce_without_leader()
+        elif not self._announced:
             self._post(wire.pack("failed", failure=failure._asdict()))
-            self._act(self._session.pressed(self._now()))
+            self._job_ending()
 
     def stopping(self, signal: int) -> None:
         self._stopped = True
         self._post(wire.pack("stopping", signal=signal))
-        self._act(self._session.pressed(self._now()))
+        self._job_ending()
 
     def arrive(self, point: str) -> None:
         if self._alone:
@@ -130,17 +130,14 @@ class WorkerChannel(EventQueue):
         self._post(start_requests.pack_ended(number, status, said))
 
     def close(self) -> None:
-        self._deafen()
+        self._stop_listening()
         self._post(wire.pack("bye"))
-        self._session.over()
-        self._sweeper.cancel()
-        self._drop_attempt()
-        self._dialer.stop()
+        self._end_session()
         if self._link is not None:
             say_bye([self._link], self._timeouts.flush)
             self._link = None
 
-    # what the leader says
+    # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
         self._act(self._session.heard(self._loop.clock()))
@@ -150,19 +147,19 @@ class WorkerChannel(EventQueue):
                 link.send(wire.pack_beat(self._mailbox.received))
             return
         message = wire.unpack(payload)
-        self._mailbox.received += 1
+        self._mailbox.count_received()
         kind = message["t"]
         if kind == "verdict":
-            self._once(kind)
-            self._verdict(message)
+            self._check_first(kind)
+            self._root_cause(message)
         elif kind == "stop":
-            self._once(kind)
+            self._check_first(kind)
             self._stopped = True
             self._emit(StopAll(self._host(message), wire.stop_signal(message)))
-            self._act(self._session.pressed(self._now()))
+            self._job_ending()
         elif kind == "lost":
             why, host = printable(wire.text(message, "why"), _LONGEST_WHY), self._host(message)
-            self._once(kind, host)
+            self._check_first(kind, host)
             self._emit(PeerLost(host, why))
         elif kind == "arrived":
             self._arrived(wire.text(message, "point", LONGEST))
@@ -170,7 +167,7 @@ class WorkerChannel(EventQueue):
             number, words = start_requests.read_start(message)
             self._start_asked(number, words, len(payload))
         elif kind == "alldone":
-            self._once(kind)
+            self._check_first(kind)
             self._all_done = True
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "bye":
@@ -178,11 +175,11 @@ class WorkerChannel(EventQueue):
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
 
-    def _once(self, kind: str, of: str = "") -> None:
-        """A leader says it once: who repeats it fills logs, reports and memory."""
-        if (kind, of) in self._told:
+    def _check_first(self, kind: str, host: str = "") -> None:
+        """A leader sends it once; repeated, it would fill logs, reports and memory."""
+        if (kind, host) in self._once:
             raise wire.WireError(f"a {kind!r} twice")
-        self._told.add((kind, of))
+        self._once.add((kind, host))
 
     def _arrived(self, point: str) -> None:
         if point in self._points:
@@ -203,58 +200,49 @@ class WorkerChannel(EventQueue):
 
     def _host(self, message: dict[str, Any]) -> str:
         host = wire.host(message)
-        if host not in self._hosts:
+        if host not in self._membership.hosts:
             raise wire.WireError(f"a {message['t']!r} of {host}, which is no host of this job")
         return host
 
-    def _verdict(self, message: dict[str, Any], key: str = "failure") -> None:
+    def _root_cause(self, message: dict[str, Any], key: str = "failure") -> None:
         failure = wire.failure(message, key)
-        if failure.host not in self._hosts:
+        if failure.host not in self._membership.hosts:
             raise wire.WireError(f"the failure of {failure.host}, which is no host of this job")
         self._announce(failure, Secondary(*wire.numbers(message, "secondary", 0, 2**31, 3)))
         if not self._goes_on:
-            self._act(self._session.pressed(self._now()))
+            self._job_ending()
 
     def _announce(self, failure: Failure, secondary: Secondary) -> None:
-        self._judged = True
+        self._announced = True
         self._emit(JobFailed(failure, secondary))
 
     # the connection
 
     def _post(self, data: bytes) -> None:
-        if self._session.state == rules.OVER:
+        if self._session.state == OVER:
             return
         self._mailbox.put(data)
         if self._link is not None:
             self._link.send(data)
 
-    def _now(self) -> float:
-        """The time, at which silence may be counted: what this host itself stood still is forgiven first."""
-        now = self._loop.clock()
-        late = now - self._last_sweep - self._period
-        if late > self._timeouts.beat:
-            self._last_sweep = now
-            self._session.forgive(late, now)
-        return now
-
-    def _sweep(self) -> None:
-        now = self._now()
-        self._last_sweep = now
+    def _sweep(self, now: float) -> None:
         self._act(self._session.tick(now))
-        if not self._alone:
-            self._sweeper = self._loop.call_later(self._period, self._sweep)
 
-    def _act(self, actions: list[rules.Action]) -> None:
+    def _job_ending(self) -> None:
+        """A silent leader is not waited for any longer."""
+        self._act(self._session.job_ending(self._sweeper.now()))
+
+    def _act(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, rules.Dial):
+            if isinstance(action, Dial):
                 self._dialer.start()
-            elif isinstance(action, rules.Silent):
+            elif isinstance(action, Silent):
                 self._silent = True
                 self._emit(PeerSilent(self._leader, action.seconds))
-            elif isinstance(action, rules.Back):
+            elif isinstance(action, Back):
                 self._drop_attempt()
                 self._dialer.stop()
-                if self._silent or self._backs.count(self._leader):
+                if self._silent or self._returns.count(self._leader):
                     self._silent = False
                     self._emit(PeerBack(self._leader))
             else:
@@ -265,16 +253,17 @@ class WorkerChannel(EventQueue):
         self._record("connection-ended", host=self._leader, why=why)
         self._act(self._session.ended(self._loop.clock(), eof))
 
-    def _missed(self, kind: str, _detail: str) -> None:
-        self._act(self._session.tried(self._now(), kind))
+    def _missed(self, kind: Miss, _detail: str) -> None:
+        self._act(self._session.tried(self._sweeper.now(), kind))
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        link = Link(self._loop, sock, address, wire.LEADER_LIMIT, self._reply, self._refused, self._journal)
+        link = Link(self._context, sock, address, wire.LEADER_LIMIT, LinkOwner(self._reply, self._refused))
         self._attempt = link
         self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
         nonce = draw() if self._secret else ""
-        resume = Resume(self._roster.me, self._roster.session, self._ticket.token, self._mailbox.received, nonce)
+        mine = self._membership
+        resume = Resume(mine.me, mine.session, mine.ticket.token, self._mailbox.received, nonce)
         self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
@@ -284,10 +273,10 @@ class WorkerChannel(EventQueue):
         message = wire.unpack(taken)
         if message["t"] == "refused" and message.get("over") is True:
             self._drop_attempt()
-            if "verdict" in message and not self._judged:
-                self._verdict(message, "verdict")
+            if "verdict" in message and not self._announced:
+                self._root_cause(message, "verdict")
             self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
-        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._ticket.answer):
+        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._membership.ticket.answer):
             self._resumed(link, wire.number(message, "got"))
         else:
             raise wire.WireError("no answer to our session")
@@ -299,7 +288,7 @@ class WorkerChannel(EventQueue):
         if self._link is not None:
             self._link.close()
         self._link = link
-        link.on_frame, link.on_end = self._frame, self._ended
+        link.hand_over(self._owner)
         self._record("session-resumed", host=self._leader, address=link.peer)
         for data in self._mailbox.unacknowledged():
             link.send(data)
@@ -329,18 +318,16 @@ class WorkerChannel(EventQueue):
         if self._alone:
             return
         self._alone = True
-        self._session.over()
-        self._sweeper.cancel()
-        self._drop_attempt()
-        self._dialer.stop()
+        self._end_session()
         if self._link is not None:
             self._link.close()
             self._link = None
-        me = self._roster.me
+        me = self._membership.me
         self._loss = of_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
-        # one that ends well says so before it closes the connection; over a network that failed it may have said so
+        # a leader that ends well says so before it closes; where the network failed, that may not have come through
         done = self._done and not self._session.closed
-        if not self._all_done and not done and not self._judged and not self._judge_alone() and not self._stopped:
+        known = self._all_done or done or self._announced
+        if not known and not self._announce_without_leader() and not self._stopped:
             self._record("host-lost", host=self._leader, why=why)
             self._emit(self._loss)
         if self._done and not self._all_done:
@@ -348,10 +335,17 @@ class WorkerChannel(EventQueue):
         for point in self._points:
             self._emit(Arrived(point))
 
-    def _judge_alone(self) -> bool:
+    def _end_session(self) -> None:
+        self._session.end()
+        self._sweeper.stop()
+        self._drop_attempt()
+        self._dialer.stop()
+
+    def _announce_without_leader(self) -> bool:
+        """Announces what this host takes for the root cause; whether there is any that wasn't announced."""
         host, why, apart_from = self._loss
         loss = lost_host(host, why, time.time(), apart_from)
-        failure = None if self._judged else left_alone(self._pending, loss)
+        failure = None if self._announced else without_leader(self._pending, loss)
         if failure is not None:
             self._announce(failure, Secondary.of(self._pending, failure))
         return failure is not None

@@ -26,12 +26,8 @@ NEWEST_TRIED = 19
 """The newest minor version an old Python looks for on PATH."""
 
 TEMPLATE = "launcher.txt"
-LEFT_OUT = (
-    "local", os.path.join("cli", "local.py"), os.path.join("cli", "plan_local.py"), "__main__.py", "integrations",
-    "sagemaker.py",
-)  # fmt: skip
-"""What only ``muster local`` needs; it plays the platform, and a launcher runs where there is one. And what only the
-installed package can be asked for."""
+LEFT_OUT = ("local", os.path.join("cli", "local.py"), "__main__.py", "integrations", "sagemaker.py")
+"""What only ``muster local`` needs, which plays the platform; and what only the installed package is asked for."""
 
 _UNCHECKED = 1
 _LINE = 120

@@ -1,4 +1,4 @@
-"""The way in of the one-file launcher: which command it is follows from the file's name."""
+"""What the one-file launcher calls: which command it is follows from the file's name. Imports only that one."""
 
 from __future__ import annotations
 

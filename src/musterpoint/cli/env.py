@@ -10,13 +10,13 @@ import sys
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import Parser, add_options, given, one_of, read
-from musterpoint.cli.plan import planned
+from musterpoint.cli.options import Parser, add_options, one_of, read_request
 from musterpoint.fabric.devices import survey
 from musterpoint.job.read import platform_here
 from musterpoint.job.sagemaker import base_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
+from musterpoint.preview import preview_request
 from musterpoint.rollcall.roster import Roster
 
 EXAMPLES = """
@@ -51,13 +51,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    command, asked = read(_parser, argv)
-    if not command.program and platform_here(base_of(environ), environ) == "plain":
+    request, asked = read_request(_parser, argv, environ)
+    if request.program is None and platform_here(base_of(environ), environ) == "plain":
         # any program sees these variables
-        command = command._replace(program=sys.executable)
-    result = planned(command, given(asked), environ)
-    roster, plan = result.of(result.job.current_host)
-    scope = Scope(plan, roster, _variables(plan), result.masker(environ), survey(environ).gpus)
+        request = request._replace(program=sys.executable, typed=True)
+    preview = preview_request(request)
+    roster, plan = preview.of(preview.job.current_host)
+    scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)
     sys.stdout.write(FORMATS[asked.format](scope))
     sys.stdout.flush()
     return 0

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from musterpoint.masking import Masker
 
 
-def guarded(command: Callable[[], int], tell: Callable[[Failure], None] = lambda failure: None) -> int:
-    """The exit code of ``command``; an error of ours is one sentence on stderr and its code, and ``tell`` gets it."""
+def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
+    """The exit code of ``command``; an error of ours is one sentence on stderr and its code, and ``report`` gets it."""
     try:
         return command()
     except MusterError as error:
         _console().say(str(error))
-        tell(_failure_of(error))
+        report(_failure_of(error))
         return error.code
     except KeyboardInterrupt:
         return exit_codes.of_signal(2)
@@ -32,12 +32,12 @@ def guarded(command: Callable[[], int], tell: Callable[[Failure], None] = lambda
     except Exception as error:
         failure = _failure_of(error)
         _console().say(failure.reason)
-        tell(failure)
+        report(failure)
         return exit_codes.INTERNAL
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.diagnosis.reason import of_error
+    from musterpoint.diagnosis.job_failures import of_error
 
     return of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 

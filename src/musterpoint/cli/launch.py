@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, given, read
+from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request
 from musterpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,27 +25,25 @@ examples:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster launch`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ), lambda failure: _tell(failure, environ))
+    return guarded(lambda: _run(argv, environ), lambda failure: _report(failure, environ))
 
 
-def _tell(failure: Failure, environ: Mapping[str, str]) -> None:
+def _report(failure: Failure, environ: Mapping[str, str]) -> None:
     from musterpoint import nested
 
     nested.report(failure, environ)
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    command, asked = read(_parser, argv)
-    if not command.program:
+    request, _asked = read_request(_parser, argv, environ)
+    if request.program is None:
         raise UsageError(
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
             "point the hyperparameter train-script (--train-script PROGRAM)"
         )
     from musterpoint import entrypoint, nested
-    from musterpoint.runtime import Request
 
-    request = Request(environ, given(asked), command.program, command.arguments, command.module, typed=True)
-    code = nested.launch_inside(request)
+    code = nested.launch_nested(request)
     return entrypoint.run(request) if code is None else code
 
 

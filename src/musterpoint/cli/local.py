@@ -47,7 +47,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command = split(flags, argv)
     asked = flags.parse_args(command.head)
     local_job = job_from(command, asked, os.getcwd(), environ)
-    layout = Layout(os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name)))
+    layout = Layout(output_of(local_job, asked))
     _check_output(layout.output)
     backend = choose_backend(asked.backend, layout, local_job, asked.one_address)
     messages = MessageOutput(2)
@@ -135,6 +135,11 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             container=made,
         )
     )
+
+
+def output_of(local_job: job.LocalJob, asked: argparse.Namespace) -> str:
+    """The directory for what the job leaves."""
+    return os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name))
 
 
 def _add_containers(parser: Parser) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Collection, NamedTuple, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.errors import UsageError
 from musterpoint.settings import OPTIONS, Option, chosen
+
+if TYPE_CHECKING:
+    from musterpoint.runtime import Request
 
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"
@@ -101,6 +104,27 @@ def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Comma
     return command, parser.parse_args(command.head)
 
 
+def read_request(
+    make: Callable[[str], Parser], arguments: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Request, argparse.Namespace]:  # fmt: skip
+    """The command line as a request: for a program somebody typed, or for the platform's job where there is none.
+
+    Raises:
+        UsageError: a flag is wrong.
+    """
+    from musterpoint.runtime import Request
+
+    command, asked = read(make, arguments)
+    program = command.program or None
+    request = Request(environ, given(asked), program, command.arguments, command.module, typed=program is not None)
+    return request, asked
+
+
+def has_option(flag: str, words: Sequence[str]) -> bool:
+    """Whether ``flag`` is among ``words``, with its value or before it."""
+    return any(word.partition("=")[0] == flag for word in words)
+
+
 def split(parser: Parser, arguments: Sequence[str]) -> Command:
     """``[options] [--] PROGRAM [ARGS…]``: everything from PROGRAM on is the user's, word for word.
 
@@ -129,7 +153,7 @@ def split_script_form(parser: Parser, own: Parser, arguments: Sequence[str]) -> 
     """
     first = arguments[_program_at(parser, arguments) :][:1]
     program_first = bool(first) and (first[0] in ("--", "-m") or not first[0].startswith("-"))
-    if program_first or not any(word.partition("=")[0] == SCRIPT_FLAG for word in arguments):
+    if program_first or not has_option(SCRIPT_FLAG, arguments):
         return None
     head: list[str] = []
     others: list[str] = []

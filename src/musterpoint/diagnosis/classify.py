@@ -1,8 +1,10 @@
-"""The class of a failure: the user's own, out of memory, the echo of another host's failure, or the infrastructure."""
+"""The class of a failure: the user's own, out of memory, a symptom of another host's failure, or the infrastructure."""
 
 from __future__ import annotations
 
 import re
+
+from musterpoint.failure import Kind
 
 _OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|\bOutOfMemoryError\b|CUDA_ERROR_OUT_OF_MEMORY"
@@ -47,7 +49,7 @@ _CHILD_KILLED = re.compile(r"killed by signal: Killed|SIGKILL|terminated abruptl
 
 
 def is_peer_lost(text: str) -> bool:
-    """Whether an error is the echo of a failure elsewhere: another rank or its host went away.
+    """Whether an error is a symptom of a failure elsewhere: another rank or its host went away.
 
     A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
     """
@@ -59,16 +61,16 @@ def is_own_mistake(text: str) -> bool:
     return _OWN_MISTAKE.search(text) is not None
 
 
-def kind_of(text: str, status: int | None, oom: bool = False, echo: bool | None = None) -> str:
+def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``echo`` is whether the error is
-    another failure's, where more than its text tells. A SIGKILL that nobody here sent and nothing explains is the
-    infrastructure's.
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom`` is whether the
+    error is another failure's, where more than its text tells. A SIGKILL that nobody here sent and nothing explains is
+    the infrastructure's.
     """
     if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"
-    if is_peer_lost(text) if echo is None else echo:
+    if is_peer_lost(text) if symptom is None else symptom:
         return "peer"
     if status == -9 or status is None or _INFRASTRUCTURE.search(text):
         return "infra"

@@ -1,27 +1,24 @@
-"""What a program gave to ``sys.exit``: the line that its source announces, whatever was printed behind it at exit."""
+"""What the source of a program tells: the text it gave to ``sys.exit``, and whether it catches an exception."""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import os
 import re
-from typing import Callable, Iterator
+from typing import Iterable, Iterator
 
 from musterpoint.diagnosis.traceback import MESSAGE_LINES, Line
 
-MOST_FILES = 100
-"""Python files of a directory that are looked at."""
 _SHORTEST = 6
 """Characters that a text has to begin with to be known again."""
 _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\"|')(?P<text>[^\"'{%\\\n]+)")
 
 
-def find(lines: list[Line], directory: str, source: Callable[[str], str | None]) -> str:
-    """The last of ``lines`` that a program in ``directory`` may have given to ``sys.exit``, with the indented ones
-    behind it; empty where there is none. ``source`` gives the text of a file.
+def find(lines: list[Line], sources: Iterable[str]) -> str:
+    """The last of ``lines`` that a program may have given to ``sys.exit``, with the indented ones behind it; empty
+    where there is none. ``sources`` are the texts of the program's files.
     """
-    heads = tuple({head for name in _programs(directory) for head in _heads(source(name) or "")})
+    heads = tuple({head for source in sources for head in _heads(source)})
     for index in range(len(lines) - 1, -1, -1) if heads else ():
         if lines[index].text.startswith(heads):
             said = [lines[index].text]
@@ -37,13 +34,6 @@ def _heads(source: str) -> Iterator[str]:
     for call in _CALL.finditer(source):
         if len(call["text"].strip()) >= _SHORTEST:
             yield call["text"].rstrip()
-
-
-def _programs(directory: str) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(directory) if name.endswith(".py"))[:MOST_FILES]
-    except OSError:
-        return []
 
 
 _ENDS = frozenset({"exit", "_exit", "quit", "abort", "Abort"})

@@ -13,7 +13,7 @@ class Devices(NamedTuple):
     cpus: processors that control groups and affinity leave to this process, at least 1.
     machine_cpus: processors of the machine.
     gpus: NVIDIA GPUs, as CUDA would count them.
-    neuron_cores: of AWS's accelerators.
+    neuron_cores: cores of AWS's accelerators.
     interfaces: the kernel's names of network interfaces.
     infiniband: those of RDMA devices of any kind, EFA's included.
     """

@@ -1,1 +1,1 @@
-"""Doors for other toolkits: what their settings may name in an image that has both."""
+"""What other toolkits call in an image that has musterpoint too, so that it runs their jobs."""

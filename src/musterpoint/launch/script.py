@@ -21,7 +21,7 @@ def plan_script(inputs: LaunchInputs) -> LaunchPlan:
 
 
 def _rank(inputs: LaunchInputs) -> int:
-    """The rank by which this process is known to us; hosts outside the group are numbered after the group's ranks."""
+    """The process's rank in the supervisor's table; hosts outside the group are numbered after the group's ranks."""
     roster = inputs.roster
     if roster.seat.grouped:
         return roster.first_rank
@@ -32,14 +32,11 @@ def _rank(inputs: LaunchInputs) -> int:
 def _meeting_point(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
     if inputs.hosts == 1 or not inputs.roster.seat.grouped:
         return ()
+    capacity = capacity_of(inputs.job, inputs.settings, inputs.devices)
     return (
         EnvSetting("MASTER_ADDR", inputs.master_address, "the leader, for programs that start their own ranks"),
         EnvSetting("MASTER_PORT", str(inputs.roster.master_port), "free on the leader"),
         EnvSetting("NODE_RANK", str(inputs.roster.node_rank), "this host's place in the group"),
         EnvSetting("NNODES", str(inputs.hosts), "hosts in the group"),
-        EnvSetting(
-            "NPROC_PER_NODE",
-            str(capacity_of(inputs.job, inputs.settings, inputs.devices)),
-            "ranks this host has room for",
-        ),
+        EnvSetting("NPROC_PER_NODE", str(capacity), "ranks this host has room for"),
     )

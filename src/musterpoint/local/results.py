@@ -8,6 +8,7 @@ one machine; ``ExitCode``, ``Backend`` and ``Hosts`` are ours.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import filecmp
 import json
@@ -196,7 +197,8 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
         except OSError as error:
             where = os.path.join(layout.hosts, "*", "opt", "ml", directory)
             warnings.append(f"{name} can't be written: {error.strerror}; what would be in it lies in {where}")
-            _forget(path + ".part")
+            with contextlib.suppress(OSError):
+                os.unlink(path + ".part")
     return warnings
 
 
@@ -211,19 +213,12 @@ def _add(tar: tarfile.TarFile, name: str, host: str, member: str, file: str) -> 
     return []
 
 
-def _forget(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
 def write_timeline(
     layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], directory: OutputDirectory
-) -> list[str]:
+) -> str:
     """Writes ``timeline.json`` into ``directory``: what every host and the control plane (``own``) went through.
 
-    Returns what could not be written, as a sentence.
+    Returns why it couldn't be written, as a sentence; empty: it was.
     """
     moments = list(own)
     for host in hosts:
@@ -232,8 +227,7 @@ def write_timeline(
             moments.extend(moment for moment in found if isinstance(moment, dict))
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
     text = ",\n".join(json.dumps(moment) for moment in moments)
-    problem = put(directory, TIMELINE, f"[\n{text}\n]\n".encode())
-    return [problem] if problem else []
+    return put(directory, TIMELINE, f"[\n{text}\n]\n".encode())
 
 
 def _files(directory: str) -> Iterator[tuple[str, str]]:

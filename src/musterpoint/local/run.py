@@ -83,7 +83,8 @@ def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
 
 def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[str, Any]:
     phases = Phases(context.console)
-    phases.enter("Starting", f"{_hosts(job)}, {context.backend.name}: {context.backend.about}")
+    count = f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
+    phases.enter("Starting", f"{count}, {context.backend.name}: {context.backend.about}")
     if job.cpu_fallback:
         context.console.say(CPU_FALLBACK)
     hosts = Hosts(job, context, phases)
@@ -104,10 +105,12 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
-    problem = put(output, "job.json", (json.dumps(description, indent=1) + "\n").encode())
-    others = results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output)
-    for warning in filter(None, [problem, *others]):
-        context.console.say(f"warning: {warning}")
+    for problem in (
+        put(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
+        results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
+    ):
+        if problem:
+            context.console.say(f"warning: {problem}")
     return description
 
 
@@ -118,10 +121,6 @@ def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
         raise UsageError(
             f"--output={layout.output}: {error.filename or host} can't be made: {error.strerror}"
         ) from None
-
-
-def _hosts(job: LocalJob) -> str:
-    return f"{len(job.hosts)} host{'s' if len(job.hosts) > 1 else ''}"
 
 
 class Phases:

@@ -283,14 +283,14 @@ class Sync:
             return
         self._deaths += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        said = f" ({' '.join(self._last_lines)})" if self._last_lines else ""
+        words = f" ({' '.join(self._last_lines)})" if self._last_lines else ""
         if self._until is None:
-            self._say(f"warning: the sync to {self._uri} {how}{said}; the rest goes up at the job's end")
+            self._say(f"warning: the sync to {self._uri} {how}{words}; the rest goes up at the job's end")
         elif self._deaths < MOST_DEATHS:
             self._launch(watch=False)
         else:
             self._is_impossible = True
-            self._say(f"warning: the sync to {self._uri} {how}{said}")
+            self._say(f"warning: the sync to {self._uri} {how}{words}")
 
     # -- its end --
 

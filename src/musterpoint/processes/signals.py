@@ -19,7 +19,7 @@ def _nothing(signo: int, frame: Any) -> None:
 
 
 def _unwanted(signo: int) -> bool:
-    """Whether we were started by ``nohup``, which says that a hang-up is no stop."""
+    """Whether we were started by ``nohup``, so that a hang-up is no stop."""
     return signo == getattr(signal, "SIGHUP", None) and signal.getsignal(signo) is signal.SIG_IGN
 
 

@@ -47,13 +47,13 @@ class Tail:
             self._map[:] = new[-self._size :]
             self._end, self._filled = 0, True
             return
-        room = self._size - self._end
-        if len(new) < room:
+        space = self._size - self._end
+        if len(new) < space:
             self._map[self._end : self._end + len(new)] = new
             self._end += len(new)
             return
-        self._map[self._end :] = new[:room]
-        rest = new[room:]
+        self._map[self._end :] = new[:space]
+        rest = new[space:]
         self._map[: len(rest)] = rest
         self._end, self._filled = len(rest), True
 

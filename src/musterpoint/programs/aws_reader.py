@@ -22,7 +22,7 @@ RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:G
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
 
 
-def tell(**facts: Any) -> None:
+def emit(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
@@ -36,7 +36,7 @@ def main(request: dict[str, Any]) -> int:
         boto3, configuration = importlib.import_module("boto3"), importlib.import_module("botocore.config")
         errors = importlib.import_module("botocore.exceptions")
     except ImportError as error:
-        tell(error=str(error))
+        emit(error=str(error))
         return int(request["no_boto3"])
     config = configuration.Config(
         connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 2}
@@ -47,9 +47,9 @@ def main(request: dict[str, Any]) -> int:
         client = boto3.client(service, region_name=request["region"] or None, config=config, **more)
         answer = get(client, errors, request) if service == "s3" else index(client, request)
     except (Failed, errors.ClientError, errors.BotoCoreError, OSError, ValueError) as error:
-        tell(error=sentence(error, errors, request))
+        emit(error=sentence(error, errors, request))
         return 1
-    tell(done=True, **answer)
+    emit(done=True, **answer)
     return 0
 
 
@@ -67,8 +67,8 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                 if size < 0:
                     size, same = answer["ContentLength"], {"IfMatch": answer["ETag"]}
                     disk = os.statvfs(os.path.dirname(request["path"]))
-                    if size > (room := disk.f_bavail * disk.f_frsize):
-                        raise Failed(f"it has {size:,} bytes, and this host's disk has room for {room:,}")
+                    if size > (free := disk.f_bavail * disk.f_frsize):
+                        raise Failed(f"it has {size:,} bytes, and this host's disk has room for {free:,}")
                 elif at and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
                     at = file.seek(0)  # this S3 knows no ranges
                     file.truncate()
@@ -77,7 +77,7 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                     at += len(piece)
                     if time.monotonic() - reported >= 1.0:
                         reported = time.monotonic()
-                        tell(at=at, size=size, seconds=reported - started)
+                        emit(at=at, size=size, seconds=reported - started)
                 if at > size:
                     raise Failed(f"it was said to have {size:,} bytes, and has more")
                 if at < size:
@@ -91,7 +91,7 @@ def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
                 if failures >= FAILURES:
                     raise Failed(f"{failures} tries failed, the last with: {brief(error)}") from None
                 early = isinstance(error, errors.IncompleteReadError)
-                tell(retry="the connection ended early" if early else brief(error), at=at)
+                emit(retry="the connection ended early" if early else brief(error), at=at)
                 time.sleep(min(2.0**failures / 8, 8.0))
     return {"size": size}
 

@@ -1,6 +1,6 @@
 """The rank stub: what a foreign launcher starts for every rank, in place of the user's program.
 
-Run as a script (its text travels in ``MUSTER_STUB``), never imported by musterpoint. It tells this host's supervisor
+Run as a script (its text is at ``MUSTER_STUB``), never imported by musterpoint. It tells this host's supervisor
 which rank it is, gets the rank's output pipes from it, runs the user's program (all words after ``--``) in a process
 group of its own, swallows and reports the launcher's signals, reports how the program ended, and holds its own exit
 until it is released. So exact codes and the stop come the same way from every launcher.

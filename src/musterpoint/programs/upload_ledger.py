@@ -59,7 +59,7 @@ def listing(directory: str, below: str = "") -> dict[str, Version]:
 def is_written(path: str) -> bool | None:
     """Whether some process has the file open for writing; None where the system doesn't tell.
 
-    The kernel gives out a read lease only while nobody has; it is given back at once (fcntl(2), "Leases").
+    The kernel gives out a read lease only while no process has; it is given back at once (fcntl(2), "Leases").
     """
     import fcntl
 
@@ -98,7 +98,7 @@ def write_record(path: str, name: str, version: Version) -> None:
 
 
 class Ledger:
-    """Which files are to go up, and when. Pure: what is on the disk is told to it.
+    """Which files are to go up, and when. Pure: its callers look at the disk.
 
     ``up`` is what has gone up, ``uploading`` what is on its way, each with the version its upload began with.
     """

@@ -32,7 +32,7 @@ from musterpoint.programs.upload_ledger import (
 )
 
 LARGE, EVERY = 32 * 1024**2, 10.0
-"""Bytes of a file from which on its progress is told, and how often (s)."""
+"""Bytes of a file from which on its progress is reported, and how often (s)."""
 QUIET = 5.0
 """Seconds without a change after which a file counts as written where the system doesn't tell."""
 REWRITTEN = 10.0
@@ -52,7 +52,7 @@ CANCEL_SECONDS = 1.0
 """Seconds that cancelled uploads have to be taken back."""
 
 
-def tell(**facts: Any) -> None:
+def emit(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
@@ -102,7 +102,7 @@ class Uploader:
             self._bucket = Bucket(asked["bucket"], asked["prefix"], asked["region"], asked["endpoint"], self._done)
         except Exception as error:  # a wrong profile or endpoint
             self._problem("client", f"{type(error).__name__}: {' '.join(str(error).split())}")
-        tell(watching=self._watching)
+        emit(watching=self._watching)
         if self._watching:
             self._look("")
         while not self._is_over():
@@ -142,10 +142,10 @@ class Uploader:
             observer.start()
             self._watching = True
         except OSError as error:
-            tell(blind=f"{self._directory} can't be watched: {error.strerror or error}")
+            emit(blind=f"{self._directory} can't be watched: {error.strerror or error}")
 
     def _thread_died(self, args: Any) -> None:
-        tell(blind=f"{self._directory} isn't watched any more: {args.exc_type.__name__}: {args.exc_value}")
+        emit(blind=f"{self._directory} isn't watched any more: {args.exc_type.__name__}: {args.exc_value}")
 
     # -- the one thread --
 
@@ -266,7 +266,7 @@ class Uploader:
     def _problem(self, kind: str, words: str) -> None:
         self._problems[kind] = self._problems.get(kind, 0) + 1
         if self._problems[kind] == 1:
-            tell(problem=words)
+            emit(problem=words)
 
     def _timeout(self) -> float | None:
         now = time.monotonic()
@@ -283,7 +283,7 @@ class Uploader:
         for path, size in self._sizes.items():
             if size >= LARGE and self._bucket is not None and now - self._reported_at[path] >= EVERY - 0.5:
                 self._reported_at[path] = now
-                tell(path=path, at=self._bucket.sent.get(path, 0), size=size)
+                emit(path=path, at=self._bucket.sent.get(path, 0), size=size)
 
     def _is_over(self) -> bool:
         if self._until is None:
@@ -315,6 +315,6 @@ class Uploader:
         found = listing(self._directory)
         left = sorted(path for path, version in found.items() if not self._ledger.is_up(path, version))
         named = [path.encode("utf-8", "replace").decode() for path in left[:NAMED]]
-        tell(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
+        emit(over={"files": self._files, "bytes": self._bytes, "left": len(left), "named": named,
                    "problems": self._problems})  # fmt: skip
         os._exit(0)

@@ -1,12 +1,13 @@
-"""The files that tell the control plane how the job ended. Nothing here raises: what can't be written is said."""
+"""The files that tell the control plane how the job ended. Nothing here raises: problems are returned."""
 
 import errno
 import os
 import stat
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Literal, Mapping, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.diagnosis.reason import fit, with_secondary
+from musterpoint.failure import Cause, Kind
 from musterpoint.job.model import Paths
 from musterpoint.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
 from musterpoint.supervise.outcome import Outcome
@@ -16,7 +17,7 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def write(
-    outcome: Outcome, paths: Paths, room: OutputDirectory, environ: Mapping[str, str], *,
+    outcome: Outcome, paths: Paths, output: OutputDirectory, environ: Mapping[str, str], *,
     attempt: int = 1, termination_log: str = TERMINATION_LOG,
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
@@ -24,53 +25,53 @@ def write(
     A non-empty failure file that the user's script wrote during this run is kept, and never lies beside a ``success``.
     A stopped job gets neither file. Returns what could not be written, as sentences.
     """
-    verdict = OutcomeRecord.from_outcome(outcome, attempt)
+    record = OutcomeRecord.from_outcome(outcome, attempt)
     problems: list[str] = []
     failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
-    room.settle()
-    own_words = bool(failure) and room.has_own_words(failure)
-    failed = verdict.kind not in ("done", "stopped")
-    if failed and failure and not own_words:
-        problems.append(put(room, failure, verdict.reason.encode("utf-8", "replace")))
-    if success and (failed or own_words):
-        room.remove(success)
-    elif success and verdict.kind == "done":
+    output.settle()
+    users_text = bool(failure) and output.has_users_text(failure)
+    failed = record.kind not in ("done", "stopped")
+    if failed and failure and not users_text:
+        problems.append(put(output, failure, record.reason.encode("utf-8", "replace")))
+    if success and (failed or users_text):
+        output.remove(success)
+    elif success and record.kind == "done":
         if failure:
-            room.remove(failure)  # an empty one, or what is left of an earlier run
-        problems.append(put(room, success, b""))
-    if room.folder:
+            output.remove(failure)  # an empty one, or what is left of an earlier run
+        problems.append(put(output, success, b""))
+    if output.folder:
         import json
 
-        text = json.dumps(verdict.to_json(), indent=2, ensure_ascii=False) + "\n"
-        problems.append(put(room, OUTCOME, text.encode("utf-8", "replace")))
-    if verdict.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
-        problems.append(_put_in_place(termination_log, None, verdict.reason.encode("utf-8", "replace")))
+        text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
+        problems.append(put(output, OUTCOME, text.encode("utf-8", "replace")))
+    if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
+        problems.append(_put_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))
     return [problem for problem in problems if problem]
 
 
-def put(room: OutputDirectory, name: str, data: bytes) -> str:
-    """Writes ``data`` to the file ``name`` of ``room`` atomically; an empty string, or the sentence of why not.
+def put(output: OutputDirectory, name: str, data: bytes) -> str:
+    """Writes ``data`` to the file ``name`` of ``output`` atomically; an empty string, or the sentence of why not.
 
     Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
     """
-    if room.fd < 0:
-        return _sentence(os.path.join(room.folder, name), room.error)
-    fd, draft = room.reserved(name)
+    if output.fd < 0:
+        return _sentence(os.path.join(output.folder, name), output.error)
+    fd, draft = output.reserved(name)
     try:
         if fd < 0:
             draft = f".{name}.{os.urandom(8).hex()}.tmp"
-            fd = room.create(draft)
+            fd = output.create(draft)
         try:
             _overwrite(fd, data)
         finally:
             os.close(fd)
-        os.rename(draft, name, src_dir_fd=room.fd, dst_dir_fd=room.fd)
+        os.rename(draft, name, src_dir_fd=output.fd, dst_dir_fd=output.fd)
         return ""
     except OSError:
-        room.remove(draft)
-    problem = _put_in_place(name, room.fd, data, room.folder)
-    if problem and not room.has_own_words(name):
-        room.remove(name)
+        output.remove(draft)
+    problem = _put_in_place(name, output.fd, data, output.folder)
+    if problem and not output.has_users_text(name):
+        output.remove(name)
     return problem
 
 
@@ -109,15 +110,15 @@ RETRYABLE = ("peer", "infra", "stopped")
 
 
 class OutcomeRecord(NamedTuple):
-    """How the job ended. ``cause`` is ``user``, ``muster``, ``platform`` or ``host``, empty when all went well.
+    """What ``outcome.json`` holds: how the job ended.
 
-    ``kind`` is the ``class``: ``user``, ``oom``, ``peer``, ``infra``, ``stopped`` or ``done``. ``host`` and ``rank``
-    are where it began.
+    ``cause`` is empty when all went well. ``kind`` is the ``class``. ``retryable`` says whether the same job may well
+    succeed. ``host`` and ``rank`` are where it began; ``signal`` is what killed the rank, if one did.
     """
 
     code: int
-    cause: str
-    kind: str
+    cause: Cause | Literal[""]
+    kind: Kind | Literal["stopped", "done"]
     retryable: bool
     host: str
     rank: int | None
@@ -150,16 +151,16 @@ class OutcomeRecord(NamedTuple):
 
 
 def write_timeline(
-    timeline: Timeline, room: OutputDirectory, mask: Callable[[Any], Any] = lambda facts: facts
+    timeline: Timeline, output: OutputDirectory, mask: Callable[[Any], Any] = lambda facts: facts
 ) -> list[str]:
-    """Writes ``timeline.json`` into ``room``, each moment as ``mask`` makes it.
+    """Writes ``timeline.json`` into ``output``, each moment as ``mask`` makes it.
 
     Returns what could not be written, as sentences.
     """
-    if not room.folder:
+    if not output.folder:
         return []
     import json
 
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
-    problem = put(room, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
+    problem = put(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

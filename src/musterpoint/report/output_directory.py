@@ -1,8 +1,8 @@
-"""The room for the report: the platform's output directory, held open before the user's program can change it.
+"""The platform's output directory, held open before the user's program can change it; reserved space for the report.
 
 The program may plant links and other files there. So the directory is a descriptor from the start on, everything in it
 is named through that, and no link is followed. What lay there before the start is an earlier run's: it is removed, or
-known again where it can't be.
+recognised where it can't be.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class OutputDirectory:
         """
         return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=self.fd)
 
-    def has_own_words(self, name: str) -> bool:
+    def has_users_text(self, name: str) -> bool:
         """Whether somebody has written a file ``name``, and something into it, since the start."""
         found = self._look(name)
         written = found is not None and stat.S_ISREG(found.st_mode) and found.st_size > 0

@@ -1,8 +1,7 @@
-"""What a host says first on a connection: who it is (:class:`Hello`), or which session it resumes (:class:`Resume`)."""
+"""What a host says first on a connection, and what the leader has against it."""
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
 from musterpoint.channel import wire
@@ -10,13 +9,13 @@ from musterpoint.rollcall.roster import MOST_PORTS, MOST_SLOTS, Offer
 from musterpoint.untrusted import printable
 
 MOST_ADDRESSES = 8
-"""Of the leader's addresses, as a host sees them, that many are told."""
+"""How many of the leader's addresses, as a host sees them, are sent."""
 
 
 class Hello(NamedTuple):
     """``incarnation`` is drawn once per start of a host. ``sees`` are the addresses it sees for the leader's name,
     ``dialled`` is the one it connected to. ``nonce`` is empty without a secret. ``stop`` is the signal by which this
-    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what somebody says.
+    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what a caller says.
     """
 
     host: str
@@ -31,7 +30,7 @@ class Hello(NamedTuple):
     def pack(self) -> bytes:
         return wire.pack(
             "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
-            slots=self.offer.slots, version=self.offer.version, room=self.offer.room, ports=list(self.offer.ports),
+            slots=self.offer.slots, version=self.offer.version, room=self.offer.capacity, ports=list(self.offer.ports),
             incarnation=self.incarnation, sees=list(self.sees), dialled=self.dialled, nonce=self.nonce,
             stop=self.stop,
         )  # fmt: skip
@@ -60,36 +59,8 @@ def _stop_of(message: dict[str, Any]) -> int:
     return wire.number(message, "stop", 0) if message.get("stop") == 0 else wire.stop_signal(message, "stop")
 
 
-class Resume(NamedTuple):
-    """``token`` is what the leader gave this host with its welcome; ``got`` counts the messages received so far.
-    ``nonce`` is empty without a secret.
-    """
-
-    host: str
-    session: str
-    token: str
-    got: int
-    nonce: str = ""
-
-    def pack(self) -> bytes:
-        return wire.pack("resume", protocol=wire.PROTOCOL, **self._asdict())
-
-    @classmethod
-    def from_wire(cls, message: dict[str, Any]) -> Resume:
-        """Raises WireError."""
-        return cls(
-            wire.host(message), wire.token(message, "session"), wire.token(message, "token"),
-            wire.number(message, "got"), wire.token(message, "nonce", least=0),
-        )  # fmt: skip
-
-
-def draw() -> str:
-    """128 random bits as text: an incarnation, a session, a token, a nonce."""
-    return os.urandom(16).hex()
-
-
 NO_SEAT = "no seat of this job is this caller's; the log of the job's leader may say why"
-"""All that a caller hears who has not shown that it is a host of the job."""
+"""All that a caller gets which has not shown that it is a host of the job."""
 ANOTHER_PROTOCOL = f"this leader speaks protocol {wire.PROTOCOL}: install the same version of musterpoint on all hosts"
 ANOTHER_SECRET = "the secret of this job is missing or another one (--secret, MUSTER_SECRET)"
 
@@ -97,8 +68,8 @@ _LONGEST = 200
 
 
 class Refusal(NamedTuple):
-    """``reason`` is for a host that is certainly itself, and for the logs then. ``claim`` says the same of somebody who
-    only calls itself so, in words none of which are the caller's; ``answer`` is what that caller hears.
+    """``reason`` is for a caller that is certainly the host it says it is, and for the logs then. ``claim`` says it of
+    a caller that is not, in words none of which are the caller's; ``answer`` is what that caller gets.
     """
 
     reason: str

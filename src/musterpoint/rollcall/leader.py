@@ -6,174 +6,150 @@ from signal import SIGINT
 from typing import Any, Callable
 
 from musterpoint.channel import wire
-from musterpoint.channel.host_state import SHARES, Beats, HostState
-from musterpoint.channel.journal import Journal
-from musterpoint.channel.leader import LeaderChannel
-from musterpoint.channel.link import Link, say_bye
+from musterpoint.channel.beats import Beats, Sweeper
+from musterpoint.channel.context import Context
+from musterpoint.channel.host_state import HostState
+from musterpoint.channel.leader import JobHosts, LeaderChannel
+from musterpoint.channel.link import Link, LinkOwner, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import Session
-from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.session import Resume, Session, draw
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
-from musterpoint.loop import Loop, Timer
+from musterpoint.loop import Timer
 from musterpoint.rollcall.attendance import Attendance
-from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, Resume, draw, validate
-from musterpoint.rollcall.listener import Listener, listen, raise_file_limit
-from musterpoint.rollcall.progress import Teller
-from musterpoint.rollcall.roster import Offer, Roster, Seat
-from musterpoint.rollcall.seats import Change, Contested, Seated, Seats
-from musterpoint.settings import Settings
+from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, validate
+from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
+from musterpoint.rollcall.progress import ProgressPrinter
+from musterpoint.rollcall.reconnects import Reconnects
+from musterpoint.rollcall.roster import Participant, Roster, Seat
+from musterpoint.rollcall.seats import Call, Change, Contested, Seated, Seats
 from musterpoint.untrusted import printable
 
 
 class LeaderCall:
-    """:attr:`result` or :attr:`error` is set when it is over."""
+    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port."""
 
     def __init__(
-        self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
-        settings: Settings, names: Names, timeouts: Timeouts, journal: Journal, choose_port: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int]
+    ) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
-        self._loop = loop
-        self._hosts = hosts
-        self._grouped = frozenset(group_hosts)
-        self._group_hosts = group_hosts
-        self._me = me
-        self._offer = offer
-        self._settings = settings
-        self._names = names
-        self._timeouts = timeouts
-        self._journal = journal
-        self._say, self._record = journal.say, journal.record
+        self._context = context
+        self._loop, self._timeouts, log = context
+        self._say, self._record = log.say, log.record
+        self._hosts, group, self._me, self._offer, self._settings = participant
+        self._grouped = frozenset(group)
         self._choose_port = choose_port
-        self._others = frozenset(hosts) - {me}
-        checked = "off" if settings.secret else settings.rollcall_check
-        self._seats = Seats(self._others, checked, timeouts.mismatch, timeouts.asked)
-        self._follower = Follower(loop, names, timeouts, self._resolved)
-        self._checked = checked != "off"
-        self._view = Attendance(hosts, me, names, self._seats, self._checked)
-        self._links: dict[Link, None] = {}
-        self._stop: StoppedEarly | None = None
-        self._told: set[str] = set()
-        self._asked = False
+        self._others = frozenset(self._hosts) - {self._me}
+        check = "off" if self._settings.secret else self._settings.rollcall_check
+        self._checked = check != "off"
+        self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._follower = Follower(context, names, self._resolved)
+        self._attendance = Attendance(self._hosts, self._me, names, self._seats, self._checked)
+        self._calls: dict[Link, Call] = {}
+        self._link_owner = LinkOwner(self._frame, self._ended)
+        self._stopped: StoppedEarly | None = None
+        self._stop_sent: set[str] = set()
+        self._asked_to_stop = False
         self._beats = Beats()
         self._listener: Listener
-        self._teller: Teller
-        self._timers: list[Timer] = []
-        self._last_sweep = 0.0
+        self._progress: ProgressPrinter
+        self._sweeper: Sweeper
+        self._deadline_timer: Timer
 
     def start(self) -> None:
         """Raises UsageError if the port can't be listened on."""
         raise_file_limit(len(self._hosts))
         sock = listen(self._settings.rollcall_port, self._me)
-        self._listener = Listener(
-            self._loop, sock, self._settings.secret, len(self._hosts), self._timeouts, self._journal
-        )
-        self._listener.on_hello, self._listener.on_resume, self._listener.on_doubt = (
-            self._hello,
-            self._resume,
-            self._doubted,
-        )
-        self._listener.open()
-        self._teller = Teller(
-            self._loop, self._say, lambda: self._view.sentence(self._listener.waiting()),
-            self._timeouts.retry_most, self._timeouts.say,
-        )  # fmt: skip
-        self._last_sweep = self._loop.clock()
-        self._timers = [
-            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
-            self._loop.call_later(self._timeouts.beat / SHARES, self._sweep),
-        ]
+        owner = ListenerOwner(self._hello, self._resume, self._unproved)
+        self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
+        self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
+        self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
+        self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
         self._follower.follow(self._me)
         if self._checked:
             for host in self._hosts:
                 self._follower.follow(host)
 
-    def abandon(self, stop: StoppedEarly) -> None:
+    def stop(self, stop: StoppedEarly) -> None:
         """This host was told to stop: so are the others. A second time, and on Ctrl-C, it waits for none of them."""
-        if self._asked or stop.signal == SIGINT:
-            self._stop = self._stop or stop
+        if self._asked_to_stop or stop.signal == SIGINT:
+            self._stopped = self._stopped or stop
             self._stop_now()
-        self._asked = True
-        self._pass_on(stop)
+        self._asked_to_stop = True
+        self._broadcast_stop(stop)
 
-    def _pass_on(self, stop: StoppedEarly) -> None:
-        """A host was told to stop: so are all that are here, and for a moment those that come late, or they would wait
+    def _broadcast_stop(self, stop: StoppedEarly) -> None:
+        """A host was told to stop: so are all that are here, and for a while those that come late, or they would wait
         for this one until their deadline.
         """
-        if self._stop is not None or self.result:
+        if self._stopped is not None or self.result:
             return
-        self._stop = stop
-        for member in self._here():
-            self._tell_of(stop, member)
+        self._stopped = stop
+        for call in self._seats.taken.values():
+            self._send_stop(stop, call.state)
         if self.error is None:
-            self._say(f"{stop}: telling the others, for {self._timeouts.telling:g} s at most")
-            self._teller.stop()
-            self._timers[0].cancel()
-            self._timers[0] = self._loop.call_later(self._timeouts.telling, self._stop_now)
+            self._say(f"{stop}: telling the others, for {self._timeouts.stop_notice:g} s at most")
+            self._progress.stop()
+            self._deadline_timer.cancel()
+            self._deadline_timer = self._loop.call_later(self._timeouts.stop_notice, self._stop_now)
 
-    def _tell_of(self, stop: StoppedEarly, member: HostState) -> None:
+    def _send_stop(self, stop: StoppedEarly, member: HostState) -> None:
         if member.link is not None:
             member.link.send(_packed(stop))
-        self._told.add(member.name)
-        if self._told == self._others:
+        self._stop_sent.add(member.name)
+        if self._stop_sent == self._others:
             self._stop_now()
 
     def _stop_now(self) -> None:
-        assert self._stop is not None
-        self._end(self._stop, _packed(self._stop))
-
-    def _here(self) -> list[HostState]:
-        """Those with a seat. Others decide nothing and hear nothing."""
-        return [call.key for call in self._seats.taken.values()]
+        assert self._stopped is not None
+        self._end(self._stopped, _packed(self._stopped))
 
     # hellos and seats
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        objection = validate(hello, self._me, self._offer, self._others, self._grouped, proved)
-        if objection is not None:
-            self._turn_away(link, hello, proved, objection)
+        refusal = validate(hello, self._me, self._offer, self._others, self._grouped, proved)
+        if refusal is not None:
+            self._refuse(link, hello, proved, refusal)
             return
         now = self._loop.clock()
-        member = HostState(hello, link, Session(now, False, self._settings.silence_timeout, self._timeouts), now)
-        link.owner = member
-        link.on_frame, link.on_end = self._frame, self._ended
-        self._links[link] = None
-        self._beats.add(member)
-        changes = self._seats.claim(member.call, proved)
-        if not any(change.call is member.call for change in changes if not isinstance(change, Contested)):
+        session = Session(now, False, self._settings.silence_timeout, self._timeouts)
+        call = Call(hello, HostState(hello.host, link, session), link.peer, now)
+        link.hand_over(self._link_owner)
+        self._calls[link] = call
+        self._beats.add(call.state)
+        changes = self._seats.claim(call, proved)
+        if not any(change.call is call for change in changes if not isinstance(change, Contested)):
             link.send(wire.pack("wait"))
         self._apply(changes)
         if self._checked and hello.host not in self._seats.taken:
             self._follower.follow(hello.host)
 
-    def _turn_away(self, link: Link, hello: Hello, proved: bool, objection: Refusal) -> None:
-        """Ends the roll call too if it is certain that this was the host itself: nobody else will come for its seat."""
+    def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
+        """Ends the roll call too if it is certain that this was the host itself: no other will come for its seat."""
         if hello.host not in self._others:
-            self._listener.refuse(link, objection.reason if proved else objection.answer)
-            self._refused_stranger(objection.claim, link.peer)
+            self._listener.refuse(link, refusal.reason if proved else refusal.answer)
+            self._refused_stranger(refusal.claim, link.peer)
             return
-        sure = proved or self._view.is_sure(hello.host, link.peer)
-        self._listener.refuse(link, objection.reason if sure else objection.answer)
-        self._remember(hello.host, link.peer, objection, objection.reason if sure else objection.claim)
+        sure = proved or self._attendance.is_sure(hello.host, link.peer)
+        self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
         if proved or (sure and hello.host not in self._seats.taken):
-            self._fail(objection.reason)
+            self._fail(refusal.reason)
 
-    def _doubted(self, host: str, address: str, claim: str) -> None:
-        """Nobody who lacks the secret can end the roll call; the table tells of it if the host stays away."""
+    def _unproved(self, host: str, address: str, claim: str) -> None:
+        """A caller without the secret can't end the roll call; the table mentions it if the host stays away."""
         if host in self._others:
-            self._remember(host, address, Refusal("", claim), claim)
+            self._refused_host(host, address, Refusal("", claim), claim)
         else:
             self._refused_stranger(claim, address)
 
     def _refused_stranger(self, claim: str, address: str) -> None:
-        self._view.stranger(claim, address)
+        self._attendance.refused_stranger(claim, address)
         self._record("caller-refused", address=address, reason=claim)
 
-    def _remember(self, host: str, address: str, objection: Refusal, reason: str) -> None:
-        if self._view.refused.get(host) != (objection, address):
-            self._view.refused[host] = (objection, address)
+    def _refused_host(self, host: str, address: str, refusal: Refusal, reason: str) -> None:
+        if self._attendance.refuse(host, refusal, address):
             self._record("hello-refused", host=host, address=address, reason=reason)
 
     def _resume(self, link: Link, _resume: Resume) -> None:
@@ -183,9 +159,9 @@ class LeaderCall:
         if self.result or self.error:
             return
         if name == self._me:
-            self._view.own = answer
+            self._attendance.own_resolved(answer)
         if answer.addresses:
-            refused = self._view.refused.get(name)
+            refused = self._attendance.refused.get(name)
             self._apply(self._seats.resolved(name, answer.addresses))
             if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
                 self._fail(refused[0].reason)
@@ -194,126 +170,123 @@ class LeaderCall:
 
     def _apply(self, changes: list[Change]) -> None:
         for change in changes:
-            member: HostState = change.call.key
+            call, link = change.call, change.call.state.link
             if isinstance(change, Seated):
-                self._sit(member, change.warning)
+                self._seated(call, change.warning)
             elif isinstance(change, Contested):
-                change.holder.key.beat()
-            elif member.link is not None:
-                self._drop(member.link)
-                self._listener.refuse(member.link, change.why)
-                self._record("hello-refused", host=member.name, address=member.call.address, reason=change.why)
-        if self._seats.filled and not self.error and not self.result and not self._stop:
+                change.holder.state.beat()
+            elif link is not None:
+                self._drop(link, call)
+                self._listener.refuse(link, change.why)
+                self._record("hello-refused", host=call.name, address=call.address, reason=change.why)
+        if self._seats.filled and not self.error and not self.result and not self._stopped:
             self._publish()
 
-    def _sit(self, member: HostState, warning: str) -> None:
-        """From here on what it said in its hello counts."""
-        hello = member.hello
-        self._follower.drop(member.name)
-        self._view.refused.pop(member.name, None)
-        self._view.hear(hello)
+    def _seated(self, call: Call, warning: str) -> None:
+        """From here on what the host said in its hello counts."""
+        hello, link = call.hello, call.state.link
+        self._follower.drop(call.name)
+        self._attendance.seated(hello)
         if warning:
-            self._view.note(f"warning: {warning}; nobody else came, so it has the seat")
+            self._attendance.note(f"warning: {warning}; nobody else came, so it has the seat")
         if hello.offer.version != self._offer.version:
             theirs = printable(hello.offer.version, 64)
-            self._view.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
-        self._record("host-here", host=member.name, address=member.call.address)
-        if member.link is not None:
-            member.link.frames.limit = wire.MEMBER_LIMIT
-            member.link.send(member.welcome(self._me))
-        if self._stop is not None:
-            self._tell_of(self._stop, member)
+            self._attendance.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
+        self._record("host-here", host=call.name, address=call.address)
+        if link is not None:
+            link.allow(wire.MEMBER_LIMIT)
+            link.send(call.welcome(self._me))
+        if self._stopped is not None:
+            self._send_stop(self._stopped, call.state)
         elif hello.stop:
-            self._pass_on(StoppedEarly(hello.host, hello.stop))
+            self._broadcast_stop(StoppedEarly(hello.host, hello.stop))
 
     # connections of hosts that are here
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        member: HostState = link.owner
-        member.session.heard(self._loop.clock())
+        call = self._calls[link]
+        call.state.session.heard(self._loop.clock())
         if wire.is_beat(payload):
             wire.beat_count(payload)
         else:
-            self._hear(member, wire.unpack(payload))
-        if changes := self._seats.lives(member.call):
+            self._message(call, wire.unpack(payload))
+        if changes := self._seats.answered(call):
             self._apply(changes)
 
-    def _hear(self, member: HostState, message: dict[str, Any]) -> None:
-        if self._seats.taken.get(member.name) is not member.call:
+    def _message(self, call: Call, message: dict[str, Any]) -> None:
+        if self._seats.taken.get(call.name) is not call:
             raise wire.WireError(f"a {message['t']!r} before it had a seat")
         if message["t"] == "abandon":
-            self._pass_on(StoppedEarly(member.name, wire.stop_signal(message)))
+            self._broadcast_stop(StoppedEarly(call.name, wire.stop_signal(message)))
         elif message["t"] == "leaving":
-            self._deadline(f"{member.name} reached its deadline")
+            self._deadline(f"{call.name} reached its deadline")
         else:
             raise wire.WireError(f"a {message['t']!r} before the roster")
 
     def _ended(self, link: Link, why: str, _eof: bool) -> None:
-        self._drop(link)
-        if self._seats.taken.get(link.owner.name) is link.owner.call:
-            self._view.left[link.owner.name] = why
-            self._record("connection-ended", host=link.owner.name, why=why)
-        self._apply(self._seats.left(link.owner.call))
+        call = self._calls[link]
+        self._drop(link, call)
+        if self._seats.taken.get(call.name) is call:
+            self._attendance.disconnected(call.name, why)
+            self._record("connection-ended", host=call.name, why=why)
+        self._apply(self._seats.left(call))
 
-    def _drop(self, link: Link) -> None:
-        self._links.pop(link, None)
-        self._beats.remove(link.owner)
+    def _drop(self, link: Link, call: Call) -> None:
+        self._calls.pop(link, None)
+        self._beats.remove(call.state)
 
-    def _sweep(self) -> None:
-        now = self._loop.clock()
-        period = self._timeouts.beat / SHARES
+    def _forgive(self, seconds: float, now: float) -> None:
+        for call in self._calls.values():
+            call.state.session.forgive(seconds, now)
+
+    def _sweep(self, now: float) -> None:
         for member in self._beats.next():
             member.beat()
-        late = now - self._last_sweep - period
-        for link in list(self._links):
-            session: Session = link.owner.session
-            if late > self._timeouts.beat:
-                session.forgive(late, now)
-            if now - session.heard_at >= self._timeouts.silence:
+        for link, call in list(self._calls.items()):
+            if link in self._calls and now - call.state.session.heard_at >= self._timeouts.silence:
                 link.close()
                 self._ended(link, "it fell silent", False)
         self._apply(self._seats.tick(now))
-        if not self.result and not self.error:
-            self._last_sweep = now
-            self._timers[1] = self._loop.call_later(period, self._sweep)
 
     # the end
 
     def _publish(self) -> None:
-        members = {name: call.key for name, call in self._seats.taken.items()}
+        calls = self._seats.taken
         try:
-            roster = self._roster(members)
+            roster = self._roster(calls)
         except MusterError as error:  # no port for the framework
             self._end(error, wire.pack("over", text=str(error)))
             return
         self._finish()
         packed = wire.pack_large("roster", roster=roster.to_wire())
-        for warning in self._view.remarks():
+        for warning in self._attendance.remarks():
             self._say(warning)
-        peers = LeaderChannel(
-            self._loop, self._listener, roster, packed, members, self._settings.on_failure == "finish", self._timeouts,
-            self._journal,
-        )  # fmt: skip
-        for link in self._links:
+        others = {name: call.state for name, call in calls.items()}
+        # under "script" programs may start ranks by themselves
+        script = any(call.hello.offer.launcher == "script" for call in calls.values())
+        hosts = JobHosts(self._me, others, self._grouped, self._grouped if script else frozenset())
+        goes_on = self._settings.on_failure == "finish"
+        channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
+        Reconnects(self._context, self._listener, roster, packed, calls, channel)
+        for link in self._calls:
             link.send(packed)
-        self.result = roster, peers
+        self.result = roster, channel
 
-    def _roster(self, members: dict[str, Any]) -> Roster:
-        address = self._view.address()
+    def _roster(self, calls: dict[str, Call]) -> Roster:
+        address = self._attendance.address()
         seats = []
         for host in self._hosts:
             grouped = host in self._grouped
             if host == self._me:
                 offer, where = self._offer, address
             else:
-                member: HostState = members[host]
-                offer, where = member.hello.offer, member.call.address
+                offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
-            seats.append(Seat(host, where, slots, grouped, offer.version, offer.room, offer.ports))
+            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
         return Roster(self._offer.job, draw(), tuple(seats), address, self._choose_port(), self._me)
 
     def _deadline(self, why: str = "") -> None:
-        rows = self._view.rows(self._listener.waiting())
+        rows = self._attendance.rows(self._listener.waiting())
         missing = ", ".join(row.host for row in rows[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
         are = "is" if len(rows) == 1 else "are"
         waited = why or f"the roll call's {self._settings.rollcall_timeout:g} s are over"
@@ -321,28 +294,28 @@ class LeaderCall:
         self._fail(headline)
 
     def _fail(self, headline: str) -> None:
-        """Everybody gets the same table; not when it ends with a stop anyway."""
-        if self._stop is not None:
+        """Every host gets the same table; not when it ends with a stop anyway."""
+        if self._stopped is not None:
             return
-        text = self._view.table(headline, self._listener.waiting())
+        text = self._attendance.table(headline, self._listener.waiting())
         self._end(RollCallError(text), wire.pack("over", text=text))
 
-    def _end(self, error: MusterError, last_word: bytes) -> None:
+    def _end(self, error: MusterError, message: bytes) -> None:
         if self.error or self.result:
             return
         self._finish()
-        here = {member.link for member in self._here()}
+        here = {call.state.link for call in self._seats.taken.values()}
         refusal = wire.pack("refused", reason=NO_SEAT)
-        for link in self._links:
-            link.send(last_word if link in here else refusal)
+        for link in self._calls:
+            link.send(message if link in here else refusal)
         self._listener.close()
         self.error = error
-        say_bye(self._links, self._timeouts.flush)
+        say_bye(self._calls, self._timeouts.flush)
 
     def _finish(self) -> None:
-        self._teller.stop()
-        for timer in self._timers:
-            timer.cancel()
+        self._progress.stop()
+        self._deadline_timer.cancel()
+        self._sweeper.stop()
         for host in self._hosts:
             self._follower.drop(host)
 

@@ -1,6 +1,6 @@
-"""The leader's one listening port: strangers come in, hosts with a hello or a session come out.
+"""The leader's one listening port: accepts callers, and hands over those that say hello or resume a session.
 
-A stranger costs little and not for long: few bytes, a few seconds, and only so many at a time.
+A caller that has not done so costs little and not for long: few bytes, a few seconds, and only so many at a time.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 import errno
 import socket
 import sys
-from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.journal import Journal
-from musterpoint.channel.link import Link, plain_address
-from musterpoint.channel.secret import prove, same
-from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.context import Context
+from musterpoint.channel.link import Link, LinkOwner, plain_address
+from musterpoint.channel.session import Resume, draw
 from musterpoint.errors import UsageError
-from musterpoint.loop import READ, Loop
-from musterpoint.rollcall.hello import ANOTHER_PROTOCOL, ANOTHER_SECRET, Hello, Resume, draw
+from musterpoint.loop import READ
+from musterpoint.rollcall.hello import ANOTHER_PROTOCOL, ANOTHER_SECRET, Hello
 
 _BACKLOG = 4096
 _AT_ONCE = 64
@@ -73,33 +71,55 @@ def raise_file_limit(connections: int) -> None:
             pass  # the connections that don't fit wait at the listener
 
 
-class Listener:
-    """``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take a link over, or :meth:`refuse` it.
+class ListenerOwner(NamedTuple):
+    """What a listener calls.
 
-    With a ``secret`` every caller is challenged to prove it as soon as it is connected. Nobody comes further without,
-    and every frame of the link is sealed from then on.
-    ``on_doubt(host, address, claim)`` hears of those who call themselves ``host`` and have not.
+    ``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take the link over or refuse it
+    (:meth:`Listener.refuse`); ``proved`` says that the caller knows the secret.
+    ``on_unproved(host, address, claim)``: a caller that says it is ``host`` did not prove the secret, and was refused.
     """
 
-    def __init__(
-        self, loop: Loop, sock: socket.socket, secret: str, hosts: int, timeouts: Timeouts, journal: Journal
-    ) -> None:  # fmt: skip
-        self.on_hello: Callable[[Link, Hello, bool], None]
-        self.on_resume: Callable[[Link, Resume], None]
-        self.on_doubt: Callable[[str, str, str], None]
-        self._loop = loop
+    on_hello: Callable[[Link, Hello, bool], None]
+    on_resume: Callable[[Link, Resume], None]
+    on_unproved: Callable[[str, str, str], None]
+
+
+class _Stranger:
+    """A caller that has not been handed over: ``since`` when it is connected, the ``nonce`` it is to prove the secret
+    with, what it ``opened`` with, and whether it was ``refused``.
+    """
+
+    __slots__ = ("nonce", "opened", "refused", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.nonce = ""
+        self.opened: tuple[bytes, Hello | Resume] | None = None
+        self.refused = False
+
+
+class Listener:
+    """Hands each caller that says hello, or resumes a session, to the ``owner``; the owner may change later.
+
+    With a ``secret`` every caller is challenged to prove it as soon as it is connected. Without a proof it is refused;
+    with one every frame of the link is sealed from then on.
+    """
+
+    def __init__(self, context: Context, sock: socket.socket, secret: str, hosts: int, owner: ListenerOwner) -> None:
+        self._context = context
+        self._loop, self._timeouts = context.loop, context.timeouts
         self._sock = sock
         self._secret = secret
         self._most = hosts + _SPARE
-        self._timeouts = timeouts
-        self._journal = journal
-        self._strangers: dict[Link, float] = {}
-        self._refused: set[Link] = set()
+        self._owner = owner
+        self._strangers: dict[Link, _Stranger] = {}
+        self._link_owner = LinkOwner(self._frame, self._gone)
         self._sweeping = False
+        self._watch()
 
-    def open(self) -> None:
-        """Lets callers in from now on."""
-        self._loop.watch(self._sock.fileno(), READ, self._accept)
+    def hand_over(self, owner: ListenerOwner) -> None:
+        """From now on ``owner`` gets the callers."""
+        self._owner = owner
 
     def close(self) -> None:
         self._loop.forget(self._sock.fileno())
@@ -107,21 +127,22 @@ class Listener:
         for link in self._strangers:
             link.close()
         self._strangers.clear()
-        self._refused.clear()
 
     def refuse(self, link: Link, reason: str, **more: Any) -> None:
-        """Tells why, and lets the other end close first, so that it can read it."""
+        """Sends why, and lets the other end close first, so that it can read it."""
         link.send(wire.pack("refused", reason=reason, **more))
         link.ignore()
-        link.on_end = self._gone
-        self._refused.add(link)
-        self._strangers.setdefault(link, self._loop.clock())
+        link.hand_over(self._link_owner)
+        self._strangers.setdefault(link, _Stranger(self._loop.clock())).refused = True
         self._sweep_soon()
         link.finish()
 
     def waiting(self) -> list[str]:
-        """Addresses of those who are connected but have not said hello."""
-        return [link.peer for link in self._strangers if link not in self._refused]
+        """Addresses of those that are connected but have not said hello."""
+        return [link.peer for link, stranger in self._strangers.items() if not stranger.refused]
+
+    def _watch(self) -> None:
+        self._loop.watch(self._sock.fileno(), READ, self._accept)
 
     def _accept(self, _ready: int) -> None:
         for _ in range(_AT_ONCE):
@@ -137,34 +158,30 @@ class Listener:
             while len(self._strangers) >= self._most:
                 self._evict(next(iter(self._strangers)))
             try:
-                link = Link(
-                    self._loop, sock, plain_address(str(address[0])), wire.HELLO_LIMIT, self._first, self._gone,
-                    self._journal,
-                )  # fmt: skip
-            except OSError:  # gone already, or the kernel has no room to watch it
+                peer = plain_address(str(address[0]))
+                link = Link(self._context, sock, peer, wire.HELLO_LIMIT, self._link_owner)
+            except OSError:  # gone already, or the kernel has no memory to watch it
                 sock.close()
                 continue
-            self._strangers[link] = self._loop.clock()
+            stranger = self._strangers[link] = _Stranger(self._loop.clock())
             self._sweep_soon()
             if self._secret:
-                link.owner = draw()
-                link.send(wire.pack("challenge", nonce=link.owner))
+                stranger.nonce = draw()
+                link.send(wire.pack("challenge", nonce=stranger.nonce))
 
     def _pause(self) -> None:
         """Out of descriptors: the listening socket stays ready, so it isn't watched for a moment."""
         self._loop.forget(self._sock.fileno())
         if self._strangers:
             self._evict(next(iter(self._strangers)))
-        self._loop.call_later(self._timeouts.retry, lambda: self.open() if self._sock.fileno() >= 0 else None)
+        self._loop.call_later(self._timeouts.retry, lambda: self._watch() if self._sock.fileno() >= 0 else None)
 
     def _evict(self, link: Link) -> None:
         self._strangers.pop(link, None)
-        self._refused.discard(link)
         link.close()
 
     def _gone(self, link: Link, _why: str, _eof: bool) -> None:
         self._strangers.pop(link, None)
-        self._refused.discard(link)
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:
@@ -174,12 +191,19 @@ class Listener:
     def _sweep(self) -> None:
         self._sweeping = False
         latest = self._loop.clock() - self._timeouts.hello
-        while self._strangers and next(iter(self._strangers.values())) <= latest:
+        while self._strangers and next(iter(self._strangers.values())).since <= latest:
             self._evict(next(iter(self._strangers)))
         if self._strangers:
             self._sweep_soon()
 
-    def _first(self, link: Link, payload: bytes) -> None:
+    def _frame(self, link: Link, payload: bytes) -> None:
+        stranger = self._strangers[link]
+        if stranger.opened is None:
+            self._opening(link, stranger, payload)
+        else:
+            self._proof(link, stranger.nonce, *stranger.opened, payload)
+
+    def _opening(self, link: Link, stranger: _Stranger, payload: bytes) -> None:
         message = wire.unpack(payload)
         kind = message["t"]
         opening: Hello | Resume
@@ -190,34 +214,34 @@ class Listener:
         else:
             raise wire.WireError(f"a {kind!r} where a hello is expected")
         if not self._secret:
-            self._welcome(link, opening, False)
+            self._let_in(link, opening, False)
         elif isinstance(opening, Hello) and opening.protocol != wire.PROTOCOL:
-            self._doubt(link, opening.host, "speaks another protocol", ANOTHER_PROTOCOL)
+            self._refuse_unproved(link, opening.host, "speaks another protocol", ANOTHER_PROTOCOL)
         elif not opening.nonce:
-            self._doubt(link, opening.host, "has no secret (--secret, MUSTER_SECRET)")
+            self._refuse_unproved(link, opening.host, "has no secret (--secret, MUSTER_SECRET)")
         else:
-            link.on_frame = partial(self._proof, payload, opening)
+            stranger.opened = payload, opening
 
-    def _proof(self, said: bytes, opening: Hello | Resume, link: Link, payload: bytes) -> None:
+    def _proof(self, link: Link, nonce: str, said: bytes, opening: Hello | Resume, payload: bytes) -> None:
         message = wire.unpack(payload)
         if message["t"] != "proof":
             raise wire.WireError("no proof of the secret")
-        proof, key = prove(self._secret, said, link.owner)
-        if not same(wire.token(message, "proof"), proof):
-            self._doubt(link, opening.host, "has another secret (--secret, MUSTER_SECRET)")
+        from musterpoint.channel.secret import Seal, check
+
+        key = check(self._secret, said, nonce, wire.token(message, "proof"))
+        if key is None:
+            self._refuse_unproved(link, opening.host, "has another secret (--secret, MUSTER_SECRET)")
             return
-        from musterpoint.channel.secret import Seal
+        link.use_seal(Seal(key, leads=True))
+        self._let_in(link, opening, True)
 
-        link.seal = Seal(key, leads=True)
-        self._welcome(link, opening, True)
-
-    def _welcome(self, link: Link, opening: Hello | Resume, proved: bool) -> None:
+    def _let_in(self, link: Link, opening: Hello | Resume, proved: bool) -> None:
         self._strangers.pop(link)
         if isinstance(opening, Hello):
-            self.on_hello(link, opening, proved)
+            self._owner.on_hello(link, opening, proved)
         else:
-            self.on_resume(link, opening)
+            self._owner.on_resume(link, opening)
 
-    def _doubt(self, link: Link, host: str, claim: str, answer: str = ANOTHER_SECRET) -> None:
+    def _refuse_unproved(self, link: Link, host: str, claim: str, answer: str = ANOTHER_SECRET) -> None:
         self.refuse(link, answer)
-        self.on_doubt(host, link.peer, claim)
+        self._owner.on_unproved(host, link.peer, claim)

@@ -1,47 +1,38 @@
-"""The small roll call: every name must resolve before the deadline; nobody is called."""
+"""The small roll call: every name must resolve before the deadline; no host is called."""
 
 from __future__ import annotations
 
-from typing import Callable
-
+from musterpoint.channel.context import Context
 from musterpoint.channel.names import Answer, Follower, Names
-from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
-from musterpoint.loop import Loop, Timer
-from musterpoint.rollcall.progress import Row, Teller, sentence, table
+from musterpoint.loop import Timer
+from musterpoint.rollcall.progress import ProgressPrinter, Row, sentence, table
+from musterpoint.rollcall.roster import Participant
 
 
 class NamesCall:
     """:attr:`result` (name to its first address) or :attr:`error` is set when it is over."""
 
-    def __init__(
-        self, loop: Loop, hosts: tuple[str, ...], me: str, timeout: float, names: Names, timeouts: Timeouts,
-        say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, names: Names, participant: Participant) -> None:
         self.result: dict[str, str] | None = None
         self.error: MusterError | None = None
-        self._loop = loop
-        self._hosts = hosts
-        self._me = me
-        self._timeout = timeout
+        self._context = context
+        self._hosts = participant.hosts
+        self._me = participant.me
+        self._timeout = participant.settings.rollcall_timeout
         self._names = names
-        self._timeouts = timeouts
-        self._say = say
         self._found: dict[str, str] = {}
-        self._follower = Follower(loop, names, timeouts, self._resolved)
+        self._follower = Follower(context, names, self._resolved)
         self._timer: Timer
-        self._teller: Teller
+        self._progress: ProgressPrinter
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(self._timeout, self._deadline)
-        self._teller = Teller(
-            self._loop, self._say, lambda: sentence(len(self._hosts), self._rows()),
-            self._timeouts.retry_most, self._timeouts.say,
-        )  # fmt: skip
+        self._timer = self._context.loop.call_later(self._timeout, self._deadline)
+        self._progress = ProgressPrinter(self._context, lambda: sentence(len(self._hosts), self._rows()))
         for host in self._hosts:
             self._follower.follow(host)
 
-    def abandon(self, stop: StoppedEarly) -> None:
+    def stop(self, stop: StoppedEarly) -> None:
         self._end(stop)
 
     def _resolved(self, name: str, answer: Answer) -> None:
@@ -49,7 +40,7 @@ class NamesCall:
             self._follower.drop(name)
             self._found[name] = answer.addresses[0]
             if len(self._found) == len(self._hosts):
-                self._stop()
+                self._finish()
                 self.result = self._found
 
     def _rows(self) -> list[Row]:
@@ -63,10 +54,10 @@ class NamesCall:
     def _end(self, error: MusterError) -> None:
         if self.result is None and self.error is None:
             self.error = error
-            self._stop()
+            self._finish()
 
-    def _stop(self) -> None:
+    def _finish(self) -> None:
         self._timer.cancel()
-        self._teller.stop()
+        self._progress.stop()
         for host in self._hosts:
             self._follower.drop(host)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _socket  # socket costs 3 ms at import, and a one-host job needs no more of it
 import errno
 import os
+import socket
 import sys
 from typing import Iterable
 
@@ -43,7 +43,7 @@ def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool
     ``wanted`` is the port that was asked for, if any; ``leads`` says that this host is the leader.
 
     Raises:
-        UsageError: any free port was asked for, and nobody could tell the others which.
+        UsageError: any free port was asked for, and the other hosts could not learn which.
         LauncherError: this host leads, and one of the ports is taken.
     """
     if wanted == 0:
@@ -63,7 +63,7 @@ def is_free(port: int) -> bool:
     """Whether ``port`` is one, and can be bound on every address of this host."""
     if port > 65535:
         return False
-    for family in (_socket.AF_INET6, _socket.AF_INET):
+    for family in (socket.AF_INET6, socket.AF_INET):
         try:
             _bind(family, port)
         except OSError as error:
@@ -73,12 +73,12 @@ def is_free(port: int) -> bool:
 
 
 def _bind(family: int, port: int) -> None:
-    sock = _socket.socket(family, _socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
-            sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-        if family == _socket.AF_INET6:
-            sock.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(("", port))
     finally:
         sock.close()

@@ -1,13 +1,15 @@
-"""Who is here, who isn't, and why: as one line while waiting, as a table at the end."""
+"""Which hosts are here, which aren't, and why: as one line while waiting, as a table at the end."""
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple
+from typing import Callable, Literal, NamedTuple, get_args
 
-from musterpoint.loop import Loop, Timer
+from musterpoint.channel.context import Context
+from musterpoint.loop import Timer
 
-STAGES = ("name", "connect", "hello", "seated")
-"""How far a host can be: its name is being looked up; it hasn't called; it is being identified; it is here."""
+Stage = Literal["name", "connect", "hello", "seated"]
+"""How far a host is: its name is being looked up; it hasn't called; it is being identified; it is here."""
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 _MOST_GROUPS = 3
 _MOST_NAMES = 4
@@ -18,7 +20,7 @@ class Row(NamedTuple):
     """One host that isn't here. ``address`` is what is known of where it is."""
 
     host: str
-    stage: str
+    stage: Stage
     detail: str
     address: str = ""
 
@@ -40,9 +42,9 @@ def sentence(total: int, rows: list[Row]) -> str:
 
 def table(headline: str, total: int, rows: list[Row], notes: list[str]) -> str:
     """The headline, then host, stage and detail of each missing host in columns, then what else is odd."""
-    shown = [Row("host", "stage", "detail"), *rows[:_MOST_ROWS]]
-    wide = max(len(row.host) for row in shown)
-    lines = [headline]
+    shown = rows[:_MOST_ROWS]
+    wide = max(len(host) for host in ("host", *(row.host for row in shown)))
+    lines = [headline, f"{'host':{wide}}  {'stage':7}  detail"]
     for row in shown:
         where = f"{row.address}: " if row.address else ""
         lines.append(f"{row.host:{wide}}  {row.stage:7}  {where}{row.detail}")
@@ -60,27 +62,27 @@ def _names(hosts: list[str]) -> str:
     return f"{', '.join(hosts[: _MOST_NAMES - 1])} and {len(hosts) - _MOST_NAMES + 1} more"
 
 
-class Teller:
-    """Says :attr:`line` when it has changed, at most once every ``pause`` seconds, the first time after ``first``."""
+class ProgressPrinter:
+    """Prints what ``line()`` gives when it has changed: after the longest pause between two tries, then at most once
+    every ``progress`` seconds.
+    """
 
-    def __init__(
-        self, loop: Loop, say: Callable[[str], None], line: Callable[[], str], first: float, pause: float
-    ) -> None:
-        self._loop = loop
-        self._say = say
+    def __init__(self, context: Context, line: Callable[[], str]) -> None:
+        self._loop = context.loop
+        self._say = context.log.say
+        self._pause = context.timeouts.progress
         self._line = line
-        self._pause = pause
         self._last = ""
-        self._timer: Timer | None = loop.call_later(first, self._tell)
+        self._timer: Timer | None = self._loop.call_later(context.timeouts.retry_most, self._print)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         line = self._line()
         if line != self._last:
             self._say(line)
             self._last = line
-        self._timer = self._loop.call_later(self._pause, self._tell)
+        self._timer = self._loop.call_later(self._pause, self._print)

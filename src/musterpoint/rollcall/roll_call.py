@@ -1,18 +1,17 @@
-"""The roll call as the road calls it: one host's part, chosen by who it is and what was asked for."""
+"""The roll call of a job, as this host takes part in it: as leader, as worker, by names only, or not at all."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Callable, Mapping
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
 from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.loop import Loop
 from musterpoint.rollcall.ports import any_free, is_free
-from musterpoint.rollcall.roster import Offer, Roster, Seat
-from musterpoint.settings import MASTER_PORT, Settings
+from musterpoint.rollcall.roster import Participant, Roster, Seat
+from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
+    from musterpoint.channel.context import Context
     from musterpoint.channel.names import Answer, Names
     from musterpoint.channel.timeouts import Timeouts
     from musterpoint.rollcall.leader import LeaderCall
@@ -24,32 +23,35 @@ _SHORT_SECRET = 16
 """Characters below which a secret is warned about."""
 
 
+class Seams(NamedTuple):
+    """What tests replace: the lengths of time, the look-up of a name, and whether a port is free."""
+
+    timeouts: "Timeouts | None" = None
+    lookup: "Callable[[str, int], Answer] | None" = None
+    port_is_free: Callable[[int], bool] = is_free
+
+
+_NO_SEAMS = Seams()
+
+
 class RollCall:
     """Gathers the hosts of a job.
 
-    ``hosts`` are all of them in rank order and ``group_hosts`` those of the distribution, whose first is the leader;
-    ``me`` is this one. ``say`` prints a line, ``record`` takes a moment's name and facts. ``addresses`` gives names
-    that need no look-up. ``lookup``, ``timeouts`` and ``port_is_free`` are there for tests.
+    ``say`` prints a line, ``record`` adds an event and its facts to the timeline. ``addresses`` gives names that need
+    no look-up.
     """
 
     def __init__(
-        self, loop: Loop, hosts: tuple[str, ...], group_hosts: tuple[str, ...], me: str, offer: Offer,
-        settings: Settings, say: Callable[[str], None], record: Callable[..., None],
-        addresses: Mapping[str, tuple[str, ...]] | None = None, *, timeouts: Timeouts | None = None,
-        lookup: Callable[[str, int], Answer] | None = None, port_is_free: Callable[[int], bool] = is_free,
+        self, loop: Loop, participant: Participant, say: Callable[[str], None], record: Callable[..., None],
+        addresses: Mapping[str, tuple[str, ...]] | None = None, seams: Seams = _NO_SEAMS,
     ) -> None:  # fmt: skip
         self._loop = loop
-        self._hosts = hosts
-        self._group_hosts = group_hosts
-        self._me = me
-        self._offer = offer
-        self._settings = settings
+        self._participant = participant
+        self._hosts, self._group, self._me, self._offer, self._settings = participant
         self._say = say
         self._record = record
         self._addresses = addresses or {}
-        self._timeouts = timeouts
-        self._lookup = lookup
-        self._port_is_free = port_is_free
+        self._seams = seams
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
         self._stopped: StoppedEarly | None = None
 
@@ -59,23 +61,22 @@ class RollCall:
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
             UsageError: the leader's port is taken, or the hosts file can't be read.
-            StoppedEarly: a host was told to stop in the meantime, or this one before (:meth:`pass_on`).
+            StoppedEarly: a host was told to stop in the meantime, or this one before (:meth:`stopped_before`).
         """
         if self._stopped is not None:
-            self._tell_of(self._stopped)
+            self._report_stop(self._stopped)
             raise self._stopped
-        leader = self._group_hosts[0]
         if self._settings.rollcall == "off":
-            told = self._told()
-            addresses = {host: told.get(host.lower(), (host,))[0] for host in self._hosts}
+            given = self._given_addresses()
+            addresses = {host: given.get(host.lower(), (host,))[0] for host in self._hosts}
             return self._assumed(addresses), LoneChannel(self._loop)
         if len(self._hosts) == 1:
             return self._assumed({self._me: "127.0.0.1"}), LoneChannel(self._loop)
         if not self._settings.rollcall_port and self._settings.rollcall == "full":
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
-        self._record("rollcall-started", hosts=len(self._hosts), leader=leader)
-        call = self._call = self._names_part() if self._settings.rollcall == "names" else self._part(leader)
+        self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.leader)
+        call = self._call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
         call.start()
         while call.result is None and call.error is None:
             self._loop.turn()
@@ -89,51 +90,50 @@ class RollCall:
             return self._assumed(call.result), LoneChannel(self._loop)
         return call.result
 
-    def pass_on(self, stop: StoppedEarly) -> None:
-        """To be called before :meth:`run`: this host was told to stop. It attends the roll call for a moment to say so;
-        else the others would wait for it until their deadline.
+    def stopped_before(self, stop: StoppedEarly) -> None:
+        """To be called before :meth:`run`: this host was told to stop. It takes part for a few seconds to say so; else
+        the others would wait for it until their deadline.
         """
         self._stopped = stop
 
-    def _tell_of(self, stop: StoppedEarly) -> None:
+    def stop(self, signal: int) -> None:
+        """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached."""
+        stop = StoppedEarly(self._me, signal)
+        if self._call is None:
+            self.stopped_before(stop)
+        else:
+            self._call.stop(stop)
+
+    def _report_stop(self, stop: StoppedEarly) -> None:
         settings = self._settings
         if len(self._hosts) == 1 or settings.rollcall != "full" or not settings.rollcall_port:
             return
         try:
-            call = self._call = self._part(self._group_hosts[0])
+            call = self._call = self._full_call()
             call.start()
         except MusterError:
-            return  # nobody can reach this host
-        call.abandon(stop)
+            return  # no other host can be reached
+        call.stop(stop)
         while call.error is None:
             self._loop.turn()
 
-    def abandon(self, signal: int) -> None:
-        """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached."""
-        stop = StoppedEarly(self._me, signal)
-        if self._call is None:
-            self.pass_on(stop)
-        else:
-            self._call.abandon(stop)
-
-    def _known(self) -> tuple[Names, Timeouts]:
+    def _context(self) -> "tuple[Context, Names]":
+        from musterpoint.channel.connection_log import ConnectionLog
+        from musterpoint.channel.context import Context
         from musterpoint.channel.names import Names, resolve
         from musterpoint.channel.timeouts import Timeouts
 
-        return Names(self._loop, self._fixed(), self._lookup or resolve), self._timeouts or Timeouts()
+        context = Context(self._loop, self._seams.timeouts or Timeouts(), ConnectionLog(self._say, self._record))
+        return context, Names(self._loop, self._fixed_addresses(), self._seams.lookup or resolve)
 
-    def _names_part(self) -> NamesCall:
+    def _names_call(self) -> "NamesCall":
         from musterpoint.rollcall.names_call import NamesCall
 
-        names, timeouts = self._known()
-        return NamesCall(self._loop, self._hosts, self._me, self._settings.rollcall_timeout, names, timeouts, self._say)
+        return NamesCall(*self._context(), self._participant)
 
-    def _part(self, leader: str) -> LeaderCall | WorkerCall:
-        from musterpoint.channel.journal import Journal
-
-        names, timeouts = self._known()
-        journal = Journal(self._say, self._record)
-        if self._me == leader:
+    def _full_call(self) -> "LeaderCall | WorkerCall":
+        context, names = self._context()
+        if self._me == self._participant.leader:
             if 0 < len(self._settings.secret) < _SHORT_SECRET:
                 self._say(
                     f"warning: --secret has {len(self._settings.secret)} characters, so who listens in the network can "
@@ -141,15 +141,12 @@ class RollCall:
                 )
             from musterpoint.rollcall.leader import LeaderCall
 
-            return LeaderCall(
-                self._loop, self._hosts, self._group_hosts, self._me, self._offer, self._settings, names,
-                timeouts, journal, self._master_port,
-            )  # fmt: skip
+            return LeaderCall(context, names, self._participant, self._master_port)
         from musterpoint.rollcall.worker import WorkerCall
 
-        return WorkerCall(self._loop, leader, self._me, self._offer, self._settings, names, timeouts, journal)
+        return WorkerCall(context, names, self._participant)
 
-    def _fixed(self) -> dict[str, tuple[str, ...]]:
+    def _fixed_addresses(self) -> dict[str, tuple[str, ...]]:
         """Names that need no look-up. Many hosts in ``/etc/hosts`` would make the C library read it once for each."""
         from musterpoint.channel.names import read_hosts
 
@@ -159,38 +156,37 @@ class RollCall:
                 fixed = read_hosts("/etc/hosts")
             except OSError:
                 pass
-        return {**fixed, **self._told()}
+        return {**fixed, **self._given_addresses()}
 
-    def _told(self) -> dict[str, tuple[str, ...]]:
+    def _given_addresses(self) -> dict[str, tuple[str, ...]]:
         """The addresses that this job's own settings give, by names in lower case."""
-        told: dict[str, tuple[str, ...]] = {}
+        given: dict[str, tuple[str, ...]] = {}
         if self._settings.hosts_file:
             from musterpoint.channel.names import read_hosts
 
             try:
-                told = read_hosts(self._settings.hosts_file)
+                given = read_hosts(self._settings.hosts_file)
             except OSError as error:
                 why = (error.strerror or str(error)).lower()
                 raise UsageError(f"--hosts-file {self._settings.hosts_file} can't be read: {why}") from None
-        return {**told, **{name.lower(): found for name, found in self._addresses.items()}}
+        return {**given, **{name.lower(): found for name, found in self._addresses.items()}}
 
     def _master_port(self) -> int:
         wanted = self._settings.master_port
         if wanted is None:
-            return MASTER_PORT if self._port_is_free(MASTER_PORT) else any_free()
-        if wanted and not self._port_is_free(wanted):
+            return MASTER_PORT if self._seams.port_is_free(MASTER_PORT) else any_free()
+        if wanted and not self._seams.port_is_free(wanted):
             self._say(f"warning: --master-port {wanted} is in use on {self._me}")
         return wanted or any_free()
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is taken to bring as many slots as this one."""
         offer = self._offer
-        slots = dict.fromkeys(self._group_hosts, offer.slots)
+        slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(
-            Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.room, offer.ports)
+            Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)
             for host in self._hosts
         )
-        leader = self._group_hosts[0]
-        # nobody could tell the others of another port
+        # no host could learn of another port
         port = self._master_port() if len(self._hosts) == 1 else self._settings.master_port or MASTER_PORT
-        return Roster(offer.job, offer.job, seats, addresses[leader], port, self._me)
+        return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, self._me)

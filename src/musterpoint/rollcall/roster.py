@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from musterpoint.settings import Settings
+
 MOST_PORTS = 64
 """How many ports one host may offer."""
 MOST_SLOTS = 65536
@@ -12,18 +14,39 @@ _MOST_NUMBER = 65535
 class Offer(NamedTuple):
     """What a host says of itself in its hello. Hosts that disagree on ``job`` or ``launcher`` can't muster.
 
-    ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``room`` the number it has
-    devices for: a launcher that the job runs as its program goes by that. An empty ``launcher`` has no opinion: that
-    host can't run its part, and will say why once all are here. ``ports`` are free here, as many as the launcher wants
-    for servers of its framework.
+    ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
+    has devices for: a launcher that the job runs as its program goes by that. An empty ``launcher`` agrees with any:
+    that host can't run its part, and will say why once all are here. ``ports`` are free here, as many as the launcher
+    wants for servers of its framework.
     """
 
     job: str
     launcher: str
     slots: int
     version: str
-    room: int = 1
+    capacity: int = 1
     ports: tuple[int, ...] = ()
+
+
+class Participant(NamedTuple):
+    """One host's part in the roll call.
+
+    ``hosts``: all hosts of the job in rank order.
+    ``group``: the names of those that take part in the distribution, in rank order; the first is the leader.
+    ``me``: this host's name.
+    ``offer``: what it says of itself.
+    ``settings``: the options.
+    """
+
+    hosts: tuple[str, ...]
+    group: tuple[str, ...]
+    me: str
+    offer: Offer
+    settings: Settings
+
+    @property
+    def leader(self) -> str:
+        return self.group[0]
 
 
 class Seat(NamedTuple):
@@ -37,7 +60,7 @@ class Seat(NamedTuple):
     slots: int
     grouped: bool = True
     version: str = ""
-    room: int = 1
+    capacity: int = 1
     ports: tuple[int, ...] = ()
 
 
@@ -80,6 +103,15 @@ class Roster(NamedTuple):
         before = self.group[: max(self.node_rank, 0)]
         return sum(seat.slots for seat in before)
 
+    def summary(self, launcher: str) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has."""
+        slots = {seat.slots for seat in self.group}
+        each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
+        outside = len(self.seats) - len(self.group)
+        others = f"; {outside} more outside the group" if outside else ""
+        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
+        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks} ({each}){others}"
+
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""
         value = self._asdict()
@@ -102,8 +134,9 @@ class Roster(NamedTuple):
         check_types(roster, _ROSTER_TYPES, "not a roster: ")
         for seat in roster.seats:
             check_types(seat, _SEAT_TYPES, "not a roster: ")
-            if not (0 <= seat.slots <= MOST_SLOTS and 0 <= seat.room <= MOST_SLOTS):
-                raise ValueError(f"not a roster: {seat.slots} slots and room for {seat.room} are not 0 to {MOST_SLOTS}")
+            if not (0 <= seat.slots <= MOST_SLOTS and 0 <= seat.capacity <= MOST_SLOTS):
+                wrong = f"{seat.slots} slots and room for {seat.capacity}"
+                raise ValueError(f"not a roster: {wrong} are not 0 to {MOST_SLOTS}")
             if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
                 raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
         if not 0 < roster.master_port <= _MOST_NUMBER:
@@ -134,6 +167,6 @@ _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
     "job": _TEXT, "session": _TEXT, "seats": (tuple,), "master_address": _TEXT, "master_port": _NUMBER, "me": _TEXT,
 }  # fmt: skip
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "room": _NUMBER,
+    "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "capacity": _NUMBER,
     "ports": (tuple,),
 }  # fmt: skip

@@ -1,23 +1,45 @@
-"""Who may sit where: pure rules over the calls that come in, the addresses that names have, and time.
+"""Which caller gets which seat: pure rules over the calls that come in, the addresses that names have, and time.
 
-Without a shared secret a seat goes to whoever calls from an address its name resolves to. A call from elsewhere
-(published ports, a sidecar, a second network card) gets the seat only if no matching one claims it in time. Whoever
-holds a seat keeps it from a newcomer of its own address as long as it answers: another process there may call, too.
+Without a shared secret a seat goes to the caller from an address its name resolves to. A call from elsewhere
+(published ports, a sidecar, a second network card) gets the seat only if no matching one claims it in time. A caller
+that has a seat keeps it from a newcomer of its own address as long as it answers: another process there may call, too.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple, Union
+from typing import Iterable, NamedTuple, Union
+
+from musterpoint.channel import wire
+from musterpoint.channel.host_state import HostState
+from musterpoint.rollcall.hello import Hello
 
 
 class Call(NamedTuple):
-    """One host's wish to sit. ``key`` is whoever keeps the connection; ``since`` is when it came."""
+    """One host's call for its seat.
 
-    name: str
-    key: Any
-    incarnation: str
+    ``hello``: what it said.
+    ``state``: what is kept of it, its connection included.
+    ``address``: where it called from.
+    ``since``: when.
+    """
+
+    hello: Hello
+    state: HostState
     address: str
     since: float
+
+    @property
+    def name(self) -> str:
+        return self.hello.host
+
+    @property
+    def incarnation(self) -> str:
+        return self.hello.incarnation
+
+    def welcome(self, leader: str) -> bytes:
+        """The leader's reply to the hello."""
+        token, answer = self.state.ticket
+        return wire.pack("welcome", host=leader, job=self.hello.offer.job, token=token, answer=answer)
 
 
 class Seated(NamedTuple):
@@ -35,7 +57,7 @@ class Turned(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """``holder`` must show that it lives (:meth:`Seats.lives`), or ``call``, a later one, gets its seat."""
+    """``holder`` must send something (:meth:`Seats.answered`), or ``call``, a later one, gets its seat."""
 
     call: Call
     holder: Call
@@ -74,7 +96,7 @@ class Seats:
         return address in self._addresses.get(name, ())
 
     def claim(self, call: Call, proved: bool = False) -> list[Change]:
-        """``call`` wants its seat; ``proved`` says that it knows the shared secret."""
+        """``call`` claims its seat; ``proved`` says that it knows the shared secret."""
         holder = self.taken.get(call.name)
         fits = proved or self._check == "off" or self.matches(call.name, call.address)
         if holder is not None:
@@ -90,7 +112,7 @@ class Seats:
         return changes
 
     def _contest(self, call: Call, holder: Call, proved: bool, fits: bool) -> list[Change]:
-        itself = call.incarnation == holder.incarnation  # drawn at random: nobody else knows it
+        itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
         outranks = fits and call.name not in self._matched
         if proved or itself or outranks:
             return [*_turned(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
@@ -102,8 +124,8 @@ class Seats:
         self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
         return [*_turned(rival), Contested(call, holder)]
 
-    def lives(self, call: Call) -> list[Change]:
-        """Something was heard of ``call``: if it holds a seat, it keeps it."""
+    def answered(self, call: Call) -> list[Change]:
+        """``call`` sent something: if it holds a seat, it keeps it."""
         if call.name not in self._newcomers or self.taken.get(call.name) is not call:
             return []
         return [Turned(self._newcomers.pop(call.name)[0], _TAKEN)]
@@ -118,7 +140,7 @@ class Seats:
         return []
 
     def left(self, call: Call) -> list[Change]:
-        """The connection of ``call`` ended; who was waiting for just that takes the seat."""
+        """The connection of ``call`` ended; the newcomer that waited for its seat takes it."""
         newcomer, _since = self._newcomers.get(call.name, (None, 0.0))
         if self.taken.get(call.name) is call:
             del self.taken[call.name]

@@ -7,22 +7,21 @@ from signal import SIGINT
 from typing import Any
 
 from musterpoint.channel import wire
-from musterpoint.channel.dial import NOTHING, VANISHED, Dialer, is_local
+from musterpoint.channel.beats import Sweeper
+from musterpoint.channel.context import Context
+from musterpoint.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.host_state import SHARES
-from musterpoint.channel.journal import Journal
-from musterpoint.channel.link import Link, plain_address, say_bye
+from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.timeouts import Timeouts
-from musterpoint.channel.worker import Ticket, WorkerChannel
+from musterpoint.channel.session import Ticket, draw
+from musterpoint.channel.worker import Membership, WorkerChannel
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
-from musterpoint.loop import Loop, Timer
+from musterpoint.loop import Timer
 from musterpoint.rollcall.attendance import UNANSWERED, oddities
-from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello, draw
-from musterpoint.rollcall.progress import Row, Teller, table
-from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import Settings
+from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello
+from musterpoint.rollcall.progress import ProgressPrinter, Row, table
+from musterpoint.rollcall.roster import Participant, Roster
 from musterpoint.untrusted import printable
 
 _OWN_NAME_PATIENCE = 1.0
@@ -32,68 +31,66 @@ _LONGEST_REASON = 600
 class WorkerCall:
     """:attr:`result` or :attr:`error` is set when it is over."""
 
-    def __init__(
-        self, loop: Loop, leader: str, me: str, offer: Offer, settings: Settings, names: Names, timeouts: Timeouts,
-        journal: Journal,
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, names: Names, participant: Participant) -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
-        self._loop = loop
-        self._leader = leader
-        self._me = me
-        self._offer = offer
-        self._settings = settings
+        self._context = context
+        self._loop, self._timeouts, log = context
+        self._say, self._record = log.say, log.record
         self._names = names
-        self._timeouts = timeouts
-        self._journal = journal
-        self._say, self._record = journal.say, journal.record
-        self._stop: StoppedEarly | None = None
+        self._leader = participant.leader
+        self._me = participant.me
+        self._offer = participant.offer
+        self._settings = participant.settings
+        self._stopped: StoppedEarly | None = None
         self._incarnation = draw()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
-        self._follower = Follower(loop, names, timeouts, self._own_name)
-        self._dialer = Dialer(
-            loop, names, leader, settings.rollcall_port, timeouts, lambda: self._sources, self._connected, self._missed
-        )
+        self._follower = Follower(context, names, self._own_name)
+        target = Target(self._leader, self._settings.rollcall_port, lambda: self._sources)
+        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._link_owner = LinkOwner(self._frame, self._ended)
         self._link: Link | None = None
         self._handshake: Handshake
         self._waits = False
         self._ticket: Ticket | None = None
-        self._stage = Row(leader, "name", UNANSWERED.trouble)
+        self._stage = Row(self._leader, "name", UNANSWERED.trouble)
         self._heard_at = 0.0
         self._dialling = False
         self._leaving = False
-        self._teller: Teller
+        self._progress: ProgressPrinter
+        self._sweeper: Sweeper
         self._hello_timer: Timer | None = None
         self._timers: list[Timer] = []
 
     def start(self) -> None:
-        self._teller = Teller(self._loop, self._say, self._sentence, self._timeouts.retry_most, self._timeouts.say)
+        self._progress = ProgressPrinter(self._context, self._sentence)
+        # a standstill of this host is not forgiven here: a connection of the roll call is cheaply made anew
+        self._sweeper = Sweeper(self._context, lambda _seconds, _now: None, self._sweep)
         self._timers = [
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
-            self._loop.call_later(self._timeouts.beat / SHARES, self._sweep),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
         self._follower.follow(self._me)
 
-    def abandon(self, stop: StoppedEarly) -> None:
-        """This host was told to stop: the leader tells the others, and may be reached in a moment, or it would wait for
-        this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
+    def stop(self, stop: StoppedEarly) -> None:
+        """This host was told to stop. The leader passes that on, and is given a few seconds to be reached, or it would
+        wait for this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
         """
-        again, self._stop = self._stop is not None, stop
+        again, self._stopped = self._stopped is not None, stop
         if self._ticket is not None or again or stop.signal == SIGINT:
             self._stop_now()
             return
-        self._say(f"{stop}: telling the others, for {self._timeouts.telling:g} s at most")
-        self._teller.stop()
+        self._say(f"{stop}: telling the others, for {self._timeouts.stop_notice:g} s at most")
+        self._progress.stop()
         self._timers[0].cancel()
-        self._timers[0] = self._loop.call_later(self._timeouts.telling, self._stop_now)
+        self._timers[0] = self._loop.call_later(self._timeouts.stop_notice, self._stop_now)
 
     def _stop_now(self) -> None:
-        assert self._stop is not None
+        assert self._stopped is not None
         if self._ticket is not None and self._link is not None:
-            self._link.send(wire.pack("abandon", signal=self._stop.signal))
-        self._end(self._stop)
+            self._link.send(wire.pack("abandon", signal=self._stopped.signal))
+        self._end(self._stopped)
 
     # reaching the leader
 
@@ -109,19 +106,19 @@ class WorkerCall:
             self._dialling = True
             self._dialer.start()
 
-    def _missed(self, kind: str, detail: str) -> None:
+    def _missed(self, kind: Miss, detail: str) -> None:
         in_name = kind == VANISHED or (kind == NOTHING and not self._names.known(self._leader).addresses)
         self._stage = Row(self._leader, "name" if in_name else "connect", detail)
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last tells more
+        if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last is worth more
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
-        self._link = Link(self._loop, sock, address, wire.HELLO_LIMIT, self._frame, self._ended, self._journal)
+        self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
         nonce = draw() if self._settings.secret else ""
         known = map(plain_address, self._names.known(self._leader).addresses)
         sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
-        stop = self._stop.signal if self._stop else 0
+        stop = self._stopped.signal if self._stopped else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
         self._heard_at = self._loop.clock()
         self._hello_timer = self._loop.call_later(self._timeouts.hello, self._no_answer)
@@ -143,7 +140,7 @@ class WorkerCall:
         elif not self.error:
             self._dialer.again()
 
-    # what the leader says
+    # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
         taken = self._handshake.take(payload)
@@ -167,7 +164,7 @@ class WorkerCall:
             reason = printable(wire.text(message, "reason"), _LONGEST_REASON)
             self._end(RollCallError(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
         elif kind == "roster" and self._ticket is not None:
-            self._start(link, message)
+            self._roster(link, message)
         elif kind == "over" and self._ticket is not None:
             self._end(RollCallError(printable(wire.text(message, "text", 65536), 65536, lines=True)))
         elif kind == "abandon" and self._ticket is not None:
@@ -186,41 +183,37 @@ class WorkerCall:
         if wire.host(message) != self._leader or wire.text(message, "job") != self._offer.job:
             raise wire.WireError("the welcome of another job's leader")
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
-        link.frames.limit = wire.LEADER_LIMIT
+        link.allow(wire.LEADER_LIMIT)
         self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self._record("seated", leader=self._leader, address=link.peer)
-        if self._stop is not None:
+        if self._stopped is not None:
             self._stop_now()
 
-    def _start(self, link: Link, message: dict[str, Any]) -> None:
+    def _roster(self, link: Link, message: dict[str, Any]) -> None:
         try:
             roster = Roster.from_wire(message.get("roster"), self._me)
         except ValueError as error:
             raise wire.WireError(str(error)) from None
-        if roster.job != self._offer.job or self._leader not in {seat.name for seat in roster.seats}:
+        hosts = frozenset(seat.name for seat in roster.seats)
+        if roster.job != self._offer.job or self._leader not in hosts:
             raise wire.WireError("the roster of another job")
         assert self._ticket is not None
         self._finish()
         for warning in oddities(self._me, self._own, over=False):
             self._say(warning)
-        peers = WorkerChannel(
-            self._loop, roster, self._leader, self._ticket, link, self._names, self._settings, self._timeouts,
-            self._journal,
-        )  # fmt: skip
-        self.result = roster, peers
+        membership = Membership(self._me, self._leader, hosts, roster.seat.address, roster.session, self._ticket)
+        self.result = roster, WorkerChannel(self._context, self._names, link, membership, self._settings)
 
     # time
 
-    def _sweep(self) -> None:
-        now = self._loop.clock()
+    def _sweep(self, now: float) -> None:
         link = self._link
         there = self._ticket is not None or self._waits
         if link is not None and there and now - self._heard_at >= self._timeouts.silence:
             link.close()
             self._ended(link, "it fell silent", False)
-        self._timers[1] = self._loop.call_later(self._timeouts.beat / SHARES, self._sweep)
 
     def _deadline(self) -> None:
         """The leader knows who is missing, so it is asked for its table first."""
@@ -239,14 +232,15 @@ class WorkerCall:
     def _end(self, error: MusterError) -> None:
         if self.error or self.result:
             return
-        self.error = self._stop or error
+        self.error = self._stopped or error
         self._finish()
         if self._link is not None:
             say_bye([self._link], self._timeouts.flush)
 
     def _finish(self) -> None:
-        self._teller.stop()
+        self._progress.stop()
         self._dialer.stop()
+        self._sweeper.stop()
         self._follower.drop(self._me)
         for timer in self._timers:
             timer.cancel()

@@ -1,4 +1,4 @@
-"""The environment of one process of a plan."""
+"""The environment of one process of a plan, and the temporary directory that a launcher gets in it."""
 
 from __future__ import annotations
 
@@ -7,47 +7,45 @@ from typing import Callable, Mapping
 
 from musterpoint.fabric.setting import SEARCH_PATHS
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.processes.control_socket import ControlSocket
 from musterpoint.programs.registry import Program
 from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.handover import OUTER, PLANNED
 
 
 def planned_environment(
-    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], control_socket: str, token: str,
+    plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], control_socket: ControlSocket,
     path: Callable[[Program], str],
 ) -> dict[str, str]:  # fmt: skip
-    """What ``plan`` says on top of ``environ``.
-
-    ``control_socket`` is the control socket's address, ``token`` what it wants to be shown; ``path`` says where a
-    program of ours lies.
-    """
+    """What ``plan`` says on top of ``environ``; ``path`` says where a program of ours lies."""
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
-    environment[OUTER] = control_socket
-    environment[SOCKET_TOKEN] = token
+    environment[OUTER] = control_socket.address
+    environment[SOCKET_TOKEN] = control_socket.token
     environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
     return environment
 
 
-def add_for_launcher(
-    environment: dict[str, str], plan: LaunchPlan, session: int, control_socket: str, stub: str, scratch: str
-) -> None:
-    """What a launcher needs to start ranks through the stub at ``stub``, which gives them back what is taken here."""
+def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int, stub: str, temporary: str) -> None:
+    """What a launcher needs to start ranks through the stub at ``stub``, which gives them back what is taken here.
+
+    ``temporary`` is a directory for its temporary files; empty: what it finds.
+    """
     environment["MUSTER_STUB"] = stub
-    environment["MUSTER_SOCKET"] = control_socket
+    environment["MUSTER_SOCKET"] = environment[OUTER]
     environment["MUSTER_SESSION_NUMBER"] = str(session)
     environment["MUSTER_USER_CWD"] = plan.user_cwd
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
     environment.pop("PYTHONPATH", None)
     if plan.local_rank_at >= 0:
         environment["MUSTER_LOCAL_RANK_AT"] = str(plan.local_rank_at)
-    if scratch:
+    if temporary:
         environment["MUSTER_USER_TMPDIR"] = environment.get("TMPDIR", "")
-        environment["TMPDIR"] = scratch
+        environment["TMPDIR"] = temporary
 
 
-class Scratch:
+class TemporaryDirectory:
     """Made when it is first asked for, below the user's TMPDIR; :meth:`close` removes it with all that is in it."""
 
     def __init__(self) -> None:

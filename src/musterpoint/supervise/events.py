@@ -1,6 +1,6 @@
-"""What the supervisor hears from this host, and what it can be told to do.
+"""What happens on this host, and what the supervisor can be asked to do about it.
 
-Words of the one decision (:mod:`musterpoint.supervise.policy`); what comes from other hosts is in
+These are the events and actions of the policy (:mod:`musterpoint.supervise.policy`); events of other hosts are in
 :mod:`musterpoint.channel.peers`. A rank is known by its key, ``(session, local rank)``: session 0 is the job's own
 plan, later ones were handed over by a launcher that the job runs as its program.
 """
@@ -9,19 +9,20 @@ from typing import NamedTuple, Union
 
 from musterpoint.channel.peers import PeerEvent
 from musterpoint.failure import Failure, Secondary
+from musterpoint.launch.plan import Role
 
 Key = tuple[int, int]
 
 
 class SessionOpened(NamedTuple):
-    """``keys`` are the ranks that a plan will bring; ``foreign`` says that a launcher starts them, ``daemons`` that it
-    is an MPI, whose daemons on all hosts hang on each other.
+    """A plan was started. ``keys`` are the ranks that it will bring; ``foreign`` says that a launcher starts them,
+    ``mpi`` that it is an MPI, whose daemons on all hosts need each other.
     """
 
     session: int
     keys: tuple[Key, ...]
     foreign: bool = False
-    daemons: bool = False
+    mpi: bool = False
 
 
 class RankEnded(NamedTuple):
@@ -31,24 +32,24 @@ class RankEnded(NamedTuple):
     failure: Failure | None
 
 
-class UnrankedStarted(NamedTuple):
-    """A launcher, an MPI daemon or a service runs. ``users`` says that a stop asks it to end and waits for that."""
+class ServiceOrLauncherStarted(NamedTuple):
+    """A service or a launcher runs. ``users`` says that a stop asks it to end and waits for that."""
 
     session: int
     name: str
-    role: str
+    role: Role
     users: bool = False
 
 
-class UnrankedEnded(NamedTuple):
-    """A launcher or a service ended; ``failure`` is what that means while the job runs, None if it may end so.
+class ServiceOrLauncherEnded(NamedTuple):
+    """A service or a launcher ended; ``failure`` is what that means while the job runs, None if it may end so.
 
     ``vital`` says that ranks need it wherever they are, not only those of this host.
     """
 
     session: int
     name: str
-    role: str
+    role: Role
     failure: Failure | None
     vital: bool = False
 
@@ -69,48 +70,57 @@ class KillDue(NamedTuple):
     """The time the ranks had to end by themselves is over."""
 
 
-class VerdictDue(NamedTuple):
-    """The leader said nothing about a failure of ours for too long."""
+class RootCauseDue(NamedTuple):
+    """The leader has not announced the root cause for too long after a failure here."""
 
 
 class LeaveDue(NamedTuple):
-    """The time for a say_bye is over: other hosts or a launcher take too long."""
+    """The time to wait for other hosts, launchers or services is over."""
 
 
 LocalEvent = Union[
-    SessionOpened, RankEnded, UnrankedStarted, UnrankedEnded, Broken, StopAsked, KillDue, VerdictDue, LeaveDue
+    SessionOpened, RankEnded, ServiceOrLauncherStarted, ServiceOrLauncherEnded, Broken, StopAsked, KillDue,
+    RootCauseDue, LeaveDue,
 ]  # fmt: skip
 Event = Union[LocalEvent, PeerEvent]
 
 
-class TellFailed(NamedTuple):
+class ReportFailure(NamedTuple):
+    """To the leader: this failed here."""
+
     failure: Failure
 
 
-class TellStopping(NamedTuple):
+class ReportStop(NamedTuple):
+    """To all hosts: this one was asked to stop."""
+
     signal: int
 
 
-class TellArrived(NamedTuple):
+class ReportArrival(NamedTuple):
+    """To the leader: this host has reached a point that all hosts wait for."""
+
     point: str
 
 
-class TellDone(NamedTuple):
+class ReportDone(NamedTuple):
+    """To the leader: this host's ranks have ended, with this code; ``failures`` counts those beside the root cause."""
+
     code: int
     failures: Secondary = Secondary()
 
 
 class SignalRanks(NamedTuple):
-    """Send ``signal`` to every live rank and to services of the user's own, once. 0: the settings' stop signal."""
+    """Send ``signal`` to every live rank and to services of the user's own, once."""
 
-    signal: int = 0
+    signal: int
 
 
 class StartTimer(NamedTuple):
     """Deliver ``event`` after ``seconds``; a timer of the same kind is replaced."""
 
     seconds: float
-    event: KillDue | VerdictDue | LeaveDue
+    event: KillDue | RootCauseDue | LeaveDue
 
 
 class KillTree(NamedTuple):
@@ -125,6 +135,8 @@ class Release(NamedTuple):
 
 
 class Say(NamedTuple):
+    """Print a sentence of ours."""
+
     text: str
 
 
@@ -132,4 +144,6 @@ class Finish(NamedTuple):
     """It is over: end what is left and return the outcome."""
 
 
-Action = Union[TellFailed, TellStopping, TellArrived, TellDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish]
+Action = Union[
+    ReportFailure, ReportStop, ReportArrival, ReportDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish
+]  # fmt: skip

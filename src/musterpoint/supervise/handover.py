@@ -1,4 +1,4 @@
-"""How a launcher that the job runs as its program hands its plan to the supervisor it finds above it.
+"""How a launcher of ours that the job runs as its program hands its plan over to the supervisor above it.
 
 The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's control socket in
 ``MUSTER_OUTER``, gets the roster, plans with it, hands the plan and its environment over, and waits for the code. So
@@ -80,7 +80,7 @@ class Outer:
         address = environ.get(OUTER, "")
         if not address:
             return None
-        import socket  # 3 ms that the outer one has no use for
+        import socket  # 3 ms that only the inner one needs
 
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -91,7 +91,7 @@ class Outer:
         try:
             sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
-            pass  # a job is above us, and hears nothing more: it will offer nothing
+            pass  # the job above us takes no more connections: it will offer nothing
         return cls(sock)
 
     def offer(self) -> Roster | None:
@@ -101,16 +101,16 @@ class Outer:
         return Roster.from_wire(value, value["me"]) if isinstance(value, dict) else None
 
     def hand_over(self, plan: LaunchPlan, environ: Mapping[str, str]) -> int | None:
-        """Hands the plan over and waits for its end. None when the outer one went away without a word."""
+        """Hands the plan over and waits for its end. None when the outer one went away without a code."""
         line = self._ask(encode({"plan": plan.to_wire(), "environ": dict(environ)})).split()
         return int(line[1]) if len(line) == 2 and line[0] == b"code" and line[1].isdigit() else None
 
     def report(self, failure: Failure) -> None:
-        """Says why no plan comes. Returns when that was heard: only then may this process, and the rank it is, end."""
+        """Says why no plan comes. Returns when that was taken: only then may this process, and the rank it is, end."""
         self._ask(FAILED + encode(failure._asdict()))
 
     def _ask(self, text: str) -> bytes:
-        """One line there, one line back; nothing where the outer one is gone."""
+        """Sends a line and returns the answer; empty where the outer one is gone."""
         try:
             self._socket.sendall(text.encode() + b"\n")
             return self._file.readline()

@@ -1,34 +1,31 @@
-"""The processes: this host's processes, started from plans; what becomes of them comes out as events."""
+"""The processes of this host: started from plans; what becomes of them comes out as events."""
 
 import os
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.loop import Loop
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.processes.process import CannotStart, Streams, Terminal, spawn
-from musterpoint.processes.pump import Pump
-from musterpoint.processes.sidecars import Sidecars
 from musterpoint.programs.registry import Texts
-from musterpoint.supervise.environment import Scratch, add_for_launcher, planned_environment
+from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment
 from musterpoint.supervise.events import (
     Broken,
     Key,
     LocalEvent,
     RankEnded,
+    ServiceOrLauncherEnded,
+    ServiceOrLauncherStarted,
     SessionOpened,
-    UnrankedEnded,
-    UnrankedStarted,
 )
-from musterpoint.supervise.left_early import LeftEarly
-from musterpoint.supervise.outcome import Explainer, RankEnd, UnrankedEnd
+from musterpoint.supervise.mpi_exits import MpiExits
 from musterpoint.supervise.ranks import Rank, Ranks
-from musterpoint.supervise.unranked import Unranked, UnrankedProcesses
+from musterpoint.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
 _DIGITS = 10
-"""Of the longest number that a stub or an agent says."""
+"""Of the longest number that a stub or an agent sends."""
 
 
 class Session(NamedTuple):
@@ -46,34 +43,25 @@ class Session(NamedTuple):
 
 
 class HostProcesses:
-    """Starts plans and watches what they become.
+    """Starts plans and watches what becomes of them.
 
-    ``emit`` gets every event; ``explain`` is asked for the words when something failed; ``record`` is the timeline;
-    ``oom_kills`` counts the kernel's OOM kills in this container; ``greet`` gets the control socket's other
-    connections; ``sidecars`` are no part of the job; ``warn`` is told of trouble at the control socket.
+    ``emit`` gets every event. ``greet`` gets the first line of every connection at the control socket that is no
+    rank's, and says whether it takes the connection.
     """
 
     def __init__(
-        self, loop: Loop, pump: Pump, emit: Callable[[LocalEvent], None], explain: Callable[[], Explainer],
-        record: Callable[..., None], oom_kills: Callable[[], int], greet: Callable[[Connection, str], bool],
-        sidecars: Sidecars, warn: Callable[[str], None] = lambda text: None,
-    ) -> None:  # fmt: skip
-        self._pump, self._emit, self._explain, self._record, self._greet = pump, emit, explain, record, greet
-        self._unranked, self._sidecars = UnrankedProcesses(), sidecars
-        self._members = Ranks(
-            loop, pump, self._unranked, emit, explain, record, oom_kills, lambda: sidecars.pids
-        )  # fmt: skip
+        self, context: SupervisorContext, emit: Callable[[LocalEvent], None], greet: Callable[[Connection, str], bool]
+    ) -> None:
+        self._context, self._pump, self._emit, self._greet = context, context.pump, emit, greet
+        self._others = ServicesAndLaunchers()
+        self._ranks = Ranks(context, self._others, emit)
         self.sessions: dict[int, Session] = {}
         self.refusing = False
-        self._left_early = LeftEarly(loop, self._members, emit, explain, record, lambda: self.refusing)
+        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.refusing)
         self._terminal = Terminal()
         self._texts = Texts()
-        self._scratch = Scratch()
-        self.control_socket = ControlSocket(loop, self._visited, warn)
-
-    @property
-    def ends(self) -> list[RankEnd]:
-        return self._members.ends
+        self._temporary = TemporaryDirectory()
+        self.control_socket = ControlSocket(context.loop, self._connected, context.say)
 
     # -- starting --
 
@@ -81,9 +69,8 @@ class HostProcesses:
         """Starts a plan's processes, services first; returns its session number."""
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
-        self._members.reported = None  # what went wrong before this plan came doesn't end the job
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._members.expect(keys)
+        self._ranks.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
             self._start_planned(session, process)
@@ -94,60 +81,61 @@ class HostProcesses:
             if process.role == "rank":
                 self._start_rank(session, process)
             else:
-                self.attend(session.number, process)
+                self.start_service_or_launcher(session.number, process)
         except CannotStart as error:
-            failure = self._explain().cannot_start(process, error.error, error.step)
+            from musterpoint.diagnosis import job_failures
+
+            failure = job_failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
             if process.role != "rank":
                 self._emit(Broken(failure))
                 return
             key = (session.number, process.local_rank or 0)
-            self._members.forget(key)
+            self._ranks.forget(key)
             self._emit(RankEnded(key, failure))
 
     def _start_rank(self, session: Session, process: ProcessPlan) -> None:
         alone = session.plan.local_ranks == 1 and not session.number
         pid = self._spawn(session, process, self.environment_for(session.number, process), alone)
         key = (session.number, process.local_rank or 0)
-        name = self._pump_name(session.number, process.name)
-        self._members.add(Rank(key, process.rank or 0, process.local_rank or 0, name, pid))
+        rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
+        self._ranks.add(rank)
+        self._ranks.has_pid(rank, pid)
 
-    def attend(
+    def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:
-        """Starts a launcher or a service of a session; ``on_end`` gets its status and the end of its output.
+        """Starts a service or a launcher of a session; ``on_end`` gets its status and the end of its output.
 
         Raises:
             CannotStart: the program couldn't be executed.
         """
         pid = self._spawn(self.sessions[number], process, self.environment_for(number, process), False)
-        unranked = Unranked(number, process, pid, on_end)
-        self._unranked.add(unranked)
-        self._emit(UnrankedStarted(number, process.name, process.role, unranked.waited_for))
+        started = ServiceOrLauncher(number, process, pid, on_end)
+        self._others.add(started)
+        self._emit(ServiceOrLauncherStarted(number, process.name, process.role, started.is_users))
 
     def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
         """The environment of a process of a session."""
-        session, control_socket, token = self.sessions[number], self.control_socket.address, self.control_socket.token
-        environment = planned_environment(
-            session.plan, process, session.environ, control_socket, token, self._texts.path
-        )
+        session, path = self.sessions[number], self._texts.path
+        environment = planned_environment(session.plan, process, session.environ, self.control_socket, path)
         if process.role == "launcher":
-            stub, scratch = self._texts.path("rank_stub"), self._scratch.path(session.environ)
-            add_for_launcher(environment, session.plan, number, control_socket, stub, scratch)
+            temporary = self._temporary.path(session.environ)
+            add_for_launcher(environment, session.plan, number, path("rank_stub"), temporary)
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
         out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            words = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+            argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
-                words, environment, process.cwd, Streams(stdin, out, err),
+                argv, environment, process.cwd, Streams(stdin, out, err),
                 with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
                 os.close(fd)
-        self._record("started", name=process.name, role=process.role, pid=pid, rank=process.rank)
+        self._context.record("started", name=process.name, role=process.role, pid=pid, rank=process.rank)
         return pid
 
     @staticmethod
@@ -156,88 +144,88 @@ class HostProcesses:
 
     # -- the control socket --
 
-    def _visited(self, connection: Connection) -> None:
-        connection.route_to(lambda words, line: self._introduced(connection, words, line))
+    def _connected(self, connection: Connection) -> None:
+        connection.route_to(lambda words, line: self._first_line(connection, words, line))
 
-    def _introduced(self, connection: Connection, words: list[str], line: str) -> None:
+    def _first_line(self, connection: Connection, words: list[str], line: str) -> None:
         """The first line of a connection says what it is."""
         if words[:1] == ["rank"] and len(words) == 6:
-            rank, local_rank, world, stub_pid, session = map(number_of, words[1:])
-            self._registered(connection, rank, local_rank, world, stub_pid, session)
+            number, local_rank, world, stub, session = map(number_of, words[1:])
+            self._registered(connection, (session, local_rank), number, world, stub)
         elif not self._greet(connection, line):
             connection.close()
 
-    def _registered(
-        self, connection: Connection, rank: int, local: int, world: int, stub_pid: int, number: int
-    ) -> None:
-        key = (number, local)
-        session = self.sessions.get(number)
+    def _registered(self, connection: Connection, key: Key, number: int, world: int, stub: int) -> None:
+        """A launcher has started a stub, with the pid ``stub``, in the place of rank ``number``."""
+        session = self.sessions.get(key[0])
         if session is None or self.refusing:
-            connection.close()  # the stub exits when it hears nothing
+            connection.close()  # the stub exits when it gets no answer
             return
-        self._record("registered", rank=rank, local_rank=local, world_size=world, stub=stub_pid)
-        wrong = self._misplaced(session, key, rank, world)
-        if self._members.is_missing(key):
-            member = Rank(key, rank, local, self._pump_name(number, ""), 0, connection, stub_pid, session.is_mpi)
-            self._members.add(member)
-            connection.route_to(lambda words, line: self._stub_said(member, words), lambda: self._lost_stub(member))
+        self._context.record("registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
+        wrong = self._misplaced(session, key, number, world)
+        if self._ranks.is_missing(key):
+            rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
+            self._ranks.add(rank)
+            connection.route_to(lambda words, line: self._stub_line(rank, words), lambda: self._lost_stub(rank))
             if wrong is None:
-                self._let_go(member)
+                self._send_go(rank, connection)
         if wrong is not None:
-            self._emit(wrong)
+            self._emit(Broken(wrong))
 
-    def _misplaced(self, session: Session, key: Key, rank: int, world: int) -> Broken | None:
+    def _misplaced(self, session: Session, key: Key, number: int, world: int) -> Failure | None:
         """What is wrong with a rank that came up: nobody planned it, or it is part of another world."""
-        plan = session.plan
-        if world != plan.world_size:
-            return Broken(self._explain().wrong_world(rank, world, plan.world_size))
-        if key[1] >= plan.local_ranks or not self._members.is_missing(key):
-            return Broken(self._explain().unplanned_rank(rank, key[1], plan.local_ranks))
-        return None
+        plan, local_rank = session.plan, key[1]
+        if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
+            return None
+        from musterpoint.diagnosis import job_failures
 
-    def _let_go(self, member: Rank) -> None:
-        out, err = self._pump.open(member.rank, member.name)
-        if member.connection is not None:
-            member.connection.send("go", (out, err))
+        if world != plan.world_size:
+            return job_failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return job_failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+
+    def _send_go(self, rank: Rank, connection: Connection) -> None:
+        """Lets the stub start its program, with pipes of ours."""
+        out, err = self._pump.open(rank.number, rank.name)
+        connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
 
-    def _stub_said(self, member: Rank, words: list[str]) -> None:
-        """A ValueError, which ends the connection: no stub says that."""
+    def _stub_line(self, rank: Rank, words: list[str]) -> None:
+        """A ValueError, which ends the connection: no stub sends that."""
         word, number = words[0], number_of(words[1])
         if word == "started":
-            if member.pid or number < 2 or number == os.getpid():
+            if rank.pid or number < 2 or number == os.getpid():
                 raise ValueError(f"{number} is no pid of a rank")
-            self._members.has_pid(member, number)
-            self._record("started", role="rank", rank=member.rank, pid=member.pid)
+            self._ranks.has_pid(rank, number)
+            self._context.record("started", role="rank", rank=rank.number, pid=number)
         elif word == "signal":
-            self._record("launcher-signal", rank=member.rank, signal=number)
-            self._left_early.ask_why(member)
+            self._context.record("launcher-signal", rank=rank.number, signal=number)
+            self._mpi_exits.ask_why(rank)
         elif word == "ended":
             status = os.waitstatus_to_exitcode(number)
-            self._members.ended(member, status)
-            self._left_early.ended(member, status)
+            self._ranks.ended(rank, status)
+            self._mpi_exits.ended(rank, status)
 
-    def _lost_stub(self, member: Rank) -> None:
-        self._members.lost_stub(member)
-        self._left_early.ask_why(member)
+    def _lost_stub(self, rank: Rank) -> None:
+        self._ranks.lost_stub(rank)
+        self._mpi_exits.ask_why(rank)
 
     def release(self, number: int, code: int) -> None:
         """Lets the stubs of a session exit; tells its owner how it ended."""
-        for member in self._members.of(number):
-            if member.connection is not None:
-                member.connection.send("release")
+        for rank in self._ranks.of(number):
+            if rank.connection is not None:
+                rank.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
         if owner is not None:
-            self._unranked.kill(number, "service")
+            self._others.kill(number, "service")
             owner.send(f"code {code}")
 
     # -- ends --
 
     def reported(self, failure: Failure) -> None:
         """A launcher of ours that runs as the job's program says why the rank that it is, or is part of, will end."""
-        self._record("reported", code=failure.code)
-        self._members.reported = failure
+        self._context.record("reported", code=failure.code)
+        self._ranks.reported(failure)
 
     def reap(self) -> None:
         """Collects every child that has ended: the one place that waits."""
@@ -249,72 +237,78 @@ class HostProcesses:
             if pid == 0:
                 break
             code = os.waitstatus_to_exitcode(status)
-            if pid in self._unranked:
-                self._unranked_ended(self._unranked.ended(pid), code)
-            elif not self._sidecars.ended(pid, code):
-                self._members.reaped(pid, code)
-        self._members.settle()
+            if pid in self._others:
+                self._service_or_launcher_ended(self._others.ended(pid), code)
+            elif not self._context.sidecars.ended(pid, code):
+                self._ranks.reaped(pid, code)
+        self._ranks.settle()
 
-    def _unranked_ended(self, unranked: Unranked, status: int) -> None:
-        number, process = unranked.session, unranked.process
+    def _service_or_launcher_ended(self, ended: ServiceOrLauncher, status: int) -> None:
+        number, process = ended.session, ended.process
         name = self._pump_name(number, process.name)
         tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
-        came_up = self._members.came_up(number)
         mpi = self.sessions[number].is_mpi and process.role == "launcher"
-        end = UnrankedEnd(
-            process.name, process.role, status, came_up, tail, process.users, mpi, self._members.oom_struck(status)
-        )
-        self._record("attendant-ended", name=process.name, role=process.role, status=status)
-        fine = process.users and status == 0
-        failure = None if fine else self._explain().unranked(end)
+        self._context.record("attendant-ended", name=process.name, role=process.role, status=status)
+        failure = None
+        if status or not process.users:
+            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
+
+            end = ServiceOrLauncherEnd(
+                process.name, process.role, status, len(self._ranks.of(number)), tail, process.users, mpi,
+                self._ranks.oom_struck(status),
+            )  # fmt: skip
+            failure = job_failures.of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
-            failure = self._left_early.instead_of(failure, number, process.name, status)
-        self._emit(UnrankedEnded(number, process.name, process.role, failure, mpi or process.role == "service"))
-        unranked.on_end(status, tail)
+            failure = self._mpi_exits.instead_of(failure, number, process.name, status)
+        vital = mpi or process.role == "service"
+        self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
+        ended.on_end(status, tail)
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, patient: bool = False) -> None:
+    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
         """Sends ``signo`` to every live rank and to services of the user's own, once.
 
-        ``patient``: what the ranks leave behind is told too, when the last one has ended, and has its time.
+        ``wait_for_orphans``: what the ranks leave behind is signalled too, when the last one has ended, and has its
+        time.
         """
         self.refusing = True
-        self._unranked.tell(signo)
-        self._record("signalled", signal=signo, ranks=self._members.tell(signo, patient))
+        self._others.signal(signo)
+        self._context.record("signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
 
     def pass_on(self, signo: int) -> None:
         """Sends a signal that means something to the user's programs only."""
-        self._members.pass_on(signo)
-        self._unranked.pass_on(signo)
+        self._ranks.pass_on(signo)
+        self._others.pass_on(signo)
 
     def kill(self) -> None:
         """SIGKILL to everything of the job."""
         self.refusing = True
-        self._members.all_told()
-        self._record("killed", processes=tree.kill_below(os.getpid(), self._sidecars.pids))
+        self._ranks.being_killed()
+        self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
 
     def dismiss(self) -> None:
-        """Ends the launchers, services and stubs: their ranks have ended, and what they would say is known."""
-        self._unranked.kill()
-        self._members.dismiss()
+        """Ends services, launchers and stubs: the ranks have ended, and nothing that they print counts."""
+        self._others.kill()
+        self._ranks.dismiss()
 
     @property
     def left(self) -> list[tree.Stat]:
         """The job's processes that are still there."""
-        return tree.descendants(os.getpid(), spared=self._sidecars.pids)
+        return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
 
     def close(self) -> None:
         self.refusing = True
         self._terminal.take_back()
-        self._members.close()
+        self._ranks.close()
         self.control_socket.close()
         self._texts.close()
-        self._scratch.close()
+        self._temporary.close()
 
 
 def number_of(word: str) -> int:
-    """A number that a stub or an agent says. A ValueError: it is none, or longer than any."""
+    """A number that a stub or an agent sends. A ValueError: it is none, or longer than any."""
     if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
         raise ValueError(f"{word[:20]!r} is no number")
     return int(word)

@@ -18,12 +18,12 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.processes.control_socket import Connection
 from musterpoint.processes.process import CannotStart
+from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.host_processes import HostProcesses, number_of
-from musterpoint.supervise.outcome import Explainer
 
 SAID_BYTES = 4096
-"""Of what a daemon wrote, so much of the end travels to the leader."""
+"""So many bytes of the end of what a daemon wrote are sent to the leader."""
 
 _SESSION_BITS = 16
 """The low bits of a request's number say which session it is for: sessions have the same numbers on all hosts."""
@@ -33,7 +33,7 @@ REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 
 
 class _Request:
-    """One agent's, on the leader."""
+    """What a launch agent has asked for, on the leader."""
 
     __slots__ = ("host", "started", "connection")
 
@@ -46,11 +46,10 @@ class MpiDaemons:
     """``roster`` is what went to all hosts, as a JSON object, with this host's name as ``me``."""
 
     def __init__(
-        self, peers: Peers, processes: HostProcesses, roster: Mapping[str, Any], emit: Callable[[LocalEvent], None],
-        explain: Callable[[], Explainer], record: Callable[..., None],
+        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Mapping[str, Any],
+        emit: Callable[[LocalEvent], None],
     ) -> None:  # fmt: skip
-        self._peers, self._processes = peers, processes
-        self._emit, self._explain, self._record = emit, explain, record
+        self._context, self._peers, self._processes, self._emit = context, peers, processes, emit
         self._me = str(roster.get("me", ""))
         self._seats = [(str(seat[0]), str(seat[1])) for seat in roster.get("seats", ())]
         self._requests: dict[int, _Request] = {}
@@ -73,7 +72,7 @@ class MpiDaemons:
         self._asked += 1
         number = self._asked << _SESSION_BITS | int(words[1])
         self._requests[number] = _Request(connection, name or host)
-        self._record("daemon-asked", host=name or host, number=number)
+        self._context.record("daemon-asked", host=name or host, number=number)
         if not name:
             self.start_ended(StartEnded(host, number, REFUSED, f"{host} is none of this job's hosts"))
         elif name == self._me:
@@ -110,7 +109,9 @@ class MpiDaemons:
             return
         request.connection.send(_ended(event.status, event.said))
         if not request.started:
-            self._emit(Broken(self._explain().daemon_refused(request.host, event.said)))
+            from musterpoint.diagnosis import job_failures
+
+            self._emit(Broken(job_failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
 
     # -- every host: daemons are started --
 
@@ -118,7 +119,7 @@ class MpiDaemons:
         """The leader asks. If the plan hasn't been started yet (or handed over), this waits for it."""
         self._start(event)
 
-    def look_again(self) -> None:
+    def plan_started(self) -> None:
         """A plan was started."""
         early, self._early = self._early, []
         for event, local in early:
@@ -134,7 +135,6 @@ class MpiDaemons:
             self._run(session, event, local)
 
     def _run(self, session: int, event: StartAsked, local: bool) -> None:
-        # few jobs need regular expressions here
         number = event.number
 
         def on_end(status: int, tail: bytes) -> None:
@@ -149,7 +149,7 @@ class MpiDaemons:
             if os.path.realpath(daemon.program) == os.path.realpath(path):
                 process = process._replace(environment=tuple(_settings(daemon.settings, environment)))
             words = (Argument(path), *map(_own_agent, daemon.arguments))
-            self._processes.attend(session, process._replace(argv=words), on_end)
+            self._processes.start_service_or_launcher(session, process._replace(argv=words), on_end)
         except NotADaemon as error:
             self._tell_ended(number, CANNOT_EXECUTE, str(error), local)
         except FileNotFoundError as error:

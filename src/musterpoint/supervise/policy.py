@@ -1,42 +1,17 @@
 """The supervisor's one decision: (state, event) → (state, actions). Pure; tested from tables of event histories.
 
-The phases, in the order a job passes them:
-
-``running``  ranks are alive (or expected).
-``judging``  something failed here; the leader's verdict is awaited.
-``ending``   the job failed or was stopped: ranks were told to end and have their time.
-``waiting``  this host's ranks have ended, or it has none; the other hosts' haven't all.
-``leaving``  every host is done; launchers, and services of the user's own, get a moment to end by themselves.
-``over``     nothing more is decided.
+In the order in which a job goes: it starts, ranks end, something fails, a stop comes, the ranks of all hosts have
+ended. The phases are described at :data:`musterpoint.supervise.state.Phase`.
 """
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 from musterpoint.channel import peers
 from musterpoint.failure import Failure, lost_host
-from musterpoint.supervise.events import (
-    Action,
-    Broken,
-    Event,
-    Finish,
-    KillDue,
-    KillTree,
-    LeaveDue,
-    RankEnded,
-    Release,
-    Say,
-    SessionOpened,
-    SignalRanks,
-    StartTimer,
-    StopAsked,
-    TellArrived,
-    TellDone,
-    TellFailed,
-    TellStopping,
-    UnrankedEnded,
-    UnrankedStarted,
-    VerdictDue,
-)
+from musterpoint.supervise import events as ev
+from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.state import (
     RANKS_ENDED,
     SIGINT,
@@ -50,7 +25,7 @@ from musterpoint.supervise.state import (
     session_of,
 )
 
-VERDICT_SECONDS = 60.0
+ROOT_CAUSE_SECONDS = 60.0
 """Longer than a symptom waits for its cause (35 s), and a lost leader takes to be noticed: the last resort only."""
 LAUNCHER_SECONDS = 5.0
 """What a launcher gets to end by itself once all its ranks have."""
@@ -69,277 +44,290 @@ def decide(state: State, event: Event, rules: Rules) -> Decision:
     if state.phase == "over":
         return state, []
     handler = _HANDLERS.get(type(event))
-    return handler(state, event, rules) if handler else (state, [])  # type: ignore[operator]
+    return handler(state, event, rules) if handler else (state, [])
 
 
-def _session_opened(state: State, event: SessionOpened, rules: Rules) -> Decision:
+# -- plans and processes start --
+
+
+def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Decision:
     number = {event.session}
     state = state._replace(
         live=state.live | frozenset(event.keys),
         foreign=state.foreign | number if event.foreign else state.foreign,
-        daemons=state.daemons | number if event.daemons else state.daemons,
+        mpi=state.mpi | number if event.mpi else state.mpi,
     )
     if event.keys:
         return state, []
     if event.session:
-        return state, [TellArrived(end_of(event.session))]
-    return all_ended_here(state, [], rules)
+        return state, [ev.ReportArrival(end_of(event.session))]
+    return _all_ended_here(state, [], rules)
 
 
-def _unranked_started(state: State, event: UnrankedStarted, rules: Rules) -> Decision:
-    who = {(event.session, event.name)}
+def _service_or_launcher_started(state: State, event: ev.ServiceOrLauncherStarted, rules: Rules) -> Decision:
+    process = {(event.session, event.name)}
     if event.role == "launcher":
-        return state._replace(launchers=state.launchers | who), []
-    return (state._replace(services=state.services | who), []) if event.users else (state, [])
+        return state._replace(launchers=state.launchers | process), []
+    return (state._replace(services=state.services | process), []) if event.users else (state, [])
 
 
-def _rank_ended(state: State, event: RankEnded, rules: Rules) -> Decision:
+# -- processes end --
+
+
+def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
     if event.failure is not None and state.stopped_by:
-        state, actions = spoilt(state, event.failure)
+        state, actions = _spoilt(state, event.failure)
     elif event.failure is not None:
         if event.failure.rank is not None:  # a launcher of ours in its place knows of no rank: it started none
             state = state._replace(failed=(*state.failed, event.failure))
-        state, actions = failed_here(state, event.failure, rules)
-    return a_rank_ended(state, event.key[0], actions, rules)
-
-
-def _peer_silent(state: State, event: peers.PeerSilent, rules: Rules) -> Decision:
-    return state, [Say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")]
-
-
-def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
-    return state, [Say(f"{event.host} is back")]
-
-
-def a_rank_ended(state: State, session: int, actions: list[Action], rules: Rules) -> Decision:
-    """``session`` has one rank fewer; it may have been the last of it, or of this host."""
+        state, actions = _failed_here(state, event.failure, rules)
+    session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
-        actions.append(TellArrived(end_of(session)))
+        actions.append(ev.ReportArrival(end_of(session)))
         if state.phase == "ending":
             state = state._replace(released=state.released | {session})
-            actions.append(Release(session, code_of(state, rules)))
+            actions.append(ev.Release(session, code_of(state, rules)))
     if state.live or state.phase not in ("running", "ending"):
         return state, actions
-    if state.phase == "running" and state.failure is not None and state.verdict is None:
+    if state.phase == "running" and state.failure is not None and state.root_cause is None:
         # --on-failure finish: the failure was kept until every rank here had ended
-        return state._replace(phase="judging"), [*actions, *ask_verdict(state.failure)]
-    return all_ended_here(state, actions, rules)
+        return state._replace(phase="judging"), [*actions, *_report(state.failure)]
+    return _all_ended_here(state, actions, rules)
 
 
-def ask_verdict(failure: Failure) -> list[Action]:
-    return [StartTimer(VERDICT_SECONDS, VerdictDue()), TellFailed(failure)]
-
-
-def all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
-    """Nothing more happens here that counts."""
-    code = code_of(state, rules)
-    if state.phase == "ending" or (code and rules.on_failure == "end"):
-        # whoever is late gets as long as its ranks may take, and a moment to say so
-        actions.append(StartTimer(end_grace(state, rules) + LATE_SECONDS, LeaveDue()))
-    if not rules.outside:
-        actions.append(TellArrived(RANKS_ENDED))
-    actions.append(TellDone(code, state.failed_beside))
-    return state._replace(phase="waiting"), actions
-
-
-def all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
-    """Every host is done. What was told to end before has a timer that runs; the rest is told now."""
-    if state.phase != "waiting":
-        return state, []
-    state = state._replace(counted=event.failures)  # the same on all hosts
-    code = code_of(state, rules)
-    actions: list[Action] = []
-    if state.failure is not None and state.verdict is None and not state.stop_signal:
-        actions.append(Say(first_line(state.failure)))
-    if 0 in state.foreign and not code:
-        actions.append(Release(0, 0))
-    if state.services and not state.told:
-        actions.append(SignalRanks())
-    awaited = bool(state.services) if code else state.is_attended
-    if not awaited:
-        return state._replace(phase="over"), [*actions, Finish()]
-    if not (state.told and state.services):
-        actions.append(StartTimer(_say_bye(state, rules), LeaveDue()))
-    return state._replace(phase="leaving", told=True), actions
-
-
-def _say_bye(state: State, rules: Rules) -> float:
-    if code_of(state, rules):
-        return end_grace(state, rules)
-    mpi, launchers = 0 in state.daemons, any(session == 0 for session, _name in state.launchers)
-    return (MPI_SECONDS if mpi else LAUNCHER_SECONDS) if launchers else SERVICE_SECONDS
-
-
-def leave_due(state: State, event: LeaveDue, rules: Rules) -> Decision:
-    if state.phase in ("waiting", "leaving") or state.killed:
-        return state._replace(phase="over"), [Finish()]
-    return state, []
-
-
-def kill_due(state: State, event: KillDue, rules: Rules) -> Decision:
-    if state.phase != "ending" or not state.live:
-        return state, []
-    return state._replace(killed=True), [
-        Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), KillTree(),
-        StartTimer(UNKILLABLE_SECONDS, LeaveDue()),
-    ]  # fmt: skip
-
-
-def arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
-    if event.point == RANKS_ENDED:
-        if rules.outside and rules.outside_stops and state.live and state.phase == "running":
-            return _quiet_end(state, rules)
-        return state, []
-    session = session_of(event.point)
-    if session and session not in state.released:
-        return state._replace(released=state.released | {session}), [Release(session, 0)]
-    return state, []
-
-
-def _quiet_end(state: State, rules: Rules) -> Decision:
-    """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
-    actions: list[Action] = [Say("the distribution group is done: stopping the program here (--outside stop)")]
-    state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, told=True)
-    return state, [*actions, SignalRanks(), StartTimer(rules.grace, KillDue())]
-
-
-def failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
-    """Something of this host failed; the first failure is told, later ones are counted."""
-    if state.phase == "waiting":
-        if state.verdict is not None:
-            return state, []
-        if not failure.is_symptom:  # everybody else may be done by now, and then no verdict comes
-            state = state._replace(failure=state.failure or failure)
-        return state, [TellFailed(failure)]
-    if state.phase == "judging" and _was_symptom(state) and not failure.is_symptom:
-        return state._replace(failure=failure), ask_verdict(failure)
-    if state.failure is not None or state.verdict is not None:
-        return state, []
-    state = state._replace(failure=failure)
-    if rules.on_failure == "finish" and state.live:
-        return state, [Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
-    return state._replace(phase="judging"), ask_verdict(failure)
-
-
-def _was_symptom(state: State) -> bool:
-    """Whether what was told is the echo of a failure that may only be known now."""
-    return state.verdict is None and state.failure is not None and state.failure.is_symptom
-
-
-def unranked_ended(state: State, event: UnrankedEnded, rules: Rules) -> Decision:
-    """A launcher is needed by the ranks it started here, a service or an MPI daemon by those of other hosts, too."""
-    gone = {(event.session, event.name)}
-    state = state._replace(launchers=state.launchers - gone, services=state.services - gone)
-    if state.phase == "leaving":
-        return (state, []) if state.is_attended else (state._replace(phase="over"), [Finish()])
-    if event.failure is None or event.session in state.released or state.stopped_by:
-        return state, []
-    ranks_left = any(key[0] == event.session for key in state.live)
-    needed = event.vital or (ranks_left and state.phase != "waiting")
-    if needed and state.phase in ("running", "judging", "waiting"):
-        return failed_here(state, event.failure, rules)
-    return state, []
-
-
-def broken(state: State, event: Broken, rules: Rules) -> Decision:
-    if state.phase in ("running", "judging", "waiting") and not state.stopped_by:
-        return failed_here(state, event.failure, rules)
-    return state, []
-
-
-def verdict_due(state: State, event: VerdictDue, rules: Rules) -> Decision:
-    if state.phase != "judging" or state.failure is None:
-        return state, []
-    return job_failed(state, peers.JobFailed(state.failure), rules)
-
-
-def job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
-    if state.verdict is not None or state.stopped_by or state.phase in ("leaving", "over"):
-        return state, []
-    state = state._replace(verdict=event.failure, counted=event.secondary)
-    where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
-    actions: list[Action] = [Say(f"{first_line(event.failure)}{where}")]
-    if state.phase == "waiting":
-        # our ranks ended well; the verdict only changes the code, and how long the others are waited for
-        return _others_end(state, actions, rules)
-    if rules.on_failure == "finish" and state.live:
-        return state._replace(phase="running"), actions
-    state = state._replace(phase="ending", told=True)
-    if not state.live:
-        services: list[Action] = [SignalRanks()] if state.services else []
-        return all_ended_here(state, [*actions, *services], rules)
-    return state, [*actions, SignalRanks(), StartTimer(end_grace(state, rules), KillDue())]
-
-
-def _others_end(state: State, actions: list[Action], rules: Rules) -> Decision:
-    if rules.on_failure != "end":
-        return state, actions
-    if state.services:
-        actions.append(SignalRanks())
-    late = StartTimer(end_grace(state, rules) + LATE_SECONDS, LeaveDue())
-    return state._replace(told=True), [*actions, late]
-
-
-def peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
-    if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
-        return state, [Say(f"warning: {event.host} is lost: {event.why}")]
-    return failed_here(state, lost_host(event.host, event.why, apart_from=event.apart_from), rules)
-
-
-def stop_asked(state: State, event: StopAsked, rules: Rules) -> Decision:
-    if state.stopped_by or state.phase == "ending":
-        if event.signal == SIGINT and not state.killed:
-            return state._replace(killed=True), [Say("interrupted again: killing what is left"), KillTree()]
-        return state, []
-    return _stop(state, rules.host, event.signal, [TellStopping(event.signal)], rules)
-
-
-def stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
-    if state.stopped_by or state.phase == "ending":
-        return state, []
-    return _stop(state, event.host, event.signal, [Say(f"{event.host} was told to stop: stopping here too")], rules)
-
-
-def spoilt(state: State, failure: Failure) -> Decision:
+def _spoilt(state: State, failure: Failure) -> Decision:
     """A rank failed while it was stopping: the job is stopped all the same, and whoever looks for what it saved learns
     of it. That the others have left is no news.
     """
     if failure.is_symptom or not state.stop_signal:
         return state, []
-    said = Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
+    said = ev.Say(f"warning: rank {failure.rank} failed while it was stopping: {first_line(failure)}")
     return state._replace(spoilt=state.spoilt or failure), [said]
+
+
+def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
+    """A launcher is needed by the ranks it started here, a service or an MPI daemon by those of other hosts, too."""
+    process = {(event.session, event.name)}
+    state = state._replace(launchers=state.launchers - process, services=state.services - process)
+    if state.phase == "leaving":
+        if state.services or state.has_own_launcher:
+            return state, []
+        return state._replace(phase="over"), [ev.Finish()]
+    if event.failure is None or event.session in state.released or state.stopped_by:
+        return state, []
+    ranks_left = any(key[0] == event.session for key in state.live)
+    needed = event.vital or (ranks_left and state.phase != "waiting")
+    if needed and state.phase in ("running", "judging", "waiting"):
+        return _failed_here(state, event.failure, rules)
+    return state, []
+
+
+# -- something fails, here or elsewhere --
+
+
+def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
+    """Something of this host failed; the first failure is reported, later ones are counted."""
+    if state.phase == "waiting":
+        if state.root_cause is not None:
+            return state, []
+        if not failure.is_symptom:  # everybody else may be done by now, and then no root cause is announced
+            state = state._replace(failure=state.failure or failure)
+        return state, [ev.ReportFailure(failure)]
+    reported = state.failure if state.root_cause is None else None
+    if state.phase == "judging" and reported is not None and reported.is_symptom and not failure.is_symptom:
+        return state._replace(failure=failure), _report(failure)
+    if state.failure is not None or state.root_cause is not None:
+        return state, []
+    state = state._replace(failure=failure)
+    if rules.finish_on_failure and state.live:
+        return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
+    return state._replace(phase="judging"), _report(failure)
+
+
+def _report(failure: Failure) -> list[Action]:
+    return [ev.StartTimer(ROOT_CAUSE_SECONDS, ev.RootCauseDue()), ev.ReportFailure(failure)]
+
+
+def _broken(state: State, event: ev.Broken, rules: Rules) -> Decision:
+    if state.phase in ("running", "judging", "waiting") and not state.stopped_by:
+        return _failed_here(state, event.failure, rules)
+    return state, []
+
+
+def _peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
+    if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
+        return state, [ev.Say(f"warning: {event.host} is lost: {event.why}")]
+    return _failed_here(state, lost_host(event.host, event.why, apart_from=event.apart_from), rules)
+
+
+def _root_cause_due(state: State, event: ev.RootCauseDue, rules: Rules) -> Decision:
+    if state.phase != "judging" or state.failure is None:
+        return state, []
+    return _job_failed(state, peers.JobFailed(state.failure), rules)
+
+
+def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
+    """The root cause is known: ranks that live are asked to end."""
+    if state.root_cause is not None or state.stopped_by or state.phase in ("leaving", "over"):
+        return state, []
+    state = state._replace(root_cause=event.failure, counted=event.secondary)
+    where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
+    actions: list[Action] = [ev.Say(f"{first_line(event.failure)}{where}")]
+    if state.phase == "waiting":
+        # our ranks ended well; the root cause only changes the code, and how long the others are waited for
+        return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
+    if rules.finish_on_failure and state.live:
+        return state._replace(phase="running"), actions
+    state = state._replace(phase="ending", signalled=True)
+    if not state.live:
+        return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(end_grace(state, rules), ev.KillDue())]
+
+
+def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
+    late = ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
+    return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal), late]
+
+
+def _signal_services(state: State, signal: int) -> list[Action]:
+    return [ev.SignalRanks(signal)] if state.services else []
+
+
+# -- a stop --
+
+
+def _stop_asked(state: State, event: ev.StopAsked, rules: Rules) -> Decision:
+    if state.stopped_by or state.phase == "ending":
+        if event.signal == SIGINT and not state.killed:
+            return state._replace(killed=True), [ev.Say("interrupted again: killing what is left"), ev.KillTree()]
+        return state, []
+    return _stop(state, rules.host, event.signal, [ev.ReportStop(event.signal)], rules)
+
+
+def _stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
+    if state.stopped_by or state.phase == "ending":
+        return state, []
+    return _stop(state, event.host, event.signal, [ev.Say(f"{event.host} was told to stop: stopping here too")], rules)
 
 
 def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:
     if state.phase in ("judging", "leaving"):
         return state, actions  # it is ending anyway, and a failure that came first stays the truth
     state = state._replace(stopped_by=host, stop_signal=signal)
-    signo = SIGINT if signal == SIGINT else 0
+    sent = SIGINT if signal == SIGINT else rules.stop_signal  # what a person types reaches the ranks
     if state.phase == "waiting":
-        services: list[Action] = [SignalRanks(signo)] if state.services and not state.told else []
-        late = StartTimer(rules.grace + LATE_SECONDS, LeaveDue())
-        return state._replace(told=True), [*actions, *services, late]
-    state = state._replace(phase="ending", told=True)
-    return state, [*actions, SignalRanks(signo), StartTimer(rules.grace, KillDue())]
+        services = [] if state.signalled else _signal_services(state, sent)
+        late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
+        return state._replace(signalled=True), [*actions, *services, late]
+    state = state._replace(phase="ending", signalled=True)
+    return state, [*actions, ev.SignalRanks(sent), ev.StartTimer(rules.grace, ev.KillDue())]
 
 
-_HANDLERS = {
-    SessionOpened: _session_opened,
-    RankEnded: _rank_ended,
-    UnrankedStarted: _unranked_started,
-    UnrankedEnded: unranked_ended,
-    Broken: broken,
-    StopAsked: stop_asked,
-    KillDue: kill_due,
-    VerdictDue: verdict_due,
-    LeaveDue: leave_due,
-    peers.JobFailed: job_failed,
-    peers.StopAll: stop_all,
-    peers.AllDone: all_done,
-    peers.Arrived: arrived,
-    peers.PeerLost: peer_lost,
+def _stop_outside(state: State, rules: Rules) -> Decision:
+    """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
+    actions: list[Action] = [ev.Say("the distribution group is done: stopping the program here (--outside stop)")]
+    state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True)
+    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(rules.grace, ev.KillDue())]
+
+
+def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
+    if state.phase != "ending" or not state.live:
+        return state, []
+    return state._replace(killed=True), [
+        ev.Say(f"{len(state.live)} rank(s) had not ended by the end of their grace: killing them"), ev.KillTree(),
+        ev.StartTimer(UNKILLABLE_SECONDS, ev.LeaveDue()),
+    ]  # fmt: skip
+
+
+# -- the ranks have ended: here, then everywhere --
+
+
+def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
+    """Nothing more happens here that counts."""
+    code = code_of(state, rules)
+    if state.phase == "ending" or (code and not rules.finish_on_failure):
+        # whoever is late gets as long as its ranks may take, and a moment to say so
+        actions.append(ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
+    if not rules.outside:
+        actions.append(ev.ReportArrival(RANKS_ENDED))
+    actions.append(ev.ReportDone(code, state.secondary_here))
+    return state._replace(phase="waiting"), actions
+
+
+def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
+    """All hosts have reached a point: the end of all ranks of the group, or of those of a session."""
+    if event.point == RANKS_ENDED:
+        stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
+        return _stop_outside(state, rules) if stops else (state, [])
+    session = session_of(event.point)
+    if session and session not in state.released:
+        return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
+    return state, []
+
+
+def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
+    """Every host is done. What was asked to end before has a timer that runs; the rest is asked now."""
+    if state.phase != "waiting":
+        return state, []
+    state = state._replace(counted=event.failures)  # the same on all hosts
+    code = code_of(state, rules)
+    actions: list[Action] = []
+    if state.failure is not None and state.root_cause is None and not state.stop_signal:
+        actions.append(ev.Say(first_line(state.failure)))
+    if 0 in state.foreign and not code:
+        actions.append(ev.Release(0, 0))
+    if not state.signalled:
+        actions += _signal_services(state, rules.stop_signal)
+    if not state.services and (code or not state.has_own_launcher):
+        return state._replace(phase="over"), [*actions, ev.Finish()]
+    if not (state.signalled and state.services):
+        actions.append(ev.StartTimer(_time_to_leave(state, code, rules), ev.LeaveDue()))
+    return state._replace(phase="leaving", signalled=True), actions
+
+
+def _time_to_leave(state: State, code: int, rules: Rules) -> float:
+    """Seconds that launchers and services get when all hosts are done."""
+    if code:
+        return end_grace(state, rules)
+    if state.has_own_launcher:
+        return MPI_SECONDS if 0 in state.mpi else LAUNCHER_SECONDS
+    return SERVICE_SECONDS
+
+
+def _leave_due(state: State, event: ev.LeaveDue, rules: Rules) -> Decision:
+    if state.phase in ("waiting", "leaving") or state.killed:
+        return state._replace(phase="over"), [ev.Finish()]
+    return state, []
+
+
+# -- connections --
+
+
+def _peer_silent(state: State, event: peers.PeerSilent, rules: Rules) -> Decision:
+    return state, [ev.Say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")]
+
+
+def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
+    return state, [ev.Say(f"{event.host} is back")]
+
+
+_HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
+    ev.SessionOpened: _session_opened,
+    ev.ServiceOrLauncherStarted: _service_or_launcher_started,
+    ev.RankEnded: _rank_ended,
+    ev.ServiceOrLauncherEnded: _service_or_launcher_ended,
+    ev.Broken: _broken,
+    peers.PeerLost: _peer_lost,
+    ev.RootCauseDue: _root_cause_due,
+    peers.JobFailed: _job_failed,
+    ev.StopAsked: _stop_asked,
+    peers.StopAll: _stop_all,
+    ev.KillDue: _kill_due,
+    peers.Arrived: _arrived,
+    peers.AllDone: _all_done,
+    ev.LeaveDue: _leave_due,
     peers.PeerSilent: _peer_silent,
     peers.PeerBack: _peer_back,
 }

@@ -1,6 +1,6 @@
 """What a decision starts from: the rules of a job, and the state its history has led to on this host."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.failure import Failure, Secondary
@@ -9,86 +9,98 @@ from musterpoint.supervise.events import Action, Key
 FAILURE_GRACE = 30.0
 """What ranks get to end by themselves when another failed: torchrun's figure, less where the platform gives less."""
 
-SIGINT = 2
+SIGINT, SIGTERM = 2, 15
 RANKS_ENDED = "ranks-ended"
 
-Unranked = tuple[int, str]
-"""Session and name."""
+Phase = Literal["running", "judging", "ending", "waiting", "leaving", "over"]
+"""In the order in which a job passes them.
+
+``running``: ranks are alive (or expected). ``judging``: something failed here, and the leader's root cause is awaited.
+``ending``: the job failed or was stopped; ranks were signalled and have their time. ``waiting``: this host's ranks have
+ended, or it has none; the other hosts' haven't all. ``leaving``: every host is done; launchers, and services of the
+user's own, get a moment to end by themselves. ``over``: nothing more is decided.
+"""
+
+ProcessKey = tuple[int, str]
+"""Session and name of a service or launcher."""
 
 
 class Rules(NamedTuple):
-    """The settings that matter here. ``grace`` is seconds between the stop signal and SIGKILL."""
+    """The settings that matter here.
+
+    ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
+    a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
+    distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
+    is the plan's.
+    """
 
     host: str
     grace: float
-    on_failure: str = "end"
+    stop_signal: int = SIGTERM
     stop_code: int = exit_codes.STOPPED
+    finish_on_failure: bool = False
     outside: bool = False
     outside_stops: bool = False
     tolerates_lost_peers: bool = False
 
 
 class State(NamedTuple):
-    """``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts, ``daemons``
-    those of them where that is an MPI.
+    """What has happened so far.
 
-    ``launchers`` and ``services`` run beside the ranks; of services, those of the user's own, which are ``told`` to end
-    when the ranks are. ``failed`` are the failures of ranks here; ``counted`` is what the leader knows of all hosts'
-    besides the verdict's. ``spoilt`` is what went wrong here while the ranks were stopping.
+    ``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts, ``mpi`` those of
+    them where that is an MPI, ``released`` those whose stubs may exit. ``launchers`` run beside the ranks, and so do
+    ``services`` of the user's own (others aren't waited for). ``failure`` is what this host has reported,
+    ``root_cause`` what the leader announced. ``failed`` are the failures of ranks here; ``counted`` is what the leader
+    knows of all hosts' beside the root cause. ``spoilt`` is what went wrong here while the ranks were stopping.
+    ``stopped_by`` is the host where ``stop_signal`` came. ``signalled`` says that the ranks and services here were
+    asked to end, ``killed`` that all was killed.
     """
 
-    phase: str = "running"
+    phase: Phase = "running"
     live: frozenset[Key] = frozenset()
     foreign: frozenset[int] = frozenset()
-    daemons: frozenset[int] = frozenset()
+    mpi: frozenset[int] = frozenset()
     released: frozenset[int] = frozenset()
-    launchers: frozenset[Unranked] = frozenset()
-    services: frozenset[Unranked] = frozenset()
+    launchers: frozenset[ProcessKey] = frozenset()
+    services: frozenset[ProcessKey] = frozenset()
     failure: Failure | None = None
-    verdict: Failure | None = None
+    root_cause: Failure | None = None
     failed: tuple[Failure, ...] = ()
     counted: Secondary = Secondary()
     spoilt: Failure | None = None
     stopped_by: str = ""
     stop_signal: int = 0
-    told: bool = False
+    signalled: bool = False
     killed: bool = False
 
     @property
-    def code(self) -> int:
-        """The job's exit code as far as it is known."""
-        failure = self.verdict or self.failure
-        return failure.code if failure else 0
-
-    @property
-    def failed_beside(self) -> Secondary:
-        """The failures of ranks here, besides the job's first."""
-        first = self.verdict or self.failure
+    def secondary_here(self) -> Secondary:
+        """The failures of ranks here, beside the root cause."""
+        first = self.root_cause or self.failure
         return Secondary.of(self.failed, first) if first else Secondary()
 
     @property
     def secondary(self) -> Secondary:
-        """All failures known besides the job's first."""
-        return max(self.counted, self.failed_beside, key=lambda tally: tally.total)
+        """All failures known beside the root cause."""
+        return max(self.counted, self.secondary_here, key=lambda tally: tally.total)
 
     @property
-    def is_attended(self) -> bool:
-        """Whether something still runs that may end by itself when all ranks have."""
-        return bool(self.services) or any(session == 0 for session, _name in self.launchers)
+    def has_own_launcher(self) -> bool:
+        """Whether a launcher of the job's own plan runs."""
+        return any(session == 0 for session, _name in self.launchers)
 
 
 Decision = tuple[State, list[Action]]
 
 
 def code_of(state: State, rules: Rules) -> int:
-    """The exit code of the job: the verdict's, the stop's, or 0."""
-    if state.stop_signal:
-        return exit_codes.of_signal(SIGINT) if state.stop_signal == SIGINT else rules.stop_code
-    return state.code
+    """The exit code of the job as far as it is known."""
+    failure = state.root_cause or state.failure
+    return exit_codes.of_job(failure.code if failure else 0, state.stop_signal, rules.stop_code)
 
 
 def end_grace(state: State, rules: Rules) -> float:
-    """Seconds that what was told to end gets for it."""
+    """Seconds that what was asked to end gets for it."""
     return rules.grace if state.stopped_by else min(rules.grace, FAILURE_GRACE)
 
 

@@ -1,7 +1,7 @@
-"""The same hosts and cable as the roll call's tests have."""
+"""The hosts and the cable of :mod:`tests.unit.meeting` for this folder's tests."""
 
 from __future__ import annotations
 
-from ..rollcall.conftest import EVER, LIMITS, OFFER, SHORT_CUT, SHORT_SILENCE, UNHURRIED, cable, port, start
+from ..meeting import cable, port, start
 
-__all__ = ["EVER", "LIMITS", "OFFER", "SHORT_CUT", "SHORT_SILENCE", "UNHURRIED", "cable", "port", "start"]
+__all__ = ["cable", "port", "start"]

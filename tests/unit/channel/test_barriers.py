@@ -20,8 +20,8 @@ def test_a_point_is_reached_once_all_of_the_group_are_there() -> None:
 def test_who_is_through_is_not_waited_for() -> None:
     points = Barriers(["algo-1", "algo-2"])
     assert points.arrive("algo-1", "ready") == []
-    assert points.through("algo-3") == []
-    assert points.through("algo-2") == ["ready"]
+    assert points.left("algo-3") == []
+    assert points.left("algo-2") == ["ready"]
     assert points.arrive("algo-1", "later") == ["later"]
 
 
@@ -37,7 +37,7 @@ def test_counting_finds_what_looking_at_all_finds(steps: list[tuple[str, str]]) 
     for host, what in steps:
         if what == "through":
             through.add(host)
-            found = points.through(host)
+            found = points.left(host)
         else:
             here.setdefault(what, set()).add(host)
             found = points.arrive(host, what)

@@ -7,12 +7,14 @@ from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED, Dialer, is_local, is_loopback
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
+from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED, Dialer, Target, is_local, is_loopback
 from musterpoint.channel.names import Answer, Names
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
 
-LIMITS = Timeouts(connect=0.5, retry=0.01, retry_most=0.05)
+TIMEOUTS = Timeouts(connect=0.5, retry=0.01, retry_most=0.05)
 
 
 class Caller:
@@ -22,9 +24,10 @@ class Caller:
         self.loop = Loop()
         self.connected: list[tuple[socket.socket, str]] = []
         self.missed: list[tuple[str, str]] = []
+        context = Context(self.loop, TIMEOUTS, ConnectionLog(print, lambda *a, **k: None))
         names = Names(self.loop, {}, lambda _name, _family: found)
         self.dialer = Dialer(
-            self.loop, names, "algo-1", port, LIMITS, lambda: sources,
+            context, names, Target("algo-1", port, lambda: sources),
             lambda sock, address: self.connected.append((sock, address)),
             lambda kind, detail: self.missed.append((kind, detail)),
         )  # fmt: skip
@@ -132,7 +135,7 @@ def test_an_address_of_ours_that_leads_nowhere_is_given_up(callers: list[Caller]
         caller = Caller(crowded.getsockname()[1], Answer(("127.0.0.1",)), ("127.0.0.5",))
         callers.append(caller)
         caller.dialer.start()
-        caller.loop.call_later(LIMITS.connect / 2, lambda: inside.append(crowded.accept()[0]))
+        caller.loop.call_later(TIMEOUTS.connect / 2, lambda: inside.append(crowded.accept()[0]))
         caller.turn_until(caller.connected)
         for sock in inside:
             sock.close()

@@ -8,16 +8,13 @@ from typing import Iterator
 import pytest
 
 from musterpoint.channel import wire
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
 from musterpoint.channel.host_state import HostState
-from musterpoint.channel.journal import Journal
-from musterpoint.channel.link import Link
+from musterpoint.channel.link import Link, LinkOwner
 from musterpoint.channel.session import Session
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
-from musterpoint.rollcall.hello import Hello
-from musterpoint.rollcall.roster import Offer
-
-HELLO = Hello("algo-2", Offer("digits", "torchrun", 2, "0.1"), "incarnation")
 
 
 class Ends:
@@ -27,9 +24,10 @@ class Ends:
         self.loop = Loop()
         here, self.there = socket.socketpair()
         self.there.settimeout(60)
-        link = Link(self.loop, here, "10.0.0.2", 1000, lambda link, payload: None, lambda link, why, eof: None,
-                    Journal(print, lambda *a, **k: None))  # fmt: skip
-        self.member = HostState(HELLO, link, Session(0.0, False, 300.0, Timeouts()), 0.0)
+        context = Context(self.loop, Timeouts(), ConnectionLog(print, lambda *a, **k: None))
+        owner = LinkOwner(lambda link, payload: None, lambda link, why, eof: None)
+        link = Link(context, here, "10.0.0.2", 1000, owner)
+        self.member = HostState("algo-2", link, Session(0.0, False, 300.0, Timeouts()))
 
     def close(self) -> None:
         if self.member.link is not None:
@@ -47,16 +45,9 @@ def ends() -> Iterator[Ends]:
 
 def test_two_members_share_no_secret(ends: Ends) -> None:
     other = Ends()
-    drawn = {ends.member.token, ends.member.answer, other.member.token, other.member.answer}
+    drawn = {*ends.member.ticket, *other.member.ticket}
     assert len(drawn) == 4
     other.close()
-
-
-def test_its_welcome_holds_what_it_needs_to_come_back(ends: Ends) -> None:
-    message = wire.unpack(ends.member.welcome("algo-1")[4:])
-    assert message == {
-        "t": "welcome", "host": "algo-1", "job": "digits", "token": ends.member.token, "answer": ends.member.answer,
-    }  # fmt: skip
 
 
 def test_a_message_goes_out_and_is_kept_until_it_has_come(ends: Ends) -> None:

@@ -23,7 +23,7 @@ from musterpoint.channel.peers import (
 )
 from musterpoint.failure import Failure, Secondary, lost_host
 
-from .conftest import EVER, LIMITS, OFFER, SHORT_CUT, SHORT_SILENCE, UNHURRIED
+from ..meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -34,7 +34,7 @@ def trio(start: Start, cable: Any, **options: Any) -> tuple[Any, Any, Any]:
     """The leader, a worker behind the cable, and another."""
     hosts = start(1, 3, **options), start(2, 3, port=cable.port, **options), start(3, 3, **options)
     for host in hosts:
-        host.mustered()
+        host.gathered()
     return hosts
 
 
@@ -105,7 +105,7 @@ def test_a_symptom_told_before_the_silence_is_seen_waits_for_it(start: Start, ca
 
 
 def test_the_cause_overtakes_the_symptom(start: Start, cable: Any) -> None:
-    hosts = trio(start, cable, timeouts=LIMITS._replace(hold=EVER))
+    hosts = trio(start, cable, timeouts=TIMEOUTS._replace(hold=EVER))
     hosts[0].say("failed", RESET)
     hosts[2].say("failed", BOOM)
     for host in hosts:
@@ -337,7 +337,7 @@ def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:
 def test_the_failures_of_all_hosts_are_counted_by_kind(start: Start) -> None:
     leader, worker = start(1, 2), start(2, 2)
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
     leader.say("done", 7, Secondary(1, 2, 3))
     worker.say("done", 7, Secondary(1, 0, 1))
     for host in (leader, worker):
@@ -348,9 +348,9 @@ def test_a_symptom_waits_for_a_host_whose_program_may_still_be_ending(start: Sta
     offer = OFFER._replace(launcher="script")
     leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
     leader.say("failed", RESET)
-    time.sleep(5 * LIMITS.hold)
+    time.sleep(5 * TIMEOUTS.hold)
     assert not leader.has(JobFailed)
     worker.say("failed", BOOM._replace(host="algo-2"))
     for host in (leader, worker):
@@ -361,7 +361,7 @@ def test_it_waits_no_longer_than_for_its_end(start: Start) -> None:
     offer = OFFER._replace(launcher="script")
     leader, worker = start(1, 2, offer=offer), start(2, 2, offer=offer)
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
     leader.say("failed", RESET)
     worker.say("done", 0)
     assert leader.event(JobFailed).failure == RESET
@@ -388,9 +388,9 @@ def test_a_failure_that_ends_nothing_leaves_a_silent_host_its_time(start: Start,
 
 @pytest.mark.parametrize("word", ["stopping", "failed"])
 def test_an_end_right_after_a_standstill_of_the_leader_is_no_silence_of_the_others(start: Start, word: str) -> None:
-    leader, worker = start(1, 2, timeouts=LIMITS._replace(silence=2.0)), start(2, 2)
+    leader, worker = start(1, 2, timeouts=TIMEOUTS._replace(silence=2.0)), start(2, 2)
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
 
     def stand_still(peers: Any) -> None:
         time.sleep(3.0)

@@ -10,9 +10,11 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.channel import wire
-from musterpoint.channel.journal import Journal
-from musterpoint.channel.link import Link, plain_address, say_bye
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
+from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.secret import Seal
+from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
 
 
@@ -32,12 +34,11 @@ class Ends:
         self.said: list[str] = []
         self.moments: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None
-        self.link = Link(
-            self.loop, near, "127.0.0.1", 1000,
-            self.hear, lambda _link, why, eof: self.ends.append((why, eof)), Journal(self.said.append, self._record),
-        )  # fmt: skip
+        context = Context(self.loop, Timeouts(), ConnectionLog(self.said.append, self._record))
+        owner = LinkOwner(self.on_frame, lambda _link, why, eof: self.ends.append((why, eof)))
+        self.link = Link(context, near, "127.0.0.1", 1000, owner)
 
-    def hear(self, _link: Link, payload: bytes) -> None:
+    def on_frame(self, _link: Link, payload: bytes) -> None:
         if self.error is not None:
             raise self.error
         self.frames.append(payload)
@@ -115,7 +116,7 @@ def test_who_never_reads_is_given_up(ends: Ends) -> None:
     assert ends.ends == [("it does not read what it is sent", False)]
 
 
-def test_a_farewell_flushes_and_waits_for_the_reader(ends: Ends) -> None:
+def test_a_bye_flushes_and_waits_for_the_reader(ends: Ends) -> None:
     data = b"x" * (8 << 20)
     got: list[int] = []
 
@@ -134,7 +135,7 @@ def test_a_farewell_flushes_and_waits_for_the_reader(ends: Ends) -> None:
     assert got == [len(data)]
 
 
-def test_a_farewell_to_a_dead_peer_is_short(ends: Ends) -> None:
+def test_a_bye_to_a_dead_peer_is_short(ends: Ends) -> None:
     ends.link.send(b"x" * (32 << 20))
     started = time.monotonic()
     say_bye([ends.link], 0.3)
@@ -167,7 +168,7 @@ def test_an_error_while_the_end_is_told_ends_nothing_else(ends: Ends) -> None:
     def end(_link: Link, _why: str, _eof: bool) -> None:
         raise KeyError("x")
 
-    ends.link.on_end = end
+    ends.link.hand_over(LinkOwner(ends.on_frame, end))
     ends.far.close()
     ends.until(ends.said)
     assert "KeyError" in ends.said[0]
@@ -234,7 +235,7 @@ class Sealed(Ends):
 
     def __init__(self) -> None:
         super().__init__()
-        self.link.seal = Seal(b"k" * 32, leads=True)
+        self.link.use_seal(Seal(b"k" * 32, leads=True))
         self.far_seal = Seal(b"k" * 32, leads=False)
 
     def sealed(self, payload: bytes) -> bytes:
@@ -288,3 +289,13 @@ def test_addresses_are_plain() -> None:
     assert plain_address("::ffff:10.0.0.1") == "10.0.0.1"
     assert plain_address("fe80::1%eth0") == "fe80::1"
     assert plain_address("fd00::1") == "fd00::1"
+
+
+def test_a_new_owner_gets_what_comes_and_may_be_sent_more(ends: Ends) -> None:
+    large = b"x" * 5000
+    got: list[bytes] = []
+    ends.link.hand_over(LinkOwner(lambda _link, payload: got.append(payload), lambda *_end: None))
+    ends.link.allow(5000)
+    ends.far.sendall(wire.frame(large))
+    ends.until(got)
+    assert (got, ends.frames) == ([large], [])

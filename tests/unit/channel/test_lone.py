@@ -68,3 +68,24 @@ def test_a_symptom_stands_where_no_cause_follows() -> None:
     heard, took = judged(SYMPTOM)
     assert heard == [JobFailed(SYMPTOM)]
     assert took == 2
+
+
+def test_events_wait_for_a_listener_and_never_come_from_within_a_call() -> None:
+    loop = Loop()
+    peers = LoneChannel(loop)
+    heard: list[PeerEvent] = []
+    peers.arrive("one")
+    loop.turn(0)
+    peers.listen(heard.append)
+    assert heard == []
+    loop.turn(0)
+    assert heard == [Arrived("one")]
+    peers.done(0)
+    assert heard == [Arrived("one")]
+    loop.turn(0)
+    assert heard == [Arrived("one"), AllDone()]
+    peers.done(0)
+    peers.close()
+    loop.turn(0)
+    assert heard == [Arrived("one"), AllDone()]
+    loop.close()

@@ -9,6 +9,8 @@ from typing import Callable, Iterator
 
 import pytest
 
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
 from musterpoint.channel.names import FAMILIES, Answer, Follower, Names, read_hosts, resolve
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
@@ -118,7 +120,8 @@ def test_a_follower_asks_until_it_is_told_to_stop(loop: Loop) -> None:
         if answer.addresses:
             follower.drop(name)
 
-    follower = Follower(loop, Names(loop, {}, lookup), Timeouts(retry=0.01, retry_most=0.04), answered)
+    context = Context(loop, Timeouts(retry=0.01, retry_most=0.04), ConnectionLog(print, lambda *a, **k: None))
+    follower = Follower(context, Names(loop, {}, lookup), answered)
     follower.follow("algo-1")
     until = time.monotonic() + 30
     while not (answers and answers[-1].addresses) and time.monotonic() < until:

@@ -1,11 +1,11 @@
-"""Histories of failures and hosts against the verdict they must lead to."""
+"""Histories of failures and hosts against the root cause they must lead to."""
 
 from __future__ import annotations
 
 import pytest
 
 from musterpoint import exit_codes
-from musterpoint.channel.root_cause import Action, Announce, GiveUp, RootCause, left_alone
+from musterpoint.channel.root_cause import Announce, Decision, GiveUp, RootCauseFinder, of_silence, without_leader
 from musterpoint.failure import Failure, Secondary
 from musterpoint.failure import lost_host as lost
 
@@ -17,12 +17,12 @@ ABORT = Failure("algo-3", 1, "user", "peer", "NCCL abort")
 GONE = lost("algo-2", "gone")
 
 
-def play(*steps: tuple[object, ...], opaque: str = "") -> list[Action]:
+def play(*steps: tuple[object, ...], opaque: str = "") -> list[Decision]:
     """Each step is a method's name and its arguments; on the hosts ``opaque`` programs start ranks by themselves."""
-    verdict = RootCause(2.0, 35.0, opaque.split())
-    actions: list[Action] = []
+    finder = RootCauseFinder(2.0, 35.0, opaque.split())
+    actions: list[Decision] = []
     for name, *arguments in steps:
-        actions += getattr(verdict, str(name))(*arguments) or []
+        actions += getattr(finder, str(name))(*arguments) or []
     return actions
 
 
@@ -117,19 +117,51 @@ def test_programs_that_start_ranks_by_themselves(
 
 
 def test_when_there_is_something_due() -> None:
-    verdict = RootCause(2.0)
-    assert verdict.due is None
-    verdict.failed(RESET, 1.0)
-    assert verdict.due == 3.0
-    verdict.cut("algo-2")
-    assert verdict.due is None
-    verdict.back("algo-2")
-    verdict.tick(3.0)
-    assert verdict.due is None
+    finder = RootCauseFinder(2.0)
+    assert finder.due is None
+    finder.failed(RESET, 1.0)
+    assert finder.due == 3.0
+    finder.cut("algo-2")
+    assert finder.due is None
+    finder.back("algo-2")
+    finder.tick(3.0)
+    assert finder.due is None
 
 
 def test_a_worker_without_its_leader() -> None:
     gone = lost("algo-1", "gone")
-    assert left_alone([], gone) is None
-    assert left_alone([RESET, BOOM], gone) == BOOM
-    assert left_alone([RESET], gone) == gone
+    assert without_leader([], gone) is None
+    assert without_leader([RESET, BOOM], gone) == BOOM
+    assert without_leader([RESET], gone) == gone
+
+
+def named(*arguments: object) -> Failure:
+    host, why, apart_from = of_silence(*arguments)  # type: ignore[arg-type]
+    return lost(host, why, 0.0, apart_from)
+
+
+def test_of_two_hosts_both_are_named_in_the_same_words() -> None:
+    leader, worker = named("algo-1", "algo-2", 15.0), named("algo-2", "algo-1", 15.0)
+    assert leader.reason == worker.reason
+    assert leader.reason == (
+        "muster: hosts algo-1 and algo-2 lost each other: nothing came through for 15 s: one of them stands still, or "
+        "the network between them is cut"
+    )
+    assert (leader.host, worker.host) == ("algo-2", "algo-1"), "each the one that it can't reach"
+    assert (leader.code, leader.cause, leader.kind) == (76, "host", "infra")
+
+
+def test_who_is_silent_while_others_answer_is_lost() -> None:
+    failure = named("algo-1", "algo-2", 15.0, ["algo-3"], [])
+    assert failure.host == "algo-2"
+    assert (
+        failure.reason
+        == "muster: host algo-2 was lost: nothing was heard of it for 15 s, while algo-3 went on answering"
+    )
+    assert "while 2 other hosts went on" in named("algo-1", "algo-2", 15.0, ["algo-3", "algo-4"], ["algo-5"]).reason
+
+
+def test_who_hears_nobody_is_cut_off_itself() -> None:
+    failure = named("algo-1", "algo-2", 15.0, [], ["algo-3"])
+    assert failure.host == "algo-1"
+    assert failure.reason == "muster: host algo-1 was lost: it has heard none of the other 2 hosts for 15 s"

@@ -6,9 +6,11 @@ from typing import Any, Callable
 
 import pytest
 
+from musterpoint.channel import wire
 from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED
-from musterpoint.channel.session import Action, Back, Dial, Lost, Session, Silent
+from musterpoint.channel.session import Action, Back, Dial, Lost, Mailbox, Resume, Session, Silent, draw, same
 from musterpoint.channel.timeouts import Timeouts
+from musterpoint.channel.wire import WireError
 
 Step = tuple[float, Callable[[Session, float], list[Action]]]
 
@@ -41,8 +43,8 @@ def resumed(session: Session, now: float) -> list[Action]:
     return session.resumed(now)
 
 
-def pressed(session: Session, now: float) -> list[Action]:
-    return session.pressed(now)
+def job_ending(session: Session, now: float) -> list[Action]:
+    return session.job_ending(now)
 
 
 def tick(session: Session, now: float) -> list[Action]:
@@ -50,7 +52,7 @@ def tick(session: Session, now: float) -> list[Action]:
 
 
 def bye(session: Session, now: float) -> list[Action]:
-    session.over()
+    session.end()
     return []
 
 
@@ -86,9 +88,9 @@ HISTORIES: list[tuple[str, bool, list[Step], list[type[Any]]]] = [
     ("closed, and nobody calls the leader", LEADER, [(3, closed), (12, tick), (13, tick), (14, tick)], [Lost]),
     ("closed, and the worker calls in time", LEADER, [(3, closed), (12, resumed), (26, tick)], [Back]),
     ("broken by the network at the leader", LEADER, [(3, broken), (14, tick), (20, tick), (299, tick)], [Silent]),
-    ("a failure waits while the peer is silent", LEADER, [(15, tick), (16, pressed)], [Silent, Lost]),
-    ("a failure waits, then the peer falls silent", WORKER, [(5, pressed), (14, tick), (15, tick)], [Lost]),
-    ("a failure waits while all is well", WORKER, [(5, pressed), (6, heard), (20, tick)], []),
+    ("a failure waits while the peer is silent", LEADER, [(15, tick), (16, job_ending)], [Silent, Lost]),
+    ("a failure waits, then the peer falls silent", WORKER, [(5, job_ending), (14, tick), (15, tick)], [Lost]),
+    ("a failure waits while all is well", WORKER, [(5, job_ending), (6, heard), (20, tick)], []),
     ("said bye", LEADER, [(1, bye), (2, closed), (400, tick)], []),
     ("lost is lost", LEADER, [(301, tick), (302, resumed), (303, heard)], [Lost]),
     ("this host itself stood still", LEADER, [(60, stood_still), (61, tick), (74, tick), (76, tick)], [Silent]),
@@ -107,3 +109,38 @@ def test_a_loss_says_how_it_was_seen() -> None:
     session = Session(0.0, LEADER, 300.0, Timeouts())
     closed(session, 1.0)
     assert session.tick(11.0) == [Lost("its connection was closed and it did not come back within 10 s")]
+
+
+def test_messages_are_kept_until_acknowledged() -> None:
+    box = Mailbox()
+    for data in (b"a", b"b", b"c"):
+        box.put(data)
+    assert box.unacknowledged() == [b"a", b"b", b"c"]
+    box.acknowledge(2)
+    box.acknowledge(1)  # an old count says nothing new
+    assert box.unacknowledged() == [b"c"]
+    box.put(b"d")
+    box.acknowledge(4)
+    assert box.unacknowledged() == []
+
+
+@pytest.mark.parametrize("count", [1, 99])
+def test_nobody_has_what_was_never_sent(count: int) -> None:
+    with pytest.raises(WireError):
+        Mailbox().acknowledge(count)
+
+
+def test_a_resume_survives_the_wire() -> None:
+    resume = Resume("algo-2", "session", "token", 3, "nonce")
+    assert Resume.from_wire(wire.unpack(resume.pack()[wire.HEAD :])) == resume
+
+
+def test_draws_differ() -> None:
+    assert draw() != draw()
+    assert len(draw()) == 32
+
+
+@pytest.mark.parametrize("other", ["b", "", "\ud800", "\u00e9", "a\0"])
+def test_tokens_that_are_not_the_same(other: str) -> None:
+    assert same("a", "a")
+    assert not same("a", other)

@@ -6,22 +6,22 @@ from musterpoint.channel.timeouts import Timeouts
 from musterpoint.settings import Settings
 from musterpoint.supervise import policy
 
-LIMITS = Timeouts()
+TIMEOUTS = Timeouts()
 
 
 def test_one_lost_beat_is_no_silence() -> None:
-    assert LIMITS.beat * 2 < LIMITS.silence < Settings().silence_timeout
+    assert TIMEOUTS.beat * 2 < TIMEOUTS.silence < Settings().silence_timeout
 
 
 def test_a_closed_connection_is_given_several_tries() -> None:
-    assert LIMITS.retry <= LIMITS.retry_most
-    assert LIMITS.connect + LIMITS.retry_most < LIMITS.cut
+    assert TIMEOUTS.retry <= TIMEOUTS.retry_most
+    assert TIMEOUTS.connect + TIMEOUTS.retry_most < TIMEOUTS.cut
 
 
 def test_a_lost_cause_is_told_within_the_promised_15_seconds() -> None:
-    assert LIMITS.cut + LIMITS.hold < 15
+    assert TIMEOUTS.cut + TIMEOUTS.hold < 15
 
 
 def test_the_last_resort_comes_after_everything_else() -> None:
-    assert LIMITS.cut + LIMITS.hold + LIMITS.connect < policy.VERDICT_SECONDS
-    assert LIMITS.silence + LIMITS.hold < policy.VERDICT_SECONDS
+    assert TIMEOUTS.cut + TIMEOUTS.hold + TIMEOUTS.connect < policy.ROOT_CAUSE_SECONDS
+    assert TIMEOUTS.silence + TIMEOUTS.hold < policy.ROOT_CAUSE_SECONDS

@@ -23,7 +23,7 @@ from musterpoint.channel.peers import (
 )
 from musterpoint.failure import Failure, Secondary
 
-from .conftest import EVER, LIMITS, SHORT_CUT, SHORT_SILENCE
+from ..meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -32,8 +32,8 @@ RESET = Failure("algo-2", 1, "user", "peer", "connection reset by peer")
 
 def pair(start: Start, cable: Any, **options: Any) -> tuple[Any, Any]:
     leader, worker = start(1, 2, **options), start(2, 2, port=cable.port, **options)
-    leader.mustered()
-    worker.mustered()
+    leader.gathered()
+    worker.gathered()
     return leader, worker
 
 
@@ -120,9 +120,9 @@ def test_a_failure_while_the_leader_is_silent_is_not_waited_out(start: Start, ca
 
 
 def test_a_failure_right_after_a_standstill_of_this_host_is_no_silence_of_the_leader(start: Start) -> None:
-    leader, worker = start(1, 2), start(2, 2, timeouts=LIMITS._replace(silence=2.0))
-    leader.mustered()
-    worker.mustered()
+    leader, worker = start(1, 2), start(2, 2, timeouts=TIMEOUTS._replace(silence=2.0))
+    leader.gathered()
+    worker.gathered()
 
     def stand_still(peers: Any) -> None:
         time.sleep(3.0)

@@ -17,10 +17,10 @@ def test_our_errors_are_a_sentence_and_their_code(capfd: pytest.CaptureFixture[s
     def fail() -> int:
         raise LauncherError("no torch")
 
-    told: list[Failure] = []
-    assert guarded(fail, told.append) == 72
+    reported: list[Failure] = []
+    assert guarded(fail, reported.append) == 72
     assert capfd.readouterr().err == "musterpoint: no torch\n"
-    assert [(one.code, one.cause, one.reason) for one in told] == [(72, "muster", "muster: no torch")]
+    assert [(one.code, one.cause, one.reason) for one in reported] == [(72, "muster", "muster: no torch")]
 
 
 def test_an_interrupt_is_130() -> None:

@@ -105,6 +105,23 @@ def test_a_local_job_is_read_from_the_trees_it_would_get(
     assert "muster-plan" not in json.dumps(value)
 
 
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        ("--hosts 2 train.py", 2),
+        ("--hosts=2 --slots 4 train.py --epochs 3", 2),
+        ("--slots 4 train.py --hosts 2", 1),
+        ("-- train.py --hosts=2", 1),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_hosts_behind_the_program_are_its_own_business(
+    words: str, hosts: int, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = planned(capsys, ["--launcher", "ranks", *words.split()], environ)
+    assert len(value["hosts"]) == hosts
+
+
 def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--launcher", "script"], {**environ, "SAGEMAKER_BASE_DIR": str(tree), "MY_TOKEN": "x"}) == 0
     page = capsys.readouterr().out
@@ -118,6 +135,8 @@ def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pyt
     [
         (["--host", "algo-9", "train.py"], "--host=algo-9: no host of this job"),
         (["--hosts", "2"], "PROGRAM"),
+        (["--hosts", "0", "train.py"], "--hosts='0': expected a whole number"),
+        (["--hosts", "2", "--image", "an-image", "train.py"], "docker run --rm an-image muster plan"),
         (["nowhere.py"], "nowhere.py"),
         ([], "muster plan --hosts 2 PROGRAM"),
     ],

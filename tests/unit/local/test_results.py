@@ -71,7 +71,7 @@ def test_timelines_become_one(layout: Layout) -> None:
     put(layout, "algo-2", "output/timeline.json", '{"not": "a list"}')
     own = [{"host": "", "at": 3.0, "event": "c"}, {"host": "", "at": 1.0, "event": "a"}]
     with contextlib.closing(OutputDirectory(Paths(output=layout.output), shared=True)) as room:
-        assert results.write_timeline(layout, HOSTS, own, room) == []
+        assert results.write_timeline(layout, HOSTS, own, room) == ""
     moments = json.loads(Path(layout.artifact("timeline.json")).read_text())
     assert [moment["event"] for moment in moments] == ["a", "b", "c"]
 

@@ -20,10 +20,10 @@ for line in sys.stdin:
     print("heard", line.strip(), flush=True)
 sys.exit(3)
 """
-DEAF = "import time\nprint('here', flush=True)\ntime.sleep(60)"
+STAYS = "import time\nprint('here', flush=True)\ntime.sleep(60)"
 
 
-class Heard:
+class Bench:
     """A loop with sidecars, and what they said."""
 
     def __init__(self) -> None:
@@ -43,57 +43,57 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    made = Heard()
+def bench() -> Iterator[Bench]:
+    made = Bench()
     yield made
     made.sidecars.close()
     made.loop.close()
 
 
 @pytest.mark.timeout(120)
-def test_it_is_heard_told_and_ends_when_it_is_dismissed(heard: Heard) -> None:
-    pid = heard.start(ECHO)
-    heard.until("here")
-    heard.sidecar.send("a word")
-    heard.until("heard a word")
-    assert heard.sidecars.pids == {pid}
-    heard.sidecar.dismiss()
-    while not heard.codes:
-        heard.loop.turn()
-    assert (heard.codes, heard.sidecar.code, heard.sidecars.pids) == ([3], 3, set())
-    heard.sidecar.send("nobody is there")
+def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> None:
+    pid = bench.start(ECHO)
+    bench.until("here")
+    bench.sidecar.send("a word")
+    bench.until("heard a word")
+    assert bench.sidecars.pids == {pid}
+    bench.sidecar.dismiss()
+    while not bench.codes:
+        bench.loop.turn()
+    assert (bench.codes, bench.sidecar.code, bench.sidecars.pids) == ([3], 3, set())
+    bench.sidecar.send("nobody is there")
 
 
 @pytest.mark.timeout(120)
-def test_who_waits_for_every_child_may_be_first(heard: Heard) -> None:
-    pid = heard.start(ECHO)
-    heard.sidecar.dismiss()
+def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) -> None:
+    pid = bench.start(ECHO)
+    bench.sidecar.dismiss()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert heard.sidecars.ended(pid, status)
-    assert (heard.codes, heard.lines) == ([3], ["here"])
-    assert not heard.sidecars.ended(1, 0)
+    assert bench.sidecars.ended(pid, status)
+    assert (bench.codes, bench.lines) == ([3], ["here"])
+    assert not bench.sidecars.ended(1, 0)
 
 
 @pytest.mark.timeout(120)
-def test_killing_the_job_spares_it(heard: Heard) -> None:
-    pid = heard.start(DEAF)
-    heard.until("here")
-    assert pid not in {stat.pid for stat in tree.descendants(os.getpid(), spared=heard.sidecars.pids)}
-    heard.sidecars.close(0.05)
-    assert heard.codes == [-9]
+def test_killing_the_job_spares_it(bench: Bench) -> None:
+    pid = bench.start(STAYS)
+    bench.until("here")
+    assert pid not in {stat.pid for stat in tree.descendants(os.getpid(), spared=bench.sidecars.pids)}
+    bench.sidecars.close(0.05)
+    assert bench.codes == [-9]
     assert tree.read_stat(pid) is None
 
 
-def test_a_program_that_is_not_there(heard: Heard) -> None:
+def test_a_program_that_is_not_there(bench: Bench) -> None:
     with pytest.raises(CannotStart):
-        heard.sidecars.start(("/nowhere/at/all",), {}, heard.lines.append, heard.codes.append)
+        bench.sidecars.start(("/nowhere/at/all",), {}, bench.lines.append, bench.codes.append)
 
 
 @pytest.mark.timeout(120)
-def test_a_number_that_is_given_again_is_somebody_elses(heard: Heard) -> None:
-    pid = heard.start(ECHO)
-    heard.sidecar.dismiss()
-    while not heard.codes:
-        heard.loop.turn()
-    assert not heard.sidecars.ended(pid, 9)
-    assert heard.codes == [3]
+def test_a_pid_that_is_used_again_is_another_process(bench: Bench) -> None:
+    pid = bench.start(ECHO)
+    bench.sidecar.dismiss()
+    while not bench.codes:
+        bench.loop.turn()
+    assert not bench.sidecars.ended(pid, 9)
+    assert bench.codes == [3]

@@ -22,29 +22,29 @@ from musterpoint.programs.registry import Texts
 COMMAND = through_stub(sys.executable, [])
 
 
-class Counter:
+class Supervisor:
     """The supervisor's side: gives a pipe to the one stub that comes, and keeps what it says."""
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.control_socket = ControlSocket(self.loop, self.greet)
+        self.control_socket = ControlSocket(self.loop, self.on_connection)
         self.text = Texts()
         self.said: list[str] = []
         self.connection: Connection | None = None
-        self.gone = False
+        self.ended = False
         self.read, self.write = os.pipe()
 
-    def greet(self, connection: Connection) -> None:
+    def on_connection(self, connection: Connection) -> None:
         self.connection = connection
-        connection.route_to(self.line, self.left)
+        connection.route_to(self.on_line, self.on_end)
 
-    def line(self, words: list[str], line: str) -> None:
+    def on_line(self, words: list[str], line: str) -> None:
         self.said.append(line)
         if words[0] == "rank" and self.connection is not None:
             self.connection.send("go", (self.write, self.write))
 
-    def left(self) -> None:
-        self.gone = True
+    def on_end(self) -> None:
+        self.ended = True
 
     def until(self, done: Callable[[], bool]) -> None:
         deadline = self.loop.clock() + 60
@@ -52,7 +52,7 @@ class Counter:
             assert self.loop.clock() < deadline, self.said
             self.loop.turn(0.5)
 
-    def heard(self, word: str) -> str:
+    def wait_for(self, word: str) -> str:
         self.until(lambda: any(line.startswith(word) for line in self.said))
         return next(line for line in self.said if line.startswith(word))
 
@@ -82,52 +82,52 @@ class Counter:
 
 
 @pytest.fixture
-def counter() -> Iterator[Counter]:
-    counter = Counter()
-    yield counter
-    counter.close()
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor()
+    yield supervisor
+    supervisor.close()
 
 
-def test_it_registers_runs_and_waits_for_its_release(counter: Counter, tmp_path: Path) -> None:
+def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp_path: Path) -> None:
     program = "import os,sys; print(os.getcwd(), os.environ['PYTHONPATH'], 'MUSTER_STUB' in os.environ); sys.exit(7)"
-    stub = counter.start(
+    stub = supervisor.start(
         sys.executable, "-c", program, MUSTER_USER_CWD=str(tmp_path), MUSTER_USER_PYTHONPATH="/user/path"
     )
-    assert counter.heard("rank") == f"rank 5 1 8 {stub.pid} 0"
-    assert counter.heard("ended") == f"ended {7 << 8}"
+    assert supervisor.wait_for("rank") == f"rank 5 1 8 {stub.pid} 0"
+    assert supervisor.wait_for("ended") == f"ended {7 << 8}"
     assert stub.poll() is None, "it holds its exit"
-    assert counter.connection is not None
-    counter.connection.send("release")
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
     assert stub.wait(60) == 7
-    assert counter.output() == f"{tmp_path} /user/path False\n".encode()
+    assert supervisor.output() == f"{tmp_path} /user/path False\n".encode()
 
 
 @pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_it_ends_as_its_program_did(counter: Counter, signo: signal.Signals) -> None:
-    stub = counter.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
-    counter.heard("ended")
-    assert counter.connection is not None
-    counter.connection.send("release")
+def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signals) -> None:
+    stub = supervisor.start(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signo)})")
+    supervisor.wait_for("ended")
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
     assert stub.wait(60) == -signo
 
 
-def test_it_swallows_and_reports_the_launchers_signals(counter: Counter) -> None:
-    stub = counter.start(sys.executable, "-c", "import sys; sys.stdin.read()")
-    counter.heard("started")
+def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "import sys; sys.stdin.read()")
+    supervisor.wait_for("started")
     stub.send_signal(signal.SIGTERM)
-    assert counter.heard("signal") == f"signal {int(signal.SIGTERM)}"
-    program = int(counter.heard("started").split()[1])
+    assert supervisor.wait_for("signal") == f"signal {int(signal.SIGTERM)}"
+    program = int(supervisor.wait_for("started").split()[1])
     os.kill(program, signal.SIGKILL)  # still there: the signal did not reach it
-    assert counter.heard("ended") == f"ended {int(signal.SIGKILL)}"
-    assert counter.connection is not None
-    counter.connection.send("release")
+    assert supervisor.wait_for("ended") == f"ended {int(signal.SIGKILL)}"
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
     stub.wait(60)
 
 
-def test_its_program_dies_with_the_supervisor(counter: Counter) -> None:
-    stub = counter.start(sys.executable, "-c", "import time; time.sleep(60)")
-    program = int(counter.heard("started").split()[1])
-    counter.control_socket.close()
+def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "import time; time.sleep(60)")
+    program = int(supervisor.wait_for("started").split()[1])
+    supervisor.control_socket.close()
     assert stub.wait(60) == 70
     deadline = time.monotonic() + 60
     while (stat := tree.read_stat(program)) is not None and stat.state != "Z":
@@ -135,35 +135,35 @@ def test_its_program_dies_with_the_supervisor(counter: Counter) -> None:
         time.sleep(0.01)
 
 
-def test_a_program_that_is_missing(counter: Counter) -> None:
-    stub = counter.start("/nonexistent/program")
-    assert counter.heard("ended") == f"ended {127 << 8}"
-    assert counter.connection is not None
-    counter.connection.send("release")
+def test_a_program_that_is_missing(supervisor: Supervisor) -> None:
+    stub = supervisor.start("/nonexistent/program")
+    assert supervisor.wait_for("ended") == f"ended {127 << 8}"
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
     assert stub.wait(60) == 127
-    assert b"No such file" in counter.output()
+    assert b"No such file" in supervisor.output()
 
 
-def test_it_exits_when_it_is_not_wanted(counter: Counter) -> None:
-    stub = counter.start(sys.executable, "-c", "pass")
-    counter.connection = None
-    counter.line = lambda words, line: None  # type: ignore[method-assign]
-    counter.until(lambda: counter.connection is not None)
-    assert counter.connection is not None
-    counter.connection.close()
+def test_it_exits_when_it_is_not_wanted(supervisor: Supervisor) -> None:
+    stub = supervisor.start(sys.executable, "-c", "pass")
+    supervisor.connection = None
+    supervisor.line = lambda words, line: None  # type: ignore[method-assign]
+    supervisor.until(lambda: supervisor.connection is not None)
+    assert supervisor.connection is not None
+    supervisor.connection.close()
     assert stub.wait(60) == 70
 
 
-def test_slots_are_numbered_and_named_as_the_plan_says(counter: Counter) -> None:
+def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -> None:
     """For DeepSpeed: its launcher said LOCAL_RANK 1 of the host whose first rank is 3."""
     program = "import os,sys; print(sys.argv[1:], os.environ['LOCAL_RANK'], 'MUSTER_FIRST_RANK' in os.environ)"
-    stub = counter.start(sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3", MUSTER_FIRST_RANK="3")
-    assert counter.heard("rank") == f"rank 5 2 8 {stub.pid} 0"
-    counter.heard("ended")
-    assert counter.connection is not None
-    counter.connection.send("release")
+    stub = supervisor.start(sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3", MUSTER_FIRST_RANK="3")
+    assert supervisor.wait_for("rank") == f"rank 5 2 8 {stub.pid} 0"
+    supervisor.wait_for("ended")
+    assert supervisor.connection is not None
+    supervisor.connection.send("release")
     assert stub.wait(60) == 0
-    assert counter.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
+    assert supervisor.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
 
 
 PLACES = {
@@ -183,65 +183,65 @@ PLACES = {
 
 
 @pytest.mark.parametrize("launcher", PLACES)
-def test_every_launchers_words_for_a_ranks_place(counter: Counter, launcher: str) -> None:
+def test_every_launchers_words_for_a_ranks_place(supervisor: Supervisor, launcher: str) -> None:
     """They are registered, and the program gets RANK and LOCAL_RANK where its launcher sets none."""
     environ, place = PLACES[launcher]
     bare = {"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8" if environ else ""}
-    stub = counter.start("/bin/sh", "-c", "echo $RANK $LOCAL_RANK", **{**bare, **environ})
-    assert counter.heard("rank") == f"rank {place} {stub.pid} 0"
-    counter.heard("ended")
-    counter.release(stub)
-    assert counter.output().decode().split() == place.split()[:2]
+    stub = supervisor.start("/bin/sh", "-c", "echo $RANK $LOCAL_RANK", **{**bare, **environ})
+    assert supervisor.wait_for("rank") == f"rank {place} {stub.pid} 0"
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().split() == place.split()[:2]
 
 
 @pytest.mark.parametrize(("at", "words"), [(2, "a b --local_rank=1 c"), (0, "--local_rank=1 a b c"), (-9, "a b c")])
-def test_deepspeeds_local_rank_goes_where_the_plan_says(counter: Counter, at: int, words: str) -> None:
+def test_deepspeeds_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, words: str) -> None:
     program = ["/bin/sh", "-c", 'shift; echo "$@"', "sh", "-"]
-    stub = counter.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=str(at + len(program)))
-    counter.heard("ended")
-    counter.release(stub)
-    assert counter.output().decode().strip() == words
+    stub = supervisor.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=str(at + len(program)))
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().strip() == words
 
 
 @pytest.mark.parametrize(("users", "shown"), [("/mine", "/mine"), ("", "unset")])
-def test_the_launchers_private_folder_is_not_the_programs(counter: Counter, users: str, shown: str) -> None:
-    stub = counter.start("/bin/sh", "-c", "echo ${TMPDIR-unset}", TMPDIR="/private", MUSTER_USER_TMPDIR=users)
-    counter.heard("ended")
-    counter.release(stub)
-    assert counter.output().decode().strip() == shown
+def test_the_launchers_private_folder_is_not_the_programs(supervisor: Supervisor, users: str, shown: str) -> None:
+    stub = supervisor.start("/bin/sh", "-c", "echo ${TMPDIR-unset}", TMPDIR="/private", MUSTER_USER_TMPDIR=users)
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    assert supervisor.output().decode().strip() == shown
 
 
-def test_nothing_of_ours_is_left_in_the_programs_environment(counter: Counter) -> None:
+def test_nothing_of_ours_is_left_in_the_programs_environment(supervisor: Supervisor) -> None:
     ours = {
         "MUSTER_AGENT_STAYS": "1", "MUSTER_LOCAL_RANK_AT": "-1", "MUSTER_USER_CWD": "/", "MUSTER_USER_PYTHONPATH": "",
         "MUSTER_USER_TMPDIR": "",
     }  # fmt: skip
-    stub = counter.start("/bin/sh", "-c", "env", **ours)
-    counter.heard("ended")
-    counter.release(stub)
-    names = {line.partition("=")[0] for line in counter.output().decode().splitlines()}
+    stub = supervisor.start("/bin/sh", "-c", "env", **ours)
+    supervisor.wait_for("ended")
+    supervisor.release(stub)
+    names = {line.partition("=")[0] for line in supervisor.output().decode().splitlines()}
     for_launchers_below_it = {"MUSTER_SOCKET_TOKEN"}
     assert {name for name in names if name.startswith("MUSTER_")} - for_launchers_below_it <= {
         name for name in os.environ if name.startswith("MUSTER_")
     }
 
 
-def test_the_process_managers_descriptor_outlives_the_program(counter: Counter) -> None:
+def test_the_process_managers_descriptor_outlives_the_program(supervisor: Supervisor) -> None:
     """Hydra's PMI_FD: the program has it, and the stub keeps it, or Hydra would take every rank's end for a crash."""
     here, there = socket.socketpair()
     there.set_inheritable(True)
-    stub = counter.start(
+    stub = supervisor.start(
         sys.executable, "-c", "import os; os.write(int(os.environ['PMI_FD']), b'finalized')",
         pass_fds=(there.fileno(),), PMI_FD=str(there.fileno()),
     )  # fmt: skip
     there.close()
-    counter.heard("ended")
+    supervisor.wait_for("ended")
     here.settimeout(60)
     assert here.recv(16) == b"finalized"
     here.settimeout(0.2)
     with pytest.raises(TimeoutError):
         here.recv(16)
-    counter.release(stub)
+    supervisor.release(stub)
     here.settimeout(60)
     assert here.recv(16) == b"", "released, it ends"
     here.close()

@@ -12,16 +12,17 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.failure import Failure
+from musterpoint.failure import Failure, Secondary
 from musterpoint.job.model import Paths
 from musterpoint.report import files
+from musterpoint.report.files import OutcomeRecord
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.timeline import Timeline
 
-FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0), "", ())
-DONE = Outcome(0, None, "", ())
-STOPPED = Outcome(143, None, "algo-1", ())
+FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0))
+DONE = Outcome(0)
+STOPPED = Outcome(143, None, "algo-1")
 
 
 @pytest.fixture
@@ -31,29 +32,29 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-def room(paths: Paths) -> Iterator[OutputDirectory]:
-    """As the road makes it at its start."""
-    room = OutputDirectory(paths)
-    yield room
-    room.close()
+def output(paths: Paths) -> Iterator[OutputDirectory]:
+    """As the entry point makes it at its start."""
+    output = OutputDirectory(paths)
+    yield output
+    output.close()
 
 
 def written(paths: Paths) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in Path(paths.output).iterdir()}
 
 
-def report(outcome: Outcome, paths: Paths, room: OutputDirectory) -> list[str]:
+def report(outcome: Outcome, paths: Paths, output: OutputDirectory) -> list[str]:
     """All that is written at the end."""
-    problems = files.write(outcome, paths, room, {}) + files.write_timeline(Timeline("algo-1"), room)
-    room.close()
+    problems = files.write(outcome, paths, output, {}) + files.write_timeline(Timeline("algo-1"), output)
+    output.close()
     return problems
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_failure(paths: Paths, room: OutputDirectory, reserved: bool) -> None:
+def test_a_failure(paths: Paths, output: OutputDirectory, reserved: bool) -> None:
     if reserved:
-        room.reserve()
-    assert report(FAILED, paths, room) == []
+        output.reserve()
+    assert report(FAILED, paths, output) == []
     found = written(paths)
     assert sorted(found) == ["failure", "outcome.json", "timeline.json"]
     assert found["failure"] == "ValueError: naïve\nrank 3"
@@ -61,26 +62,26 @@ def test_a_failure(paths: Paths, room: OutputDirectory, reserved: bool) -> None:
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_success_is_an_empty_file(paths: Paths, room: OutputDirectory, reserved: bool) -> None:
+def test_a_success_is_an_empty_file(paths: Paths, output: OutputDirectory, reserved: bool) -> None:
     if reserved:
-        room.reserve()
-    assert report(DONE, paths, room) == []
+        output.reserve()
+    assert report(DONE, paths, output) == []
     found = written(paths)
     assert sorted(found) == ["outcome.json", "success", "timeline.json"]
     assert found["success"] == ""
 
 
-def test_a_stop_is_neither(paths: Paths, room: OutputDirectory) -> None:
-    room.reserve()
-    assert report(STOPPED, paths, room) == []
+def test_a_stop_is_neither(paths: Paths, output: OutputDirectory) -> None:
+    output.reserve()
+    assert report(STOPPED, paths, output) == []
     assert sorted(written(paths)) == ["outcome.json", "timeline.json"]
 
 
 @pytest.mark.parametrize(("text", "kept"), [("my own words", True), ("", False)])
-def test_the_users_own_failure_file_is_kept(paths: Paths, room: OutputDirectory, text: str, kept: bool) -> None:
-    room.reserve()
+def test_the_users_own_failure_file_is_kept(paths: Paths, output: OutputDirectory, text: str, kept: bool) -> None:
+    output.reserve()
     Path(paths.failure).write_text(text)
-    assert report(FAILED, paths, room) == []
+    assert report(FAILED, paths, output) == []
     assert (written(paths)["failure"] == text) is kept
 
 
@@ -89,7 +90,7 @@ OLD = {name: f"{name} of an earlier run" for name in ("failure", "success", "out
 
 @pytest.fixture(params=["removable", "not removable"])
 def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> OutputDirectory:
-    """The room of a run that finds another run's report."""
+    """The output of a run that finds another run's report."""
     Path(paths.output).mkdir()
     for name, text in OLD.items():
         (Path(paths.output) / name).write_text(text)
@@ -98,9 +99,9 @@ def reused(request: pytest.FixtureRequest, paths: Paths, monkeypatch: pytest.Mon
         with monkeypatch.context() as patched:
             patched.setattr(OutputDirectory, "remove", lambda self, name: None)
             return OutputDirectory(paths)
-    room = OutputDirectory(paths)
+    output = OutputDirectory(paths)
     assert os.listdir(paths.output) == ["mine"]
-    return room
+    return output
 
 
 @pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
@@ -128,11 +129,11 @@ def test_a_file_of_this_run_that_looks_like_the_old_one_is_kept(paths: Paths, re
 @pytest.mark.parametrize("outcome", [FAILED, DONE, STOPPED], ids=["failed", "done", "stopped"])
 @pytest.mark.parametrize("planted", [["failure"], ["success"], ["failure", "success"]], ids=" and ".join)
 def test_failure_and_success_never_lie_side_by_side(
-    paths: Paths, room: OutputDirectory, outcome: Outcome, planted: list[str]
+    paths: Paths, output: OutputDirectory, outcome: Outcome, planted: list[str]
 ) -> None:
     for name in planted:
         (Path(paths.output) / name).write_text("the program's own")
-    assert report(outcome, paths, room) == []
+    assert report(outcome, paths, output) == []
     found = written(paths)
     assert not {"failure", "success"} <= {*found}
     if "failure" in planted:
@@ -143,9 +144,9 @@ def test_below_another_musterpoint_nothing_is_old(paths: Paths) -> None:
     Path(paths.output).mkdir()
     for name, text in OLD.items():
         (Path(paths.output) / name).write_text(text)
-    room = OutputDirectory(paths, shared=True)
+    output = OutputDirectory(paths, shared=True)
     assert written(paths) == OLD
-    assert report(FAILED, paths, room) == []
+    assert report(FAILED, paths, output) == []
     assert written(paths)["failure"] == OLD["failure"]
 
 
@@ -189,13 +190,13 @@ def test_nothing_is_written_through_what_was_planted(
 
     if when == "before the start":
         plant_all()
-    room = OutputDirectory(paths)
+    output = OutputDirectory(paths)
     if when == "before the program":
         plant_all()
-    room.reserve()
+    output.reserve()
     if when == "while it runs":
         plant_all()
-    problems = report(outcome, paths, room)
+    problems = report(outcome, paths, output)
     assert (outside.read_text(), outside.stat().st_mode & 0o777) == ("somebody else's", 0o600)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "outside"]
     if kind == "directory":  # there is no way around one that the program filled
@@ -209,7 +210,7 @@ def test_nothing_is_written_through_what_was_planted(
 
 
 def test_where_no_second_file_can_be_made_a_planted_one_is_not_written(
-    paths: Paths, room: OutputDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, output: OutputDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a full disk the file itself is written, if it is one."""
     outside = tmp_path / "outside"
@@ -221,68 +222,68 @@ def test_where_no_second_file_can_be_made_a_planted_one_is_not_written(
     monkeypatch.setattr(OutputDirectory, "create", create)
     for kind in ("link", "dangling link", "hard link", "fifo"):
         plant(kind, Path(paths.output) / "outcome.json", outside)
-        (problem,) = files.write(STOPPED, paths, room, {})
+        (problem,) = files.write(STOPPED, paths, output, {})
         assert "outcome.json could not be written: " in problem, kind
         assert outside.read_text() == "somebody else's"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "outside"]
         (Path(paths.output) / "outcome.json").unlink(missing_ok=True)
-    assert files.write(STOPPED, paths, room, {}) == []
+    assert files.write(STOPPED, paths, output, {}) == []
 
 
 def test_an_output_directory_that_is_the_platforms_link(paths: Paths, tmp_path: Path) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()
     Path(paths.output).symlink_to(mount)
-    room = OutputDirectory(paths)
-    room.reserve()
-    assert report(FAILED, paths, room) == []
+    output = OutputDirectory(paths)
+    output.reserve()
+    assert report(FAILED, paths, output) == []
     assert sorted(path.name for path in mount.iterdir()) == ["failure", "outcome.json", "timeline.json"]
 
 
-def test_an_output_directory_that_becomes_a_link(paths: Paths, room: OutputDirectory, tmp_path: Path) -> None:
-    room.reserve()
+def test_an_output_directory_that_becomes_a_link(paths: Paths, output: OutputDirectory, tmp_path: Path) -> None:
+    output.reserve()
     outside = tmp_path / "outside"
     outside.mkdir()
     os.rename(paths.output, tmp_path / "moved")
     Path(paths.output).symlink_to(outside)
-    assert report(FAILED, paths, room) == []
+    assert report(FAILED, paths, output) == []
     assert list(outside.iterdir()) == []
     assert (tmp_path / "moved" / "failure").exists()
 
 
-def test_an_output_directory_that_the_program_made_anew(paths: Paths, room: OutputDirectory) -> None:
-    room.reserve()
+def test_an_output_directory_that_the_program_made_anew(paths: Paths, output: OutputDirectory) -> None:
+    output.reserve()
     shutil.rmtree(paths.output)
-    assert report(FAILED, paths, room) == []
+    assert report(FAILED, paths, output) == []
     assert sorted(written(paths)) == ["failure", "outcome.json", "timeline.json"]
 
 
 def test_a_platform_without_paths() -> None:
-    room = OutputDirectory(Paths())
-    room.reserve()
-    assert report(FAILED, Paths(), room) == []
+    output = OutputDirectory(Paths())
+    output.reserve()
+    assert report(FAILED, Paths(), output) == []
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
     paths = Paths(output=str(tmp_path / "output"), failure=str(tmp_path / "output" / "failure"))
-    room = OutputDirectory(paths)
-    room.reserve()
-    first, second, third = report(FAILED, paths, room)
+    output = OutputDirectory(paths)
+    output.reserve()
+    first, second, third = report(FAILED, paths, output)
     assert first == f"{paths.failure} could not be written: Not a directory"
     assert "outcome.json" in second
     assert "timeline.json" in third
 
 
-def test_the_termination_log_on_kubernetes(paths: Paths, room: OutputDirectory, tmp_path: Path) -> None:
+def test_the_termination_log_on_kubernetes(paths: Paths, output: OutputDirectory, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     kubernetes = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    files.write(FAILED, paths, room, kubernetes, termination_log=str(log))
+    files.write(FAILED, paths, output, kubernetes, termination_log=str(log))
     assert not log.exists()
     log.write_text("x" * 2000)
-    files.write(FAILED, paths, room, {}, termination_log=str(log))
+    files.write(FAILED, paths, output, {}, termination_log=str(log))
     assert log.read_text() == "x" * 2000
-    files.write(FAILED, paths, room, kubernetes, termination_log=str(log))
+    files.write(FAILED, paths, output, kubernetes, termination_log=str(log))
     assert log.read_text("utf-8") == "ValueError: naïve\nrank 3"
 
 
@@ -294,15 +295,15 @@ from musterpoint.report.output_directory import OutputDirectory
 from tests.unit.report.test_files import FAILED
 root = sys.argv[1]
 paths = Paths(output=root, failure=root + "/failure", success=root + "/success")
-room = OutputDirectory(paths)
-room.reserve()
+output = OutputDirectory(paths)
+output.reserve()
 with open(root + "/fill", "wb", buffering=0) as fill:
     try:
         while True:
             fill.write(bytes(4096))
     except OSError:
         pass
-problems = files.write(FAILED, paths, room, {})
+problems = files.write(FAILED, paths, output, {})
 assert open(root + "/failure", encoding="utf-8").read() == "ValueError: na\\u00efve\\nrank 3", problems
 assert json.load(open(root + "/outcome.json", encoding="utf-8"))["code"] == 7, problems
 assert problems == [], problems
@@ -318,3 +319,55 @@ def test_a_full_disk_still_gets_the_reason_out(tmp_path: Path) -> None:
     if "mount:" in done.stderr or "unshare:" in done.stderr:
         pytest.skip("mounting is not allowed here")
     assert done.returncode == 0, done.stderr
+
+
+USER = Failure("algo-2", 7, "user", "user", "ValueError: x", 3, 1, None, 1.0)
+
+CASES = [
+    (Outcome(0), "", "done", False, ""),
+    (Outcome(143, None, "algo-1"), "platform", "stopped", True, "stopped by the platform on algo-1"),
+    (Outcome(143, None, "algo-1", spoilt=USER), "platform", "stopped", True,
+     "stopped by the platform on algo-1; while it was stopping:\nValueError: x"),
+    (Outcome(7, USER), "user", "user", False, "ValueError: x"),
+    (Outcome(7, USER, "", Secondary(2)), "user", "user", False, "ValueError: x\n2 other ranks failed the same way"),
+    (Outcome(137, USER._replace(kind="oom")), "user", "oom", False, "ValueError: x"),
+    (Outcome(1, USER._replace(kind="peer")), "user", "peer", True, "ValueError: x"),
+    (Outcome(76, USER._replace(kind="infra", cause="host")), "host", "infra", True, "ValueError: x"),
+    (Outcome(70, USER._replace(code=70, kind="infra", cause="muster")), "muster", "infra", False, USER.reason),
+    (Outcome(3, None), "muster", "infra", True, "muster: ended with exit code 3 for a reason nobody reported"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("outcome", "cause", "kind", "retryable", "reason"), CASES)
+def test_outcome_records(outcome: Outcome, cause: str, kind: str, retryable: bool, reason: str) -> None:
+    record = OutcomeRecord.from_outcome(outcome)
+    assert (record.code, record.cause, record.kind) == (outcome.code, cause, kind)
+    assert (record.retryable, record.reason, record.attempt) == (retryable, reason, 1)
+
+
+def test_the_keys_of_outcome_json() -> None:
+    value = OutcomeRecord.from_outcome(Outcome(7, USER), attempt=2).to_json()
+    assert value == {
+        "code": 7, "cause": "user", "class": "user", "retryable": False, "host": "algo-2", "rank": 3, "signal": None,
+        "attempt": 2, "reason": "ValueError: x",
+    }  # fmt: skip
+
+
+def test_the_file_holds_every_event(tmp_path: Path) -> None:
+    events = Timeline("algo-1")
+    events.add("rank-ended", rank=3, code=7)
+    events.add("over", reason="naïve")
+    assert (
+        files.write_timeline(events, OutputDirectory(Paths(output=str(tmp_path), failure=str(tmp_path / "failure"))))
+        == []
+    )
+    first, second = json.loads((tmp_path / "timeline.json").read_text("utf-8"))
+    assert (first["host"], first["event"], first["rank"], first["code"]) == ("algo-1", "rank-ended", 3, 7)
+    assert second["reason"] == "naïve"
+    assert first["at"] <= second["at"]
+
+
+def test_an_empty_one_and_no_place_for_it(tmp_path: Path) -> None:
+    assert files.write_timeline(Timeline("algo-1"), OutputDirectory(Paths())) == []
+    assert files.write_timeline(Timeline("algo-1"), OutputDirectory(Paths(output=str(tmp_path / "output")))) == []
+    assert json.loads((tmp_path / "output" / "timeline.json").read_text()) == []

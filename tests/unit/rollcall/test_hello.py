@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from musterpoint.channel import wire
-from musterpoint.rollcall.hello import Hello, Resume, draw
+from musterpoint.channel.session import draw
+from musterpoint.rollcall.hello import Hello, validate
 from musterpoint.rollcall.roster import Offer
 
+OFFER = Offer("job", "torchrun", 2, "0.1")
 HELLO = Hello("algo-2", Offer("job", "torchrun", 8, "0.1", 8, (7777, 21000)), "abc", ("10.0.0.1",), "10.0.0.1", "nonce")
-RESUME = Resume("algo-2", "session", "token", 3, "nonce")
 
 
 def as_sent(frame: bytes) -> dict[str, Any]:
     return wire.unpack(frame[4:])
 
 
-def test_both_survive_the_wire() -> None:
+def test_a_hello_survives_the_wire() -> None:
     assert Hello.from_wire(as_sent(HELLO.pack())) == HELLO
-    assert Resume.from_wire(as_sent(RESUME.pack())) == RESUME
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,46 @@ def test_of_another_protocol_only_the_number_counts() -> None:
     assert (hello.host, hello.protocol) == ("algo-2", 99)
 
 
-def test_draws_differ() -> None:
-    assert draw() != draw()
-    assert len(draw()) == 32
+PLAIN = Hello("algo-2", OFFER, "one")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"stop": 15}, ""),
+        ({"protocol": 999}, "algo-2 speaks protocol 999, algo-1 protocol"),
+        ({"host": "algo-1"}, "algo-1 is the leader itself: two hosts have this name"),
+        ({"host": "algo-9"}, "algo-9 is not one of the 3 hosts of job"),
+        ({"nonce": "abc"}, "algo-2 has a secret and algo-1 has none (--secret, MUSTER_SECRET)"),
+        ({"offer": OFFER._replace(job="other")}, "algo-2 belongs to job 'other', algo-1 to 'job'"),
+        ({"offer": OFFER._replace(launcher="mpi")}, "algo-2 would start the launcher mpi, algo-1 torchrun"),
+        ({"offer": OFFER._replace(launcher="")}, ""),
+        ({"host": "algo-3", "offer": OFFER._replace(launcher="script")}, ""),
+    ],
+)
+def test_what_is_said(changes: dict[str, object], words: str) -> None:
+    others, grouped = frozenset({"algo-2", "algo-3"}), frozenset({"algo-1", "algo-2"})
+    said = validate(PLAIN._replace(**changes), "algo-1", OFFER, others, grouped, secret=False)
+    assert (said.reason if said else "").startswith(words) and bool(said) == bool(words)
+
+
+def test_a_secret_that_only_the_leader_has() -> None:
+    said = validate(PLAIN, "algo-1", OFFER, frozenset({"algo-2"}), frozenset(), secret=True)
+    assert said is not None
+    assert said.reason == "algo-1 has a secret and algo-2 has none (--secret, MUSTER_SECRET)"
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J", "a\nmusterpoint: all is well", "\u202e", "x" * 300])
+@pytest.mark.parametrize(
+    "changes", [{"host": "algo-9"}, {"protocol": 7}, {"nonce": "n"}, {"launcher": ""}, {}], ids=repr
+)
+def test_nobody_hears_or_reads_the_callers_own_words(changes: dict[str, object], evil: str) -> None:
+    offer = OFFER._replace(**({"launcher": evil} if "launcher" in changes else {"job": evil}))
+    hello = PLAIN._replace(offer=offer, **{key: value for key, value in changes.items() if key != "launcher"})
+    said = validate(hello, "algo-1", OFFER, frozenset({"algo-2"}), frozenset({"algo-2"}), secret=False)
+    assert said is not None
+    assert evil not in said.answer + said.claim
+    assert "job" not in said.answer.replace("this job", "").replace("the job", "")
+    assert said.reason.isprintable()
+    assert len(said.reason) < 500

@@ -7,7 +7,7 @@ from typing import Any, Callable
 from musterpoint.channel.peers import PeerLost
 from musterpoint.rollcall.roster import Offer
 
-from .conftest import LIMITS, SHORT_SILENCE
+from ..meeting import SHORT_SILENCE, TIMEOUTS
 
 Start = Callable[..., Any]
 NAMES = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.2",), "algo-3": ("127.0.0.3",)}
@@ -16,14 +16,14 @@ ELSEWHERE = {**NAMES, "algo-2": ("127.0.0.9",)}
 
 def test_each_host_calls_from_the_address_its_name_has(start: Start) -> None:
     hosts = [start(number, 3, addresses=NAMES, rollcall_check="strict") for number in (1, 2, 3)]
-    roster = hosts[0].mustered()
+    roster = hosts[0].gathered()
     assert [seat.address for seat in roster.seats] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 
 
 def test_another_address_is_taken_after_a_while_with_a_warning(start: Start) -> None:
     leader, worker = start(1, 2, addresses=NAMES), start(2, 2, addresses=ELSEWHERE)
-    assert leader.mustered().seats[1].address == "127.0.0.9"
-    worker.mustered()
+    assert leader.gathered().seats[1].address == "127.0.0.9"
+    worker.gathered()
     assert leader.said[-1] == (
         "warning: algo-2 calls from 127.0.0.9, but its name resolves to 127.0.0.2 on this host; "
         "nobody else came, so it has the seat"
@@ -41,7 +41,7 @@ def test_strict_keeps_it_out(start: Start) -> None:
 def test_no_check_takes_anybody_at_once(start: Start) -> None:
     leader = start(1, 2, addresses=NAMES, rollcall_check="off")
     start(2, 2, addresses=ELSEWHERE)
-    assert leader.mustered().seats[1].address == "127.0.0.9"
+    assert leader.gathered().seats[1].address == "127.0.0.9"
     assert leader.warnings == []
 
 
@@ -51,15 +51,15 @@ def test_the_right_host_keeps_its_seat_from_one_that_calls_itself_so(start: Star
     host = start(2, 3, addresses=NAMES)
     assert "refused algo-2: another process has the seat of this host" in str(impostor.failed())
     start(3, 3, addresses=NAMES)
-    assert leader.mustered().seats[1].address == "127.0.0.2"
-    host.mustered()
+    assert leader.gathered().seats[1].address == "127.0.0.2"
+    host.gathered()
 
 
 def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
     views = {"algo-1": ("127.0.0.1",), "algo-2": ("127.0.0.1",)}
     leader = start(1, 2, addresses={**views, "algo-1": ("203.0.113.1",)}, secret="an example of a secret")
     start(2, 2, addresses={**views, "algo-1": ("127.0.0.1", "203.0.113.7")}, secret="an example of a secret")
-    leader.mustered()
+    leader.gathered()
     assert leader.warnings == [
         "warning: algo-1 resolves to 203.0.113.1 here, which is none of its addresses",
         "warning: algo-1 resolves to 203.0.113.7 on algo-2, but to 203.0.113.1 on itself",
@@ -67,7 +67,7 @@ def test_hosts_that_see_another_leader_are_told_of(start: Start) -> None:
 
 
 def test_a_worker_that_leaves_while_others_are_missing_frees_its_seat(start: Start) -> None:
-    leader, first = start(1, 3), start(2, 3, rollcall_timeout=4.0, timeouts=LIMITS._replace(flush=10.0))
+    leader, first = start(1, 3), start(2, 3, rollcall_timeout=4.0, timeouts=TIMEOUTS._replace(flush=10.0))
     leader.wait(lambda: "host-here" in leader.moments)
     assert "algo-2 reached its deadline" in str(first.failed())
     assert "algo-3 is not here" in str(leader.failed())
@@ -82,12 +82,12 @@ def test_a_silent_worker_loses_its_seat_and_gets_it_again(start: Start, cable: A
     cable.plug()
     leader.wait(lambda: leader.moments.count("host-here") > 1)
     start(3, 3)
-    assert leader.mustered().seats == worker.mustered().seats
+    assert leader.gathered().seats == worker.gathered().seats
     assert not leader.has(PeerLost)
 
 
 def test_another_version_is_told_of(start: Start) -> None:
     leader = start(1, 2, offer=Offer("job", "torchrun", 1, "0.1"), secret="an example of a secret")
     start(2, 2, offer=Offer("job", "torchrun", 1, "9.9"), secret="an example of a secret")
-    leader.mustered()
+    leader.gathered()
     assert "warning: algo-2 runs musterpoint 9.9, algo-1 0.1" in leader.said

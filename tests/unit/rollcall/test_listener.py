@@ -9,11 +9,12 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.channel import wire
-from musterpoint.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello, Resume
+from musterpoint.channel.session import Resume
+from musterpoint.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.rollcall.listener import raise_file_limit
 from musterpoint.rollcall.roster import Offer
 
-from .conftest import EVER, LIMITS, connect, read_to_end, replies
+from ..meeting import EVER, TIMEOUTS, connect, read_to_end, replies
 
 Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "abc", (), "127.0.0.1")
@@ -34,27 +35,27 @@ def test_garbage_is_shown_the_door_and_the_hosts_muster(start: Start, port: int,
     with connect(port) as stranger:
         stranger.sendall(said)
         assert replies(stranger) == []
-        start(2, 2).mustered()
-        leader.mustered()
+        start(2, 2).gathered()
+        leader.gathered()
 
 
 def test_who_says_nothing_or_drips_is_cut_off(start: Start, port: int) -> None:
-    leader = start(1, 2, timeouts=LIMITS._replace(hello=0.4))
+    leader = start(1, 2, timeouts=TIMEOUTS._replace(hello=0.4))
     with connect(port) as silent, connect(port) as dripping:
         with pytest.raises(OSError):
             for byte in HELLO.pack():
                 dripping.sendall(bytes([byte]))
                 time.sleep(0.1)
         assert read_to_end(silent) == b""
-    start(2, 2).mustered()
-    leader.mustered()
+    start(2, 2).gathered()
+    leader.gathered()
 
 
 def test_a_crowd_of_silent_callers_keeps_nobody_out(start: Start, port: int) -> None:
-    leader = start(1, 2, timeouts=LIMITS._replace(hello=EVER))
+    leader = start(1, 2, timeouts=TIMEOUTS._replace(hello=EVER))
     crowd = [connect(port) for _ in range(200)]
-    start(2, 2).mustered()
-    leader.mustered()
+    start(2, 2).gathered()
+    leader.gathered()
     for sock in crowd:
         sock.close()
 
@@ -63,8 +64,8 @@ def test_half_a_hello_then_gone(start: Start, port: int) -> None:
     leader = start(1, 2)
     with connect(port) as stranger:
         stranger.sendall(HELLO.pack()[:20])
-    start(2, 2).mustered()
-    leader.mustered()
+    start(2, 2).gathered()
+    leader.gathered()
 
 
 def test_another_protocol_is_refused_by_name(start: Start, port: int) -> None:
@@ -101,8 +102,8 @@ def test_a_guessed_secret_gets_nobody_in(start: Start, port: int) -> None:
         challenge, refused = replies(thief)
     assert sorted(challenge) == ["nonce", "t"]
     assert refused == {"t": "refused", "reason": ANOTHER_SECRET}
-    start(2, 2, secret=SECRET).mustered()
-    leader.mustered()
+    start(2, 2, secret=SECRET).gathered()
+    leader.gathered()
 
 
 def test_another_secret_is_in_the_leaders_table_and_ends_nothing(start: Start, port: int) -> None:
@@ -128,8 +129,8 @@ def test_who_has_the_secret_after_all_is_welcome(start: Start, port: int) -> Non
     with connect(port) as caller:
         caller.sendall(HELLO._replace(nonce="0" * 32).pack() + wire.pack("proof", proof="0" * 64))
         replies(caller)
-    start(2, 2, secret=SECRET).mustered()
-    leader.mustered()
+    start(2, 2, secret=SECRET).gathered()
+    leader.gathered()
 
 
 @pytest.mark.parametrize(
@@ -150,23 +151,23 @@ def test_garbage_for_a_proof(start: Start, port: int, said: bytes) -> None:
     with connect(port) as caller:
         caller.sendall(HELLO._replace(nonce="0" * 32).pack() + said)
         assert "welcome" not in [reply["t"] for reply in replies(caller)]
-    start(2, 2, secret=SECRET).mustered()
-    leader.mustered()
+    start(2, 2, secret=SECRET).gathered()
+    leader.gathered()
 
 
 @pytest.mark.parametrize("mustered", [False, True])
 def test_without_the_secret_nobody_does_harm(start: Start, port: int, mustered: bool) -> None:
     leader = start(1, 2, secret=SECRET)
     if mustered:
-        start(2, 2, secret=SECRET).mustered()
-        leader.mustered()
+        start(2, 2, secret=SECRET).gathered()
+        leader.gathered()
     with connect(port) as stranger:
         stranger.sendall(HELLO.pack())
         _challenge, reply = replies(stranger)
     assert reply["reason"] == ANOTHER_SECRET
     if not mustered:
-        start(2, 2, secret=SECRET).mustered()
-        leader.mustered()
+        start(2, 2, secret=SECRET).gathered()
+        leader.gathered()
     leader.say("stopping", 15)
     assert leader.events == []
 

@@ -6,13 +6,17 @@ from typing import Callable, Iterator
 
 import pytest
 
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
 from musterpoint.channel.names import FAMILIES, Answer, Names
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import RollCallError, StoppedEarly
 from musterpoint.loop import Loop
 from musterpoint.rollcall.names_call import NamesCall
+from musterpoint.rollcall.roster import Offer, Participant
+from musterpoint.settings import Settings
 
-QUICK = Timeouts(retry=0.01, retry_most=0.02, say=0.05)
+QUICK = Timeouts(retry=0.01, retry_most=0.02, progress=0.05)
 HOSTS = ("algo-1", "algo-2", "algo-3")
 Lookup = Callable[[str, int], Answer]
 
@@ -27,7 +31,10 @@ def loop() -> Iterator[Loop]:
 def call(loop: Loop, lookup: Lookup, timeout: float = 10.0) -> tuple[NamesCall, list[str]]:
     said: list[str] = []
     fixed = {"algo-1": ("10.0.0.1",)}
-    made = NamesCall(loop, HOSTS, "algo-1", timeout, Names(loop, fixed, lookup), QUICK, said.append)
+    context = Context(loop, QUICK, ConnectionLog(said.append, lambda *a, **k: None))
+    settings = Settings(rollcall_timeout=timeout)
+    participant = Participant(HOSTS, HOSTS, "algo-1", Offer("job", "torchrun", 1, "0.1"), settings)
+    made = NamesCall(context, Names(loop, fixed, lookup), participant)
     made.start()
     return made, said
 
@@ -72,9 +79,9 @@ def test_the_deadline_names_who_is_missing_and_why(loop: Loop) -> None:
 
 def test_a_stop_ends_it(loop: Loop) -> None:
     made, _ = call(loop, lambda name, family: Answer((), "not yet"))
-    loop.call_later(0.05, lambda: made.abandon(StoppedEarly("algo-1", 15)))
+    loop.call_later(0.05, lambda: made.stop(StoppedEarly("algo-1", 15)))
     run(loop, made)
     assert isinstance(made.error, StoppedEarly)
     assert (made.error.host, made.error.signal) == ("algo-1", 15)
-    made.abandon(StoppedEarly("algo-1", 2))
+    made.stop(StoppedEarly("algo-1", 2))
     assert made.error.signal == 15, "the first word stands"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.context import Context
+from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
-from musterpoint.rollcall.progress import Row, Teller, sentence, table
+from musterpoint.rollcall.progress import ProgressPrinter, Row, sentence, table
 
 GONE = "the name does not resolve (no such name)"
 QUIET = "has not called yet"
@@ -52,11 +55,13 @@ def test_a_line_is_said_when_it_changes_and_not_too_often() -> None:
     loop = Loop(lambda: now)
     line = "one"
     said: list[tuple[float, str]] = []
-    teller = Teller(loop, lambda text: said.append((now, text)), lambda: line, 2.0, 10.0)
+    log = ConnectionLog(lambda text: said.append((now, text)), lambda *a, **k: None)
+    context = Context(loop, Timeouts(retry_most=2.0, progress=10.0), log)
+    printer = ProgressPrinter(context, lambda: line)
     for step in range(400):
         now = step / 10
         line = "two" if now > 3 else "one"
         loop.turn(0)
-    teller.stop()
+    printer.stop()
     loop.close()
     assert said == [(2.0, "one"), (12.0, "two")]

@@ -13,13 +13,13 @@ import pytest
 from musterpoint.channel import wire
 from musterpoint.channel.peers import AllDone, Arrived, PeerBack
 
-from .conftest import LIMITS, PATIENCE, free_port
+from ..meeting import PATIENCE, TIMEOUTS, free_port
 
 Start = Callable[..., Any]
 Evil = Callable[["Relay", int, bytes], list[tuple[int, bytes]]]
 SECRET = "an example of a secret"
 # A hello that the relay kept is soon sent again.
-SHORT_HELLO = LIMITS._replace(hello=1.0)
+SHORT_HELLO = TIMEOUTS._replace(hello=1.0)
 WORKER, LEADER = 0, 1
 """Whose frames; and to whom one goes."""
 STOPS = [wire.pack("abandon", host="algo-1", signal=15), wire.pack("bye"), wire.pack_beat(0)]
@@ -146,7 +146,7 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
     options = {"secret": SECRET, "timeouts": SHORT_HELLO}
     hosts = [start(1, 3, **options), start(2, 3, port=relay.port, **options), start(3, 3, **options)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     relay.evil = evil
     for number in range(3):
         for host in hosts:
@@ -172,6 +172,6 @@ def test_nor_while_the_hosts_gather(start: Start, relay: Relay, evil: Evil) -> N
     relay.wait(3)
     relay.evil = None
     for host in (leader, worker):
-        host.mustered()
+        host.gathered()
     assert leader.roster.seats == worker.roster.seats
     assert leader.events == worker.events == [] or leader.has(PeerBack)

@@ -14,11 +14,11 @@ from musterpoint.errors import RollCallError, UsageError
 from musterpoint.failure import Failure
 from musterpoint.loop import Loop
 from musterpoint.rollcall.hello import ANOTHER_SECRET, NO_SEAT
-from musterpoint.rollcall.roll_call import RollCall, StoppedEarly
-from musterpoint.rollcall.roster import Offer
+from musterpoint.rollcall.roll_call import RollCall, Seams, StoppedEarly
+from musterpoint.rollcall.roster import Offer, Participant
 from musterpoint.settings import Settings
 
-from .conftest import EVER, LIMITS, TELLING
+from ..meeting import EVER, LONG_NOTICE, TIMEOUTS
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -29,7 +29,7 @@ BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
 def test_five_hosts_from_hello_to_bye(start: Start, secret: str) -> None:
     hosts = [start(number, 5, secret=secret) for number in (3, 2, 5, 4)]
     hosts.append(start(1, 5, secret=secret))
-    rosters = [host.mustered() for host in hosts]
+    rosters = [host.gathered() for host in hosts]
     assert len({roster._replace(me="") for roster in rosters}) == 1
     first = rosters[0]
     assert [seat.name for seat in first.seats] == [f"algo-{number}" for number in range(1, 6)]
@@ -56,8 +56,8 @@ def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
         start(number, 3, group=group, offer=Offer("job", launcher, slots, "0.1", 4))
         for number, launcher, slots in ((1, "script", 0), (2, "torchrun", 4), (3, "torchrun", 2))
     ]
-    rosters = [host.mustered() for host in hosts]
-    assert [(seat.slots, seat.grouped, seat.room) for seat in rosters[0].seats] == [
+    rosters = [host.gathered() for host in hosts]
+    assert [(seat.slots, seat.grouped, seat.capacity) for seat in rosters[0].seats] == [
         (0, False, 4), (4, True, 4), (2, True, 4)
     ]  # fmt: skip
     assert [(roster.node_rank, roster.first_rank) for roster in rosters] == [(-1, 0), (0, 0), (1, 4)]
@@ -70,7 +70,7 @@ def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
 def test_a_failure_anywhere_is_everybodys(start: Start) -> None:
     hosts = [start(number, 3) for number in (1, 2, 3)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     hosts[1].say("failed", BOOM)
     for host in hosts:
         assert host.event(JobFailed) == JobFailed(BOOM)
@@ -79,7 +79,7 @@ def test_a_failure_anywhere_is_everybodys(start: Start) -> None:
 def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:
     hosts = [start(number, 3) for number in (1, 2, 3)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     hosts[1].say("stopping", 15)
     for host in (hosts[0], hosts[2]):
         assert host.event(StopAll) == StopAll("algo-2", 15)
@@ -107,7 +107,7 @@ def test_the_deadline_has_a_table_for_everybody(start: Start) -> None:
 
 
 def test_a_worker_whose_deadline_comes_first_gets_the_table_too(start: Start) -> None:
-    leader, worker = start(1, 3), start(2, 3, rollcall_timeout=4.0, timeouts=LIMITS._replace(flush=10.0))
+    leader, worker = start(1, 3), start(2, 3, rollcall_timeout=4.0, timeouts=TIMEOUTS._replace(flush=10.0))
     assert "algo-2 reached its deadline, and algo-3 is not here (seen from algo-1)" in str(worker.failed())
     assert str(leader.failed()) == str(worker.failed())
 
@@ -155,7 +155,7 @@ def test_a_secret_that_only_the_leader_has(start: Start) -> None:
 def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: bool) -> None:
     hosts = [start(number, 2, secret=secret) for number in (1, 2)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     said = [line for host in hosts for line in host.said if "token_hex" in line]
     assert len(said) == warned
     assert not any("--secret has 4" not in line for line in said)
@@ -163,14 +163,14 @@ def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: 
 
 def test_a_host_without_an_opinion_on_the_launcher_is_welcome(start: Start) -> None:
     leader, worker = start(1, 2), start(2, 2, offer=Offer("job", "", 0, "0.1"))
-    assert leader.mustered().world_size == worker.mustered().world_size == 2
+    assert leader.gathered().world_size == worker.gathered().world_size == 2
 
 
 def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:
     leader, stranger = start(1, 2), start(3, 3)
     assert f"refused algo-3: {NO_SEAT}" in str(stranger.failed())
-    start(2, 2).mustered()
-    leader.mustered()
+    start(2, 2).gathered()
+    leader.gathered()
 
 
 def test_different_secrets(start: Start) -> None:
@@ -192,14 +192,14 @@ def test_the_ports_that_hosts_offer_are_in_the_roster(start: Start) -> None:
     offers = [Offer("job", "torchrun", 1, "0.1", 1, ports) for ports in ((21001,), (21002, 21003), ())]
     hosts = [start(number + 1, 3, offer=offer) for number, offer in enumerate(offers)]
     for host in hosts:
-        assert [seat.ports for seat in host.mustered().seats] == [(21001,), (21002, 21003), ()]
+        assert [seat.ports for seat in host.gathered().seats] == [(21001,), (21002, 21003), ()]
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_stop_while_hosts_are_missing(start: Start, stopped: int) -> None:
     hosts = [start(1, 3), start(2, 3)]
     hosts[1].wait(lambda: "seated" in hosts[1].moments)
-    hosts[stopped].abandon(15)
+    hosts[stopped].stop(15)
     for host in hosts:
         assert_stopped(host, f"algo-{stopped + 1}", 15)
 
@@ -212,8 +212,8 @@ def assert_stopped(host: Any, by: str, signal: int) -> None:
 
 @pytest.mark.parametrize("stopped", [1, 2])
 def test_a_stop_waits_for_those_who_come_late(start: Start, stopped: int) -> None:
-    hosts = {number: start(number, 3, timeouts=TELLING) for number in {1, stopped}}
-    hosts[stopped].abandon(15)
+    hosts = {number: start(number, 3, timeouts=LONG_NOTICE) for number in {1, stopped}}
+    hosts[stopped].stop(15)
     # a worker may say so before the leader has heard of it, and a host that comes in between completes the roll call
     hosts[1].wait(lambda: any("telling the others" in line for line in hosts[1].said))
     for number in {1, 2, 3} - {*hosts}:
@@ -226,11 +226,11 @@ def test_a_stop_waits_for_those_who_come_late(start: Start, stopped: int) -> Non
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_ends_the_wait(start: Start, number: int, first: int, second: int) -> None:
     """A second signal, and Ctrl-C at once."""
-    host = start(number, 3, timeouts=TELLING)
-    host.abandon(first)
+    host = start(number, 3, timeouts=LONG_NOTICE)
+    host.stop(first)
     if second:
         host.wait(lambda: any("telling the others" in line for line in host.said))
-        host.abandon(second)
+        host.stop(second)
     assert isinstance(host.failed(), StoppedEarly)
 
 
@@ -239,7 +239,7 @@ def test_what_ends_the_wait(start: Start, number: int, first: int, second: int) 
 def test_a_stop_before_the_roll_call_is_told_in_it(start: Start, stopped: int, complete: bool) -> None:
     """A host that was told to stop while its code was made ready; none gets a roster, even when all are here."""
     stop = StoppedEarly(f"algo-{stopped}", 15, "while its code was being made ready")
-    timeouts = TELLING if complete else LIMITS._replace(telling=3.0)
+    timeouts = LONG_NOTICE if complete else TIMEOUTS._replace(stop_notice=3.0)
     others = [start(number, 3, timeouts=timeouts) for number in (1, 2, 3)[: 3 if complete else 2] if number != stopped]
     left = start(stopped, 3, stopped=stop, timeouts=timeouts)
     assert left.failed() is stop
@@ -251,7 +251,8 @@ def test_stops_of_two_hosts_before_the_roll_call_meet(start: Start) -> None:
     """The deadline of the roll call does not count for them."""
     stops = [StoppedEarly(f"algo-{number}", 15) for number in (1, 2)]
     hosts = [
-        start(number, 2, stopped=stop, rollcall_timeout=0.01, timeouts=TELLING) for number, stop in enumerate(stops, 1)
+        start(number, 2, stopped=stop, rollcall_timeout=0.01, timeouts=LONG_NOTICE)
+        for number, stop in enumerate(stops, 1)
     ]
     assert [host.failed() for host in hosts] == stops
 
@@ -264,36 +265,37 @@ def test_a_stop_before_the_roll_call_that_nobody_hears(start: Start) -> None:
 
 def test_a_stop_before_the_roll_call(port: int) -> None:
     loop = Loop()
-    muster = RollCall(loop, ("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings(), print, lambda *a, **k: None)
-    muster.abandon(2)
+    participant = Participant(("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings())
+    roll_call = RollCall(loop, participant, print, lambda *a, **k: None)
+    roll_call.stop(2)
     with pytest.raises(StoppedEarly):
-        muster.run()
+        roll_call.run()
     loop.close()
 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
 def test_a_restarted_host_takes_its_seat_again(start: Start, cable: Any, secret: str) -> None:
     """At once with a secret; else when the earlier one doesn't answer."""
-    leader = start(1, 3, secret=secret, timeouts=LIMITS._replace(asked=0.3 if not secret else EVER))
+    leader = start(1, 3, secret=secret, timeouts=TIMEOUTS._replace(sign_of_life=0.3 if not secret else EVER))
     start(2, 3, port=cable.port, secret=secret)
     leader.wait(lambda: "host-here" in leader.moments)
     cable.freeze()
     late = start(2, 3, secret=secret)
     leader.wait(lambda: leader.moments.count("host-here") == 2)
     start(3, 3, secret=secret)
-    assert late.mustered().seats == leader.mustered().seats
+    assert late.gathered().seats == leader.gathered().seats
 
 
 def test_a_second_host_of_one_name_gets_no_seat_while_the_first_answers(start: Start) -> None:
-    leader, early = start(1, 3, timeouts=LIMITS._replace(asked=EVER)), start(2, 3)
+    leader, early = start(1, 3, timeouts=TIMEOUTS._replace(sign_of_life=EVER)), start(2, 3)
     leader.wait(lambda: "host-here" in leader.moments)
     assert "refused algo-2: another process has the seat of this host" in str(start(2, 3).failed())
     start(3, 3)
-    assert early.mustered().seats == leader.mustered().seats
+    assert early.gathered().seats == leader.gathered().seats
 
 
 def test_no_port_for_the_framework_ends_it_for_everybody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_muster: RollCall) -> int:
+    def refuse(_roll_call: RollCall) -> int:
         raise UsageError("--master-port 5000 is taken on algo-1")
 
     monkeypatch.setattr(RollCall, "_master_port", refuse)
@@ -314,9 +316,10 @@ def test_the_port_is_taken(start: Start) -> None:
 def run_alone(hosts: tuple[str, ...], settings: Settings, me: str = "algo-1", **seams: Any) -> Any:
     loop = Loop()
     offer = Offer("job", "torchrun", 2, "0.1", ports=(21001,))
-    muster = RollCall(loop, hosts, hosts[:2], me, offer, settings, print, lambda *a, **k: None, **seams)
+    participant = Participant(hosts, hosts[:2], me, offer, settings)
+    roll_call = RollCall(loop, participant, print, lambda *a, **k: None, seams=Seams(**seams))
     try:
-        roster, peers = muster.run()
+        roster, peers = roll_call.run()
         peers.close()
         return roster
     finally:

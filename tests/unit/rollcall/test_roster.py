@@ -26,6 +26,14 @@ def test_ranks_follow_the_group() -> None:
     assert (outside.node_rank, outside.first_rank) == (-1, 0)
 
 
+def test_its_summary_says_what_world_it_is() -> None:
+    even = ROSTER._replace(seats=(SEATS[0], SEATS[2]._replace(slots=4)))
+    assert even.summary("torchrun") == "2 hosts are here: launcher torchrun, 8 ranks (4 each)"
+    assert ROSTER.summary("ranks") == (
+        "2 hosts are here: launcher ranks, 6 ranks (uneven slots); 1 more outside the group"
+    )
+
+
 def test_it_survives_the_wire() -> None:
     assert Roster.from_wire(json.loads(json.dumps(ROSTER.to_wire())), "algo-10") == ROSTER
 

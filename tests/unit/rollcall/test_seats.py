@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from musterpoint.channel import wire
+from musterpoint.channel.session import Ticket
+from musterpoint.rollcall.hello import Hello
+from musterpoint.rollcall.roster import Offer
 from musterpoint.rollcall.seats import Call, Change, Contested, Seated, Seats, Turned
 
+OFFER = Offer("job", "torchrun", 2, "0.1")
 HERE, ELSEWHERE = "10.0.0.2", "10.9.9.9"
 
 
 def call(address: str, since: float = 0.0, name: str = "algo-2", incarnation: str = "one") -> Call:
-    return Call(name, object(), incarnation, address, since)
+    state: Any = object()
+    return Call(Hello(name, OFFER, incarnation), state, address, since)
 
 
 def seats(check: str = "warn") -> Seats:
@@ -69,7 +78,8 @@ def test_a_mismatch_takes_nobodys_seat() -> None:
     host, stranger = call(HERE), call(ELSEWHERE)
     table = seats()
     table.claim(host)
-    assert turned(table.claim(stranger._replace(incarnation="two"))) == [stranger._replace(incarnation="two")]
+    again = stranger._replace(hello=stranger.hello._replace(incarnation="two"))
+    assert turned(table.claim(again)) == [again]
 
 
 def test_the_name_resolves_late() -> None:
@@ -114,8 +124,8 @@ def test_a_later_start_replaces_an_earlier_that_does_not_answer(address: str) ->
 @pytest.mark.parametrize("address", [HERE, ELSEWHERE])
 def test_a_holder_that_answers_keeps_its_seat(address: str) -> None:
     table, early, late = taken_from(address)
-    assert turned(table.lives(early)) == [late]
-    assert table.lives(early) == []
+    assert turned(table.answered(early)) == [late]
+    assert table.answered(early) == []
     assert table.tick(99.0) == []
     assert table.taken == {"algo-2": early}
 
@@ -158,7 +168,7 @@ def test_while_a_seat_is_contested_the_table_is_not_full() -> None:
     table.resolved("algo-3", ("10.0.0.3",))
     table.claim(call("10.0.0.3", name="algo-3"))
     assert not table.filled
-    table.lives(early)
+    table.answered(early)
     assert table.filled
 
 
@@ -185,3 +195,9 @@ def test_a_crowd_of_strangers_is_bounded() -> None:
     table = seats()
     results = [table.claim(call(f"10.9.9.{number}")) for number in range(9)]
     assert sum(bool(turned(changes)) for changes in results) == 5
+
+
+def test_a_welcome_holds_what_a_host_needs_to_resume() -> None:
+    state: Any = SimpleNamespace(ticket=Ticket("t", "a"))
+    message = wire.unpack(Call(Hello("algo-2", OFFER, "one"), state, HERE, 0.0).welcome("algo-1")[wire.HEAD :])
+    assert message == {"t": "welcome", "host": "algo-1", "job": "job", "token": "t", "answer": "a"}

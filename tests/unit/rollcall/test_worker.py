@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.channel import wire
 
-from .conftest import LIMITS
+from ..meeting import TIMEOUTS
 
 Start = Callable[..., Any]
 WRONG_FIRST = {"algo-1": ("127.0.0.7", "127.0.0.1"), "algo-2": ("127.0.0.1",)}
@@ -66,15 +66,15 @@ def stranger(cable: Any) -> Iterator[Callable[[bytes], None]]:
 def test_a_stranger_at_the_first_address_is_passed_by(start: Start, stranger: Any, cable: Any, reply: bytes) -> None:
     stranger(reply)
     leader = start(1, 2)
-    worker = start(2, 2, addresses=WRONG_FIRST, port=cable.port, timeouts=LIMITS._replace(hello=1.0))
-    assert worker.mustered().seats == leader.mustered().seats
+    worker = start(2, 2, addresses=WRONG_FIRST, port=cable.port, timeouts=TIMEOUTS._replace(hello=1.0))
+    assert worker.gathered().seats == leader.gathered().seats
 
 
 def test_a_leader_that_does_not_know_the_secret_is_passed_by(start: Start, stranger: Any, cable: Any) -> None:
     stranger(wire.pack("challenge", nonce="n") + wire.pack("welcome", host="algo-1", job="job", token="t", answer="a"))
     leader = start(1, 2, secret="an example of a secret")
     worker = start(2, 2, addresses=WRONG_FIRST, secret="an example of a secret", port=cable.port)
-    assert worker.mustered().seats == leader.mustered().seats
+    assert worker.gathered().seats == leader.gathered().seats
 
 
 def test_what_a_worker_says_while_it_waits(start: Start, port: int) -> None:
@@ -89,7 +89,7 @@ def test_an_own_name_that_is_not_ours_is_told(start: Start) -> None:
     addresses = {"algo-1": ("127.0.0.1",), "algo-2": ("203.0.113.2",)}
     start(1, 2, addresses=addresses, secret="an example of a secret")
     worker = start(2, 2, addresses=addresses, secret="an example of a secret")
-    worker.mustered()
+    worker.gathered()
     assert worker.warnings == ["warning: algo-2 resolves to 203.0.113.2 here, which is none of its addresses"]
 
 

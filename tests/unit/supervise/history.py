@@ -8,7 +8,7 @@ from musterpoint.supervise.policy import decide
 from musterpoint.supervise.state import Rules, State
 
 HERE = Rules(host="algo-1", grace=105.0)
-FINISH = HERE._replace(on_failure="finish")
+FINISH = HERE._replace(finish_on_failure=True)
 OUTSIDE = HERE._replace(outside=True, outside_stops=True)
 SCRIPT = HERE._replace(tolerates_lost_peers=True)
 
@@ -17,24 +17,24 @@ OPEN0 = ev.SessionOpened(0, ())
 OPEN1 = ev.SessionOpened(0, (R0,))
 OPEN2 = ev.SessionOpened(0, (R0, R1))
 TORCHRUN2 = ev.SessionOpened(0, (R0, R1), foreign=True)
-TORCHRUN = ev.UnrankedStarted(0, "torchrun", "launcher")
-MPI1 = ev.SessionOpened(0, (R0,), foreign=True, daemons=True)
-MPI0 = ev.SessionOpened(0, (), foreign=True, daemons=True)
-ORTED = ev.UnrankedStarted(0, "orted", "launcher")
-PS = ev.UnrankedStarted(0, "ps 0", "service", users=True)
-SERVER = ev.UnrankedStarted(0, "server", "service")
+TORCHRUN = ev.ServiceOrLauncherStarted(0, "torchrun", "launcher")
+MPI1 = ev.SessionOpened(0, (R0,), foreign=True, mpi=True)
+MPI0 = ev.SessionOpened(0, (), foreign=True, mpi=True)
+ORTED = ev.ServiceOrLauncherStarted(0, "orted", "launcher")
+PS = ev.ServiceOrLauncherStarted(0, "ps 0", "service", users=True)
+SERVER = ev.ServiceOrLauncherStarted(0, "server", "service")
 
 BOOM = Failure("algo-1", 7, "user", "user", "ValueError: boom", rank=0, local_rank=0)
-ECHO = Failure("algo-1", 1, "user", "peer", "Connection closed by peer", rank=1, local_rank=1)
+SYMPTOM = Failure("algo-1", 1, "user", "peer", "Connection closed by peer", rank=1, local_rank=1)
 THEIRS = Failure("algo-2", 3, "user", "user", "KeyError: 'x'", rank=2, local_rank=0)
 LAUNCHER = Failure("algo-1", 72, "muster", "infra", "muster: torchrun ended")
 SERVICE = Failure("algo-1", 5, "user", "user", "OSError: no parameters")
 
-TORCHRUN_GONE = ev.UnrankedEnded(0, "torchrun", "launcher", LAUNCHER)
-ORTED_GONE = ev.UnrankedEnded(0, "orted", "launcher", LAUNCHER, vital=True)
-PS_FAILED = ev.UnrankedEnded(0, "ps 0", "service", SERVICE, vital=True)
-PS_ENDED = ev.UnrankedEnded(0, "ps 0", "service", None, vital=True)
-SERVER_GONE = ev.UnrankedEnded(0, "server", "service", LAUNCHER, vital=True)
+TORCHRUN_GONE = ev.ServiceOrLauncherEnded(0, "torchrun", "launcher", LAUNCHER)
+ORTED_GONE = ev.ServiceOrLauncherEnded(0, "orted", "launcher", LAUNCHER, vital=True)
+PS_FAILED = ev.ServiceOrLauncherEnded(0, "ps 0", "service", SERVICE, vital=True)
+PS_ENDED = ev.ServiceOrLauncherEnded(0, "ps 0", "service", None, vital=True)
+SERVER_GONE = ev.ServiceOrLauncherEnded(0, "server", "service", LAUNCHER, vital=True)
 
 History = dict[str, tuple[list[ev.Event], Rules, str, list[str]]]
 """By name: events, rules, the phase after them, what the last one leads to."""

@@ -1,4 +1,4 @@
-"""The processes's side of the stubs' protocol, spoken to it over a real socket."""
+"""Our side of the rank stubs' protocol over a real socket, and how processes are started and end."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.diagnosis.explain import Explain
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import address_of
 from musterpoint.processes.pump import Pump
-from musterpoint.processes.sidecars import Sidecars
-from musterpoint.supervise import left_early
-from musterpoint.supervise.events import Broken, LocalEvent, RankEnded, SessionOpened, UnrankedEnded, UnrankedStarted
+from musterpoint.supervise import mpi_exits
+from musterpoint.supervise.events import (
+    Broken,
+    LocalEvent,
+    RankEnded,
+    ServiceOrLauncherEnded,
+    ServiceOrLauncherStarted,
+    SessionOpened,
+)
 from musterpoint.supervise.host_processes import HostProcesses
+
+from .bench import context_for
 
 PLAN = LaunchPlan(
     "torchrun", "algo-1", (ProcessPlan("launcher", "torchrun", (Argument("sleep"), Argument("600"))),), (), 2, 2, 0, "/"
 )
 
 
-class Deck:
-    """A processes whose launcher sleeps; the tests are its stubs."""
+class Bench:
+    """Processes of a host whose launcher sleeps; the tests are its stubs."""
 
     def __init__(self, plan: LaunchPlan = PLAN) -> None:
         self.loop = Loop()
@@ -34,10 +41,8 @@ class Deck:
         self.pump = Pump(out_fd=self.write, err_fd=self.write)
         self.events: list[LocalEvent] = []
         self.started: list[str] = []
-        self.processes = HostProcesses(
-            self.loop, self.pump, self.events.append, lambda: Explain("algo-1"), self.record,
-            lambda: 0, lambda connection, line: False, Sidecars(self.loop),
-        )  # fmt: skip
+        context = context_for(self.loop, self.pump, self.record)
+        self.processes = HostProcesses(context, self.events.append, lambda connection, line: False)
         self.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
         self.stubs: list[socket.socket] = []
 
@@ -89,26 +94,26 @@ class Deck:
 
 
 @pytest.fixture
-def deck() -> Iterator[Deck]:
-    deck = Deck()
-    yield deck
-    deck.close()
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
 
 
-def test_a_session_says_what_it_will_bring(deck: Deck) -> None:
-    assert deck.events == [
-        SessionOpened(0, ((0, 0), (0, 1)), foreign=True), UnrankedStarted(0, "torchrun", "launcher")
+def test_a_session_says_what_it_will_bring(bench: Bench) -> None:
+    assert bench.events == [
+        SessionOpened(0, ((0, 0), (0, 1)), foreign=True), ServiceOrLauncherStarted(0, "torchrun", "launcher")
     ]  # fmt: skip
 
 
-def test_stubs_report_their_ranks_ends(deck: Deck) -> None:
-    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
+def test_stubs_report_their_ranks_ends(bench: Bench) -> None:
+    first, second = (bench.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock, status in ((second, 7 << 8), (first, 9)):
-        deck.go(sock)
-        deck.say(sock, f"started {os.getppid()}")
-        deck.say(sock, f"ended {status}")
-    assert deck.ends == [((0, 1), 7), ((0, 0), 137)]
-    deck.processes.release(0, 7)
+        bench.go(sock)
+        bench.say(sock, f"started {os.getppid()}")
+        bench.say(sock, f"ended {status}")
+    assert bench.ends == [((0, 1), 7), ((0, 0), 137)]
+    bench.processes.release(0, 7)
     assert first.recv(64) == b"release\n"
 
 
@@ -120,19 +125,19 @@ NO_STUBS = (
 
 
 @pytest.mark.parametrize("line", NO_STUBS)
-def test_what_no_stub_says_ends_its_own_connection(deck: Deck, line: str) -> None:
+def test_what_no_stub_says_ends_its_own_connection(bench: Bench, line: str) -> None:
     """The rank is then one whose stub was lost; the other goes on."""
-    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
-    deck.go(first)
-    deck.go(second)
-    deck.say(first, line.replace("OURS", str(os.getpid())))
+    first, second = (bench.stub(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
+    bench.go(first)
+    bench.go(second)
+    bench.say(first, line.replace("OURS", str(os.getpid())))
     known = line.split()[:1] == ["launched"]
     if not known:
         assert first.recv(1) == b""
-    assert [key for key, _code in deck.ends] == ([] if known else [(0, 0)])
-    deck.say(second, f"started {os.getppid()}")
-    deck.say(second, f"ended {7 << 8}")
-    assert ((0, 1), 7) in deck.ends
+    assert [key for key, _code in bench.ends] == ([] if known else [(0, 0)])
+    bench.say(second, f"started {os.getppid()}")
+    bench.say(second, f"ended {7 << 8}")
+    assert ((0, 1), 7) in bench.ends
 
 
 @pytest.mark.parametrize(
@@ -140,15 +145,15 @@ def test_what_no_stub_says_ends_its_own_connection(deck: Deck, line: str) -> Non
     ["", "rank", "rank 0 0 2 77", "rank 0 0 2 77 0 0", "rank -1 0 2 77 0", "rank 0 x 2 77 0", "rank 0 0 ² 77 0",
      f"rank 0 0 2 {'9' * 5000} 0", "rank 0 0 2 77 12345", "inner 1", "start 0 zz", "\0"],
 )  # fmt: skip
-def test_who_says_no_first_line_of_ours_is_sent_away(deck: Deck, line: str) -> None:
-    assert deck.stub(line).recv(1) == b""
-    assert deck.ends == [] == [event for event in deck.events if isinstance(event, Broken)]
-    deck.go(deck.stub(f"rank 0 0 2 {os.getppid()} 0"))
+def test_who_says_no_first_line_of_ours_is_sent_away(bench: Bench, line: str) -> None:
+    assert bench.stub(line).recv(1) == b""
+    assert bench.ends == [] == [event for event in bench.events if isinstance(event, Broken)]
+    bench.go(bench.stub(f"rank 0 0 2 {os.getppid()} 0"))
 
 
-def test_another_world_than_planned(deck: Deck) -> None:
-    deck.stub("rank 0 0 1 77 0")
-    broken = [event for event in deck.events if isinstance(event, Broken)]
+def test_another_world_than_planned(bench: Bench) -> None:
+    bench.stub("rank 0 0 1 77 0")
+    broken = [event for event in bench.events if isinstance(event, Broken)]
     assert [event.failure.code for event in broken] == [72]
     assert "world of 1 rank(s), but 2 were planned" in broken[0].failure.reason
 
@@ -162,57 +167,57 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_who_is_sent_away(deck: Deck, what: str) -> None:
-    assert deck.stub(REFUSED[what]).recv(16) == b""
-    assert deck.ends == []
+def test_who_is_sent_away(bench: Bench, what: str) -> None:
+    assert bench.stub(REFUSED[what]).recv(16) == b""
+    assert bench.ends == []
 
 
-def test_a_rank_that_comes_too_late(deck: Deck) -> None:
-    deck.processes.refusing = True
-    assert deck.stub("rank 0 0 2 78 0").recv(16) == b""
+def test_a_rank_that_comes_too_late(bench: Bench) -> None:
+    bench.processes.refusing = True
+    assert bench.stub("rank 0 0 2 78 0").recv(16) == b""
 
 
 UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77 0", "a slot that is taken": "rank 0 0 2 78 0"}
 
 
 @pytest.mark.parametrize("which", UNPLANNED)
-def test_a_rank_that_nobody_planned_here(deck: Deck, which: str) -> None:
+def test_a_rank_that_nobody_planned_here(bench: Bench, which: str) -> None:
     """Its stub is kept waiting, or its launcher would talk of it before we have ended everything."""
-    deck.go(deck.stub("rank 0 0 2 77 0"))
-    stub = deck.stub(UNPLANNED[which])
-    broken = [event for event in deck.events if isinstance(event, Broken)]
+    bench.go(bench.stub("rank 0 0 2 77 0"))
+    stub = bench.stub(UNPLANNED[which])
+    broken = [event for event in bench.events if isinstance(event, Broken)]
     assert [event.failure.code for event in broken] == [72]
     assert "on algo-1, where 2 rank(s) were planned" in broken[0].failure.reason
     stub.settimeout(0.1)
     with pytest.raises(TimeoutError):
         stub.recv(16)
-    assert deck.ends == []
+    assert bench.ends == []
 
 
-def test_a_stub_that_leaves_before_its_program_ran(deck: Deck) -> None:
-    sock = deck.stub("rank 0 0 2 77 0")
-    deck.go(sock)
+def test_a_stub_that_leaves_before_its_program_ran(bench: Bench) -> None:
+    sock = bench.stub("rank 0 0 2 77 0")
+    bench.go(sock)
     sock.close()
-    deck.turn()
-    assert deck.ends == [((0, 0), 1)]
+    bench.turn()
+    assert bench.ends == [((0, 0), 1)]
 
 
-def test_ranks_that_never_came_are_given_up(deck: Deck) -> None:
-    deck.processes.signal_ranks(15)
-    assert deck.ends == [((0, 0), 0), ((0, 1), 0)]
+def test_ranks_that_never_came_are_given_up(bench: Bench) -> None:
+    bench.processes.signal_ranks(15)
+    assert bench.ends == [((0, 0), 0), ((0, 1), 0)]
 
 
 def service(script: str, users: bool = False, name: str = "ps 0") -> ProcessPlan:
     return ProcessPlan("service", name, (Argument("/bin/sh"), Argument("-c"), Argument(script)), users=users)
 
 
-def attendants_end(deck: Deck, plan: LaunchPlan) -> UnrankedEnded:
+def end_of_service(bench: Bench, plan: LaunchPlan) -> ServiceOrLauncherEnded:
     """Starts ``plan`` as another session and waits for the end of its one process."""
-    deck.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
+    bench.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
     while True:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        deck.processes.reap()
-        ended = [event for event in deck.events if isinstance(event, UnrankedEnded)]
+        bench.processes.reap()
+        ended = [event for event in bench.events if isinstance(event, ServiceOrLauncherEnded)]
         if ended:
             return ended[0]
 
@@ -229,8 +234,8 @@ EMPTY = PLAN._replace(local_ranks=0, processes=())
         ("kill -9 $$", True, 137, "ps 0 on algo-1, killed by SIGKILL (exit code 137)"),
     ],
 )
-def test_a_service_that_ends(deck: Deck, script: str, users: bool, code: int, words: str) -> None:
-    event = attendants_end(deck, EMPTY._replace(processes=(service(script, users),)))
+def test_a_service_that_ends(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
+    event = end_of_service(bench, EMPTY._replace(processes=(service(script, users),)))
     assert event.failure is not None
     assert (event.session, event.name, event.role, event.vital, event.failure.code) == (
         1,
@@ -242,28 +247,28 @@ def test_a_service_that_ends(deck: Deck, script: str, users: bool, code: int, wo
     assert words in event.failure.reason
 
 
-def test_a_service_of_the_users_may_end(deck: Deck) -> None:
-    assert attendants_end(deck, EMPTY._replace(processes=(service("exit 0", True),))).failure is None
+def test_a_service_of_the_users_may_end(bench: Bench) -> None:
+    assert end_of_service(bench, EMPTY._replace(processes=(service("exit 0", True),))).failure is None
 
 
-def test_an_mpis_launcher_is_vital_and_its_own_end_a_symptom(deck: Deck) -> None:
+def test_an_mpis_launcher_is_vital_and_its_own_end_a_symptom(bench: Bench) -> None:
     """It ends when a rank or a host does; who knows better has a moment to say so."""
     mpirun = ProcessPlan("launcher", "mpirun", (Argument("/bin/sh"), Argument("-c"), Argument("exit 5")))
-    event = attendants_end(deck, EMPTY._replace(processes=(mpirun,), daemons=("orted",)))
+    event = end_of_service(bench, EMPTY._replace(processes=(mpirun,), daemons=("orted",)))
     assert event.vital
     assert event.failure is not None
     assert event.failure.kind == "infra", "no rank had come up"
 
 
-def test_services_are_started_first(deck: Deck, tmp_path: Path) -> None:
+def test_services_are_started_first(bench: Bench, tmp_path: Path) -> None:
     rank = ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), rank=0, local_rank=0)
-    deck.processes.start(
+    bench.processes.start(
         EMPTY._replace(local_ranks=1, processes=(rank, service("sleep 600"))), {"PATH": "/bin:/usr/bin"}
     )
-    assert deck.started == ["torchrun", "ps 0", "rank 0"]
+    assert bench.started == ["torchrun", "ps 0", "rank 0"]
 
 
-def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
+def test_our_own_programs_stand_where_the_plan_names_them(bench: Bench) -> None:
     script = (
         'test -r "$0" && test -x "$AGENT" && test "$1 $MINE" = "{muster:nothing} {muster:launch_agent}" && echo found'
     )
@@ -275,7 +280,7 @@ def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
             EnvSetting("MINE", "{muster:launch_agent}", "theirs"),
         ),
     )
-    event = attendants_end(deck, EMPTY._replace(processes=(process,)))
+    event = end_of_service(bench, EMPTY._replace(processes=(process,)))
     assert event.failure is not None
     assert "found" in event.failure.reason
 
@@ -283,36 +288,36 @@ def test_our_own_programs_stand_where_the_plan_names_them(deck: Deck) -> None:
 def test_a_launchers_folder_for_passing_things_is_private_and_goes(tmp_path: Path) -> None:
     script = 'test "$MUSTER_USER_TMPDIR" = "$MINE" && touch "$TMPDIR/left" && pwd && echo "$TMPDIR" && exit 1'
     launcher = ProcessPlan("launcher", "mpirun", (Argument("/bin/sh"), Argument("-c"), Argument(script)))
-    deck = Deck(EMPTY)
-    deck.processes.start(EMPTY._replace(processes=(launcher,)), {"TMPDIR": str(tmp_path), "MINE": str(tmp_path)})
+    bench = Bench(EMPTY)
+    bench.processes.start(EMPTY._replace(processes=(launcher,)), {"TMPDIR": str(tmp_path), "MINE": str(tmp_path)})
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     (folder,) = tmp_path.iterdir()
     assert (folder.stat().st_mode & 0o777, [path.name for path in folder.iterdir()]) == (0o700, ["left"])
-    deck.processes.reap()
-    deck.close()
+    bench.processes.reap()
+    bench.close()
     assert list(tmp_path.iterdir()) == []
 
 
 MPI = PLAN._replace(launcher="mpi", processes=(PLAN.processes[0]._replace(name="mpirun"),))
 
 
-def of_two(deck: Deck) -> tuple[socket.socket, socket.socket]:
+def of_two(bench: Bench) -> tuple[socket.socket, socket.socket]:
     """The stubs of two running ranks."""
-    first, second = (deck.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
+    first, second = (bench.stub(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
     for sock in (first, second):
-        deck.go(sock)
-        deck.say(sock, f"started {os.getppid()}")
+        bench.go(sock)
+        bench.say(sock, f"started {os.getppid()}")
     return first, second
 
 
 def test_an_mpi_learns_that_a_rank_has_ended_long_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_early, "LEFT_ALONE", 0.0)
-    deck = Deck(MPI)
-    first, _ = of_two(deck)
-    deck.say(first, "ended 0")
-    deck.turn()
+    monkeypatch.setattr(mpi_exits, "LEFT_ALONE", 0.0)
+    bench = Bench(MPI)
+    first, _ = of_two(bench)
+    bench.say(first, "ended 0")
+    bench.turn()
     assert first.recv(16) == b"release\n"
-    deck.close()
+    bench.close()
 
 
 @pytest.mark.parametrize("said", ["signal 15", "gone"])
@@ -321,29 +326,29 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
     monkeypatch: pytest.MonkeyPatch, said: str, left: bool
 ) -> None:
     for name in ("LEFT_ALONE", "UNEXPLAINED"):
-        monkeypatch.setattr(left_early, name, 0.0)
-    deck = Deck(MPI)
-    first, second = of_two(deck)
+        monkeypatch.setattr(mpi_exits, name, 0.0)
+    bench = Bench(MPI)
+    first, second = of_two(bench)
     if left:
-        deck.say(first, "ended 0")
-        deck.turn()
-    second.close() if said == "gone" else deck.say(second, said)
-    deck.turn()
-    failure = next(event.failure for event in deck.events if isinstance(event, Broken))
+        bench.say(first, "ended 0")
+        bench.turn()
+    second.close() if said == "gone" else bench.say(second, said)
+    bench.turn()
+    failure = next(event.failure for event in bench.events if isinstance(event, Broken))
     assert (failure.code, failure.kind) == ((1, "user") if left else (72, "peer"))
     assert ("rank 0 (local rank 0) on algo-1 ended with exit code 0, but without" in failure.reason) == left
-    deck.close()
+    bench.close()
 
 
 @pytest.mark.parametrize("plan", [PLAN, MPI])
 def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
-    """And an MPI when the ranks were told to end."""
-    monkeypatch.setattr(left_early, "UNEXPLAINED", 0.0)
-    deck = Deck(plan)
-    _, second = of_two(deck)
+    """And an MPI when the ranks were signalled to end."""
+    monkeypatch.setattr(mpi_exits, "UNEXPLAINED", 0.0)
+    bench = Bench(plan)
+    _, second = of_two(bench)
     if plan is MPI:
-        monkeypatch.setattr(deck.processes, "refusing", True)
-    deck.say(second, "signal 15")
-    deck.turn()
-    assert not [event for event in deck.events if isinstance(event, Broken)]
-    deck.close()
+        monkeypatch.setattr(bench.processes, "refusing", True)
+    bench.say(second, "signal 15")
+    bench.turn()
+    assert not [event for event in bench.events if isinstance(event, Broken)]
+    bench.close()

@@ -11,16 +11,16 @@ import pytest
 
 from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import StartAsked, Started, StartEnded
-from musterpoint.diagnosis.explain import Explain
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection, address_of
 from musterpoint.processes.pump import Pump
-from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import Signals
-from musterpoint.supervise.events import Broken, LocalEvent, UnrankedEnded, UnrankedStarted
+from musterpoint.supervise.events import Broken, LocalEvent, ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.supervise.host_processes import HostProcesses
 from musterpoint.supervise.mpi_daemons import MpiDaemons, find
+
+from .bench import context_for
 
 PLAN = LaunchPlan("mpi", "algo-1", (), (), 0, 4, 0, "/", daemons=("orted",))
 ROSTER = {"me": "algo-1", "seats": [["algo-1", "10.77.1.1"], ["algo-2", "10.77.1.2"], ["worker.x.example", "fd00::3"]]}
@@ -53,7 +53,7 @@ def executable(path: Path) -> Path:
 
 
 class Host:
-    """A processes with its daemons; the tests are its agents and its other hosts."""
+    """A host with its processes and MPI daemons; the tests are its agents and its other hosts."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "bin"
@@ -65,23 +65,10 @@ class Host:
         self.events: list[LocalEvent] = []
         self.agents: list[socket.socket] = []
         self.peers = FakePeers(self.loop)
-        self.processes = HostProcesses(
-            self.loop,
-            self.pump,
-            self.events.append,
-            self.explain,
-            lambda event, /, **facts: None,
-            lambda: 0,
-            self.greet,
-            Sidecars(self.loop),
-        )
-        self.daemons = MpiDaemons(
-            self.peers, self.processes, ROSTER, self.events.append, self.explain, lambda event, /, **facts: None
-        )
-        self.ears = Signals(self.loop, lambda signo: self.processes.reap())
-
-    def explain(self) -> Explain:
-        return Explain("algo-1")
+        context = context_for(self.loop, self.pump)
+        self.processes = HostProcesses(context, self.events.append, self.greet)
+        self.daemons = MpiDaemons(context, self.peers, self.processes, ROSTER, self.events.append)
+        self.signals = Signals(self.loop, lambda signo: self.processes.reap())
 
     def greet(self, connection: Connection, line: str) -> bool:
         return self.daemons.asked(connection, line.split())
@@ -94,7 +81,7 @@ class Host:
 
     def open(self, plan: LaunchPlan = PLAN) -> None:
         self.processes.start(plan, self.environ)
-        self.daemons.look_again()
+        self.daemons.plan_started()
 
     def agent(self, host: str, *words: str, session: int = 0) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -140,7 +127,7 @@ class Host:
         while self.processes.left:
             self.loop.turn(0.5)
         self.processes.reap()
-        self.ears.close()
+        self.signals.close()
         self.pump.drain(5)
         self.processes.close()
         self.loop.close()
@@ -157,7 +144,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def said(text: str) -> tuple[int, str]:
-    """Status and text of what an agent was told."""
+    """Status and text of what an agent was sent."""
     word, status, *rest = text.split()
     assert word == "ended"
     return int(status), bytes.fromhex(rest[0] if rest else "").decode()
@@ -268,13 +255,13 @@ def test_a_daemon_on_the_leader_itself_is_started_there(host: Host) -> None:
     agent = host.agent("10.77.1.1", "orted", '"a b"')
     assert host.hear(agent) == "started\n"
     assert host.peers.said == []
-    assert UnrankedStarted(0, "orted", "launcher") in host.events
+    assert ServiceOrLauncherStarted(0, "orted", "launcher") in host.events
 
 
 # -- every host --
 
 
-def test_a_daemon_is_started_as_an_attendant_of_the_plan(host: Host) -> None:
+def test_a_daemon_is_started_with_the_plans_environment(host: Host) -> None:
     host.daemon('echo "$@" "$MUSTER_SESSION_NUMBER" ${MUSTER_STUB:+stub}; echo oh >&2; exit 3')
     host.open()
     host.daemons.start_asked(StartAsked(7 << 16, (" orted", "--daemonize", "-mca", '"$(id)"')))
@@ -282,7 +269,7 @@ def test_a_daemon_is_started_as_an_attendant_of_the_plan(host: Host) -> None:
     _ended, number, status, text = host.until("ended")
     assert (number, status) == (7 << 16, 3)
     assert text.splitlines() == ["-mca $(id) 0 stub", "oh"]
-    ended = [event for event in host.events if isinstance(event, UnrankedEnded)]
+    ended = [event for event in host.events if isinstance(event, ServiceOrLauncherEnded)]
     assert [(event.name, event.role, event.vital) for event in ended] == [("orted", "launcher", True)]
     assert "-mca $(id) 0 stub" in host.output()
 
@@ -303,7 +290,7 @@ def test_a_request_that_comes_before_the_plan_waits_for_it(host: Host) -> None:
     assert host.peers.said == [], "that was session 0, and the request is for session 1"
     host.open()
     assert host.until("started") == ("started", 1)
-    assert UnrankedStarted(1, "orted", "launcher") in host.events
+    assert ServiceOrLauncherStarted(1, "orted", "launcher") in host.events
 
 
 def test_a_request_that_comes_after_the_stop_is_refused(host: Host) -> None:

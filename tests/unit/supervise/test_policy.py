@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from musterpoint.channel import peers
 from musterpoint.failure import Failure, Secondary
+from musterpoint.supervise import events, policy, supervisor
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
-from musterpoint.supervise.state import State
+from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, session_of
 
 from .history import (
     BOOM,
@@ -18,10 +21,12 @@ from .history import (
     OPEN1,
     OPEN2,
     ORTED,
+    OUTSIDE,
     PS,
     R0,
     R1,
     SERVER,
+    SYMPTOM,
     THEIRS,
     TORCHRUN,
     TORCHRUN2,
@@ -35,9 +40,9 @@ from .history import (
 HISTORIES: History = {
     "ranks are alive": ([OPEN2], HERE, "running", []),
     "one of two ranks ends": ([OPEN2, ended(R0)], HERE, "running", []),
-    "a host without ranks is done at once": ([OPEN0], HERE, "waiting", ["TellArrived", "TellDone"]),
+    "a host without ranks is done at once": ([OPEN0], HERE, "waiting", ["ReportArrival", "ReportDone"]),
     "a handed-over session without ranks here has ended here": (
-        [OPEN1, ev.SessionOpened(1, ())], HERE, "running", ["TellArrived"]),
+        [OPEN1, ev.SessionOpened(1, ())], HERE, "running", ["ReportArrival"]),
     "a peer is silent": ([OPEN1, peers.PeerSilent("algo-2", 15.0)], HERE, "running", []),
     "a peer is back": ([OPEN1, peers.PeerBack("algo-2")], HERE, "running", []),
 }  # fmt: skip
@@ -49,12 +54,12 @@ def test_history(name: str) -> None:
 
 
 def test_what_runs_beside_the_ranks_is_known() -> None:
-    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.UnrankedStarted(1, "mpirun", "launcher")])
+    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.ServiceOrLauncherStarted(1, "mpirun", "launcher")])
     assert state.launchers == {(0, "torchrun"), (1, "mpirun")}
-    assert state.services == {(0, "ps 0")}, "others are ended, not told"
-    assert (state.foreign, state.daemons) == ({0}, frozenset())
+    assert state.services == {(0, "ps 0")}, "others are ended, not signalled"
+    assert (state.foreign, state.mpi) == ({0}, frozenset())
     state, _ = play([MPI1, ORTED])
-    assert (state.foreign, state.daemons) == ({0}, {0})
+    assert (state.foreign, state.mpi) == ({0}, {0})
 
 
 def test_done_is_said_once() -> None:
@@ -62,14 +67,14 @@ def test_done_is_said_once() -> None:
     state = State()
     for event in [OPEN1, ended(R0), ev.StopAsked(15), peers.JobFailed(THEIRS), peers.AllDone()]:
         state, actions = decide(state, event, HERE)
-        said += names(actions).count("TellDone")
+        said += names(actions).count("ReportDone")
     assert said == 1
 
 
 def test_later_failures_are_counted() -> None:
     late = ended(R1, BOOM._replace(rank=1))
     state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=Secondary(0, 1))])
-    assert state.verdict == THEIRS
+    assert state.root_cause == THEIRS
     assert state.secondary == Secondary(other=2)  # both of ours; the leader knew of one
     state, _ = decide(state, ended((0, 9)), HERE)
     for event in (ended(R1), ended(R0), peers.AllDone(Secondary(1, 1, 3))):
@@ -88,7 +93,58 @@ def test_a_launcher_that_never_had_ranks_counts_for_none() -> None:
     inner = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
     there = inner._replace(host="algo-2")
     state, actions = play([OPEN1, ended(R0, inner), peers.JobFailed(there, Secondary(1))])
-    (done,) = [action for action in actions if isinstance(action, ev.TellDone)]
+    (done,) = [action for action in actions if isinstance(action, ev.ReportDone)]
     assert (done.code, done.failures) == (64, Secondary())
     state, _ = decide(state, peers.AllDone(), HERE)
     assert state.secondary.total == 0
+
+
+CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
+    "all well": ([OPEN1, ended(R0), peers.AllDone()], HERE, 0),
+    "our failure": ([OPEN1, ended(R0, BOOM), peers.JobFailed(BOOM)], HERE, 7),
+    "theirs wins": ([OPEN1, ended(R0, BOOM), peers.JobFailed(THEIRS)], HERE, 3),
+    "theirs after our end": ([OPEN1, ended(R0), peers.JobFailed(THEIRS), peers.AllDone()], HERE, 3),
+    "stopped": ([OPEN1, ev.StopAsked(15), ended(R0), peers.AllDone()], HERE, 143),
+    "stopped, other code": ([OPEN1, ev.StopAsked(15), ended(R0)], HERE._replace(stop_code=0), 0),
+    "interrupted": ([OPEN1, ev.StopAsked(2), ended(R0)], HERE, 130),
+    "stop while a root cause is awaited": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
+    "outside, signalled to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.AllDone()], OUTSIDE, 0),
+    "a host lost after our end": ([OPEN1, ended(R0), peers.PeerLost("algo-2", "killed"), peers.AllDone()], HERE, 76),
+    "a symptom after our end": ([OPEN1, ended(R0), ev.Broken(SYMPTOM), peers.AllDone()], HERE, 0),
+    "a lost host": ([OPEN1, peers.PeerLost("algo-2", "killed"), ev.RootCauseDue()], HERE, 76),
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_code(name: str) -> None:
+    history, rules, code = CODES[name]
+    state, _ = play(history, rules)
+    assert code_of(state, rules) == code
+
+
+def test_a_session_is_known_by_the_point_of_its_end() -> None:
+    assert [session_of(end_of(number)) for number in (1, 12)] == [1, 12]
+    assert session_of(RANKS_ENDED) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State(), False),
+        (State(launchers=frozenset({(0, "mpirun")})), True),
+        (State(launchers=frozenset({(1, "mpirun")})), False),
+        (State(services=frozenset({(1, "ps 0")})), True),
+    ],
+)
+def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
+    assert bool(state.services or state.has_own_launcher) is expected
+
+
+def test_every_event_has_one_handler() -> None:
+    everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
+    assert set(policy._HANDLERS) | set(supervisor._FOR_DAEMONS) == everything
+    assert not set(policy._HANDLERS) & set(supervisor._FOR_DAEMONS)
+
+
+def test_the_supervisor_can_carry_out_every_action() -> None:
+    assert set(supervisor._ACTS) == set(get_args(events.Action))

@@ -1,22 +1,24 @@
-"""Ranks that an MPI started: how they end when it ends them, and what a call of MPI_Abort makes of them."""
+"""The ranks of a host: which are there, what gets a signal, and how they end, under an MPI too."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any, Iterator
 
 import pytest
 
-from musterpoint.diagnosis.explain import Explain
 from musterpoint.failure import Failure
 from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection
 from musterpoint.processes.pump import Pump
 from musterpoint.supervise.events import LocalEvent, RankEnded
 from musterpoint.supervise.ranks import Rank, Ranks
-from musterpoint.supervise.unranked import UnrankedProcesses
+from musterpoint.supervise.services_and_launchers import ServicesAndLaunchers
+
+from .bench import context_for
 
 ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
 
@@ -31,18 +33,16 @@ class Slot:
         self.events: list[LocalEvent] = []
         self.records: list[str] = []
         self.oom = 0
-        self.members = Ranks(
-            self.loop, self.pump, UnrankedProcesses(), self.events.append, lambda: Explain("algo-1"), self.record,
-            lambda: self.oom,
-        )  # fmt: skip
-        self.members.expect([(0, 0)])
+        context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
+        self.ranks = Ranks(context, ServicesAndLaunchers(), self.events.append)
+        self.ranks.expect([(0, 0)])
         self.program = subprocess.Popen(["sleep", "600"])
         self.output, err = self.pump.open(0)
         assert err == self.output, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
-        self.member = Rank((0, 0), 0, 0, "", 0, connection, 1, mpi)
-        self.members.add(self.member)
-        self.members.has_pid(self.member, self.program.pid)
+        self.rank = Rank((0, 0), 0, "", connection, 1, mpi)
+        self.ranks.add(self.rank)
+        self.ranks.has_pid(self.rank, self.program.pid)
 
     def record(self, event: str, /, **facts: Any) -> None:
         self.records.append(event)
@@ -63,7 +63,7 @@ class Slot:
         self.program.wait()
         os.close(self.output)
         self.pump.drain(5)
-        self.members.close()
+        self.ranks.close()
         self.loop.close()
         os.close(self.read)
         os.close(self.write)
@@ -79,7 +79,7 @@ def slot() -> Iterator[Slot]:
 def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
     """MPICH and Intel MPI end the stub, which isn't the program that called."""
     slot.says(b"working\n" + ABORT + b"still working\n")
-    slot.members.lost_stub(slot.member)
+    slot.ranks.lost_stub(slot.rank)
     assert slot.end == (5, "user", ABORT.decode().strip())
     assert slot.program.wait(60) == -9
 
@@ -87,28 +87,28 @@ def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> No
 @pytest.mark.parametrize("status", [0, 15, -11, 5])
 def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
     slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
-    slot.members.ended(slot.member, status)
+    slot.ranks.ended(slot.rank, status)
     assert slot.end is not None
     assert slot.end[:2] == (5, "user")
 
 
 def test_the_users_own_words_lead(slot: Slot) -> None:
     slot.says(b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: boom\n' + ABORT)
-    slot.members.ended(slot.member, 15)
+    slot.ranks.ended(slot.rank, 15)
     assert slot.end == (5, "user", "ValueError: boom")
 
 
 def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
     slot.says(b"working\n")
-    slot.members.lost_stub(slot.member)
+    slot.ranks.lost_stub(slot.rank)
     assert (slot.program.poll(), slot.events) == (None, [])
-    slot.members.reaped(slot.program.pid, 195)
+    slot.ranks.reaped(slot.program.pid, 195)
     assert slot.end is not None
     assert slot.end[:2] == (195, "peer")
 
 
 def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
-    slot.members.ended(slot.member, 14)
+    slot.ranks.ended(slot.rank, 14)
     assert slot.end is not None
     assert slot.end[:2] == (14, "peer")
 
@@ -116,9 +116,9 @@ def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
 def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> None:
     slot = Slot(mpi=False)
     slot.says(ABORT)
-    slot.members.lost_stub(slot.member)
+    slot.ranks.lost_stub(slot.rank)
     assert (slot.program.poll(), slot.events) == (None, [])
-    slot.members.reaped(slot.program.pid, 14)
+    slot.ranks.reaped(slot.program.pid, 14)
     assert slot.end is not None
     assert slot.end[:2] == (14, "user")
     slot.close()
@@ -126,20 +126,20 @@ def test_a_rank_of_another_launcher_outlives_its_stub_with_its_own_code() -> Non
 
 def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.says(ABORT)
-    assert slot.members.tell(15) == 1
-    slot.members.lost_stub(slot.member)
+    assert slot.ranks.signal(15) == 1
+    slot.ranks.lost_stub(slot.rank)
     assert slot.program.wait(60) == -15
-    slot.members.reaped(slot.program.pid, -15)
+    slot.ranks.reaped(slot.program.pid, -15)
     assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
 
 
 def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
-    assert not slot.members.oom_struck(-9)
+    assert not slot.ranks.oom_struck(-9)
     slot.oom = 1
-    assert slot.members.oom_struck(-9)
-    assert slot.members.oom_struck(1), "its child may have been the one"
-    assert not slot.members.oom_struck(0)
-    slot.members.ended(slot.member, -9)
+    assert slot.ranks.oom_struck(-9)
+    assert slot.ranks.oom_struck(1), "its child may have been the one"
+    assert not slot.ranks.oom_struck(0)
+    slot.ranks.ended(slot.rank, -9)
     assert slot.end is not None
     assert slot.end[:2] == (137, "oom")
 
@@ -147,17 +147,17 @@ def test_a_kernels_kill_is_known_by_its_count(slot: Slot) -> None:
 def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
     slot.oom = 1
     slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n")
-    slot.members.ended(slot.member, 1)
+    slot.ranks.ended(slot.rank, 1)
     assert slot.end is not None
     assert slot.end[:2] == (1, "oom")
 
 
 def test_who_is_missing(slot: Slot) -> None:
-    slot.members.expect([(0, 1), (1, 0)])
-    assert [slot.members.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
-    assert (slot.members.came_up(0), slot.members.came_up(1)) == (1, 0)
-    slot.members.forget((0, 1))
-    assert not slot.members.is_missing((0, 1))
+    slot.ranks.expect([(0, 1), (1, 0)])
+    assert [slot.ranks.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
+    assert (slot.ranks.of(0), slot.ranks.of(1)) == ([slot.rank], [])
+    slot.ranks.forget((0, 1))
+    assert not slot.ranks.is_missing((0, 1))
 
 
 STUBBORN = (
@@ -172,13 +172,13 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool
     with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
-            slot.members.tell(15, patient=True)
+            slot.ranks.signal(15, wait_for_orphans=True)
             if killed_first:
-                slot.members.all_told()
-            slot.members.ended(slot.member, -15)
+                slot.ranks.being_killed()
+            slot.ranks.ended(slot.rank, -15)
             if not killed_first:
                 assert slot.events == []
-                slot.members.all_told()
+                slot.ranks.being_killed()
             assert [type(event) for event in slot.events] == [RankEnded]
             assert rank.poll() is None
         finally:
@@ -200,15 +200,53 @@ INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
 )
 def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int, status: int, reason: str) -> None:
     slot = Slot(mpi=False)
-    slot.members.reported = INNER
+    slot.ranks.reported(INNER)
     key = (session, 0)
-    member = slot.member
+    rank = slot.rank
     if session:
-        slot.members.expect([key])
-        member = Rank(key, 0, 0, "", 0, None, 0)
-        slot.members.add(member)
-    slot.members.ended(member, status)
+        slot.ranks.expect([key])
+        rank = Rank(key, 0)
+        slot.ranks.add(rank)
+    slot.ranks.ended(rank, status)
     assert slot.end is not None
     assert slot.end[0] == status
     assert slot.end[2].startswith(reason)
     slot.close()
+
+
+TOLD = (
+    "import signal, sys; signal.signal(signal.SIGTERM, lambda signo, frame: sys.exit(7)); "
+    "print('ready', flush=True); signal.pause()"
+)
+
+
+def running(process: subprocess.Popen[bytes]) -> Rank:
+    rank = Rank((0, 0), 3)
+    rank.pid = process.pid
+    return rank
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_signal_goes_to_the_program_past_the_shells_in_front_of_it(shell: bool) -> None:
+    program = [sys.executable, "-c", TOLD]
+    argv = ["sh", "-c", '"$@"; exit $?', "sh", *program] if shell else program
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    running(process).send(signal.SIGTERM)
+    process.communicate(timeout=100)
+    assert process.returncode == 7
+
+
+def test_a_rank_without_a_program_gets_no_signal() -> None:
+    before = []
+    old = signal.signal(signal.SIGUSR2, lambda signo, frame: before.append(signo))
+    Rank((0, 0), 0).send(signal.SIGUSR2)  # pid 0 would be our own process group
+    signal.signal(signal.SIGUSR2, old)
+    assert before == []
+
+
+def test_a_signal_for_one_that_has_ended_is_no_error() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    running(process).send(signal.SIGTERM)

@@ -13,7 +13,6 @@ import pytest
 
 from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import AllDone, PeerEvent, Peers, StartAsked
-from musterpoint.diagnosis.explain import Explain
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
@@ -25,6 +24,8 @@ from musterpoint.processes.signals import Signals
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.state import Rules
 from musterpoint.supervise.supervisor import Supervisor
+
+from .bench import context_for
 
 ENVIRON = {"PATH": os.environ.get("PATH", "/bin:/usr/bin")}
 
@@ -39,25 +40,24 @@ def shell(*scripts: str, cwd: str = "/") -> LaunchPlan:
     return LaunchPlan("ranks", "algo-1", processes, (), len(scripts), len(scripts), 0, cwd, unset=("GONE",))
 
 
-class Stage:
-    """A supervisor with ears and a pump that writes into a pipe; ``said`` and ``events`` are what it told."""
+class Bench:
+    """A supervisor with signals and a pump that writes into a pipe; ``said`` and ``events`` are what it printed and
+    recorded."""
 
     def __init__(self) -> None:
         self.loop = Loop()
         self.read, self.write = os.pipe()
         self.said: list[str] = []
         self.events: list[str] = []
-        self.ears = Signals(self.loop, lambda signo: None)
+        self.signals = Signals(self.loop, lambda signo: None)
         self.peers: Peers = LoneChannel(self.loop)
         self.environ = {**ENVIRON, "GONE": "1"}
 
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
-        supervisor = Supervisor(
-            self.loop, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers,
-            Pump(out_fd=self.write, err_fd=self.write), lambda: Explain("algo-1"), stop_signal=signal.SIGTERM,
-            say=self.said.append, record=self.record, oom_kills=lambda: 0,
-        )  # fmt: skip
-        self.ears.route_to(supervisor.hear)
+        pump = Pump(out_fd=self.write, err_fd=self.write)
+        context = context_for(self.loop, pump, self.record, self.said.append)
+        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers)
+        self.signals.route_to(supervisor.on_signal)
         return supervisor.run(plan, self.environ, refusal)
 
     def record(self, event: str, /, **facts: Any) -> None:
@@ -83,7 +83,7 @@ class Stage:
             return file.read()
 
     def close(self) -> None:
-        self.ears.close()
+        self.signals.close()
         self.loop.close()
         for fd in (self.read, self.write):
             if fd >= 0:
@@ -91,10 +91,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
     assert tree.descendants(os.getpid()) == []
 
 
@@ -104,48 +104,48 @@ def ready(tmp_path: Path) -> Path:
     return tmp_path / "ready"
 
 
-def test_ranks_run_with_their_environment(stage: Stage) -> None:
-    outcome = stage.run(shell("echo $RANK ${GONE-unset}", "echo $RANK ${GONE-unset}"))
+def test_ranks_run_with_their_environment(bench: Bench) -> None:
+    outcome = bench.run(shell("echo $RANK ${GONE-unset}", "echo $RANK ${GONE-unset}"))
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (0, None, "")
-    assert sorted(end.rank for end in outcome.ends) == [0, 1]
-    assert sorted(stage.output.splitlines()) == ["0 unset", "1 unset"]
+    assert bench.events.count("rank-ended") == 2
+    assert sorted(bench.output.splitlines()) == ["0 unset", "1 unset"]
 
 
 @pytest.mark.parametrize(
     ("script", "code", "how"),
     [("exit 7", 7, "exit code 7"), ("kill -9 $$", 137, "killed by SIGKILL"), ("true", 0, "")],
 )
-def test_the_first_failure_ends_the_others(stage: Stage, script: str, code: int, how: str) -> None:
-    outcome = stage.run(shell("exec sleep 600" if code else "true", script))
+def test_the_first_failure_ends_the_others(bench: Bench, script: str, code: int, how: str) -> None:
+    outcome = bench.run(shell("exec sleep 600" if code else "true", script))
     assert outcome.code == code
     assert how in (outcome.failure.reason if outcome.failure else "")
     assert outcome.secondary.total == 0, "what we ended is no failure of its own"
 
 
-def test_what_ignores_the_signal_is_killed_after_its_grace(stage: Stage, ready: Path) -> None:
+def test_what_ignores_the_signal_is_killed_after_its_grace(bench: Bench, ready: Path) -> None:
     os.mkfifo(ready)
-    outcome = stage.run(shell(f"trap '' TERM; echo > {ready}; sleep 600", f"read _ < {ready}; exit 3"), grace=0.3)
+    outcome = bench.run(shell(f"trap '' TERM; echo > {ready}; sleep 600", f"read _ < {ready}; exit 3"), grace=0.3)
     assert outcome.code == 3
-    assert "killed" in stage.events
+    assert "killed" in bench.events
 
 
-def test_a_stop(stage: Stage, ready: Path) -> None:
-    stage.stop_once_ready(ready)
-    outcome = stage.run(shell(saves(ready), "exec sleep 600"))
+def test_a_stop(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    outcome = bench.run(shell(saves(ready), "exec sleep 600"))
     assert (outcome.code, outcome.failure, outcome.stopped_by) == (143, None, "algo-1")
-    assert stage.output == "saved\n"
+    assert bench.output == "saved\n"
 
 
 @pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])
-def test_what_cannot_start(stage: Stage, plan: LaunchPlan | None, code: int) -> None:
+def test_what_cannot_start(bench: Bench, plan: LaunchPlan | None, code: int) -> None:
     refusal = None if plan else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
-    outcome = stage.run(plan, refusal)
+    outcome = bench.run(plan, refusal)
     assert outcome.code == code
     assert outcome.failure is not None
     assert outcome.failure.reason.startswith("muster: ")
 
 
-def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "has-said")
 
     def start(thread: threading.Thread) -> None:
@@ -153,23 +153,23 @@ def test_no_room_for_the_pump(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = stage.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
+    outcome = bench.run(shell(f"echo said; : > {tmp_path}/has-said; exec sleep 600"))
     assert outcome.code == 72
     assert outcome.failure is not None
     assert outcome.failure.reason.startswith("muster: rank 0 on algo-1: no process can be started: Resource temp")
-    assert stage.output == "said\n"
+    assert bench.output == "said\n"
 
 
-def test_a_daemon_of_the_programs_does_not_survive(stage: Stage) -> None:
-    outcome = stage.run(shell("(trap '' TERM HUP; setsid sleep 600 >/dev/null 2>&1 &) ; exit 0"))
+def test_a_daemon_of_the_programs_does_not_survive(bench: Bench) -> None:
+    outcome = bench.run(shell("(trap '' TERM HUP; setsid sleep 600 >/dev/null 2>&1 &) ; exit 0"))
     assert outcome.code == 0
-    assert "killed" in stage.events
+    assert "killed" in bench.events
 
 
-def test_a_launcher_that_ends_before_its_ranks_come_up(stage: Stage) -> None:
+def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
     launcher = ProcessPlan("launcher", "torchrun", (Argument("/bin/sh"), Argument("-c"), Argument("echo oh; exit 1")))
     plan = shell("true")._replace(processes=(launcher,))
-    outcome = stage.run(plan)
+    outcome = bench.run(plan)
     assert outcome.code == 72
     assert outcome.failure is not None
     assert "torchrun ended before any of its ranks had come up (exit code 1)" in outcome.failure.reason
@@ -188,15 +188,15 @@ NO_RANKS = shell()._replace(world_size=2)
 
 
 def saves(ready: Path, how: str = "echo saved") -> str:
-    """Does ``how`` when it is told to stop, and says when it can."""
+    """Does ``how`` when it is signalled to stop, and says when it can."""
     return f"trap '{how}; exit 0' TERM; echo > {ready}; while :; do sleep 600 & wait; done"
 
 
 class Others(LoneChannel):
     """Hosts that aren't done before we say so; ``said`` is what they heard."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage.loop)
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.loop)
         self.said: list[str] = []
         self.first: tuple[PeerEvent, ...] = ()
 
@@ -226,18 +226,18 @@ class Others(LoneChannel):
 
 
 @pytest.fixture
-def others(stage: Stage) -> Others:
-    others = Others(stage)
-    stage.peers = others
+def others(bench: Bench) -> Others:
+    others = Others(bench)
+    bench.peers = others
     return others
 
 
-def test_services_end_with_the_ranks(stage: Stage, ready: Path) -> None:
+def test_services_end_with_the_ranks(bench: Bench, ready: Path) -> None:
     os.mkfifo(ready)
-    outcome = stage.run(
+    outcome = bench.run(
         beside(shell(f"read _ < {ready}"), service("exec sleep 600"), service(saves(ready), True, "ps 1"))
     )
-    assert (outcome.code, stage.output) == (0, "saved\n")
+    assert (outcome.code, bench.output) == (0, "saved\n")
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_services_end_with_the_ranks(stage: Stage, ready: Path) -> None:
         ("echo 'OSError: no disk' >&2; exit 3", True, 3, "OSError: no disk\nps 0 on algo-1, exit code 3"),
     ],
 )
-def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool, code: int, words: str) -> None:
-    outcome = stage.run(beside(shell("exec sleep 600"), service(script, users)))
+def test_a_service_that_dies_ends_the_job(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
+    outcome = bench.run(beside(shell("exec sleep 600"), service(script, users)))
     assert outcome.code == code
     assert outcome.failure is not None
     assert words in outcome.failure.reason
@@ -259,50 +259,50 @@ def test_a_service_that_dies_ends_the_job(stage: Stage, script: str, users: bool
     ("after", "last"), [(":", ["what ended the job: rank 1 (local rank 1) on algo-1, exit code 3"]), ("echo mine", [])]
 )
 def test_a_launchers_complaint_is_not_the_logs_last_word(
-    stage: Stage, tmp_path: Path, after: str, last: list[str]
+    bench: Bench, tmp_path: Path, after: str, last: list[str]
 ) -> None:
-    """It complains when a rank is told to end, as mpirun does of the daemons that we end. Then the rank may speak."""
+    """It complains when a rank is signalled, as mpirun does of the daemons that we end. Then the rank may speak."""
     for name in ("ready", "told", "complained"):
         os.mkfifo(tmp_path / name)
     told = f"echo > told; read _ < complained; {after}; exit 0"
     rank = f"trap '{told}' TERM; echo > ready; while :; do sleep 600 & wait; done"
     box = service(f"cd {tmp_path}; read _ < told; echo BOX; echo > complained; exec sleep 600", name="mpirun")
-    outcome = stage.run(beside(shell(rank, "read _ < ready; exit 3", cwd=str(tmp_path)), box))
+    outcome = bench.run(beside(shell(rank, "read _ < ready; exit 3", cwd=str(tmp_path)), box))
     assert outcome.code == 3
-    assert stage.said[1:] == last
-    assert stage.output.splitlines() == ["BOX", *(["mine"] if after != ":" else [])]
+    assert bench.said[1:] == last
+    assert bench.output.splitlines() == ["BOX", *(["mine"] if after != ":" else [])]
 
 
-def test_a_service_of_the_users_may_end_before(stage: Stage) -> None:
-    assert stage.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
+def test_a_service_of_the_users_may_end_before(bench: Bench) -> None:
+    assert bench.run(beside(shell("sleep 0.3"), service("exit 0", True))).code == 0
 
 
-def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(stage: Stage, others: Others) -> None:
+def test_a_service_that_dies_where_there_are_no_ranks_ends_the_job(bench: Bench, others: Others) -> None:
     others.finish_after("failed")
-    outcome = stage.run(beside(NO_RANKS, service("exit 4", True)))
+    outcome = bench.run(beside(NO_RANKS, service("exit 4", True)))
     assert others.said == ["done 0"], "said at once: there is nothing to wait for here"
     assert outcome.code == 4
 
 
 def test_a_service_has_the_whole_stop_though_the_other_hosts_are_done(
-    stage: Stage, others: Others, ready: Path
+    bench: Bench, others: Others, ready: Path
 ) -> None:
-    stage.stop_once_ready(ready)
+    bench.stop_once_ready(ready)
     others.finish_after("stopping")
     ignored = "trap 'echo told' TERM; while :; do sleep 600 & wait; done"
     slow = saves(ready, "sleep 1; echo saved")
-    outcome = stage.run(beside(NO_RANKS, service(ignored, False, "server"), service(slow, True)))
+    outcome = bench.run(beside(NO_RANKS, service(ignored, False, "server"), service(slow, True)))
     assert (outcome.code, outcome.stopped_by) == (143, "algo-1")
-    assert stage.output == "saved\n"
+    assert bench.output == "saved\n"
 
 
 def test_a_service_that_ignores_the_stop_is_killed_after_its_time(
-    stage: Stage, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, others: Others, ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("musterpoint.supervise.policy.LATE_SECONDS", 0.2)
-    stage.stop_once_ready(ready)
+    bench.stop_once_ready(ready)
     others.finish_after("stopping")
-    outcome = stage.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)
+    outcome = bench.run(beside(NO_RANKS, service(f"trap '' TERM; echo > {ready}; sleep 600", True)), grace=0.3)
     assert outcome.code == 143
 
 
@@ -316,22 +316,22 @@ def mpi(folder: Path, *program: str, ranks: int = 1) -> LaunchPlan:
     return shell()._replace(launcher="mpi", daemons=("orted",), local_ranks=ranks, world_size=4, first_rank=2)
 
 
-def test_a_worker_under_mpi(stage: Stage, others: Others, tmp_path: Path) -> None:
+def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> None:
     """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
-    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
     others.done = lambda code, failures=None: others._emit(AllDone())  # type: ignore[method-assign]
-    outcome = stage.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
+    outcome = bench.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
     assert outcome.code == 0
-    assert sorted(stage.output.splitlines()) == ["2 0", "3 1"]
+    assert sorted(bench.output.splitlines()) == ["2 0", "3 1"]
     assert others.said == ["started 65536", "ended 65536 0"]
 
 
-def test_ranks_that_a_daemon_brings_beyond_the_plan(stage: Stage, others: Others, tmp_path: Path) -> None:
-    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+def test_ranks_that_a_daemon_brings_beyond_the_plan(bench: Bench, others: Others, tmp_path: Path) -> None:
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(0, ("orted", "2", '"0 1"')),)
     others.finish_after("failed")
-    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
+    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=1), grace=0.3)
     assert outcome.code == 72
     assert outcome.failure is not None
     assert (
@@ -339,30 +339,30 @@ def test_ranks_that_a_daemon_brings_beyond_the_plan(stage: Stage, others: Others
     )
 
 
-def test_ranks_where_none_was_planned(stage: Stage, others: Others, tmp_path: Path) -> None:
-    stage.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
+def test_ranks_where_none_was_planned(bench: Bench, others: Others, tmp_path: Path) -> None:
+    bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
     others.first = (StartAsked(0, ("orted", "2", "0")),)
     others.finish_after("failed")
-    outcome = stage.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
+    outcome = bench.run(mpi(tmp_path, "/bin/sleep", "600", ranks=0))
     assert outcome.code == 72
     assert outcome.failure is not None
     assert "where 0 rank(s) were planned" in outcome.failure.reason
 
 
-def test_the_moment_of_a_stop_is_told(stage: Stage, ready: Path) -> None:
-    stage.stop_once_ready(ready)
-    before = stage.loop.clock()
-    outcome = stage.run(shell(f"echo > {ready}; sleep 100"))
+def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    before = bench.loop.clock()
+    outcome = bench.run(shell(f"echo > {ready}; sleep 100"))
     assert outcome.stopped_at is not None
-    assert before < outcome.stopped_at <= stage.loop.clock()
+    assert before < outcome.stopped_at <= bench.loop.clock()
 
 
-def test_the_platforms_clock_runs_though_a_failure_came_first(stage: Stage, ready: Path) -> None:
-    stage.stop_once_ready(ready)
-    outcome = stage.run(shell("exit 7", f"trap 'echo > {ready}; sleep 1; exit 0' TERM; while :; do sleep 0.1; done"))
+def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
+    bench.stop_once_ready(ready)
+    outcome = bench.run(shell("exit 7", f"trap 'echo > {ready}; sleep 1; exit 0' TERM; while :; do sleep 0.1; done"))
     assert outcome.code == 7
     assert outcome.stopped_at is not None
 
 
-def test_without_a_stop_there_is_no_such_moment(stage: Stage) -> None:
-    assert stage.run(shell("exit 7")).stopped_at is None
+def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
+    assert bench.run(shell("exit 7")).stopped_at is None

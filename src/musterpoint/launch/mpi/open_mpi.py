@@ -23,6 +23,14 @@ LONGEST_HOSTNAME = 56
 NETWORK_UNKNOWN = "<network of the hosts>"
 """Stands in a plan made before the roll call."""
 
+WIDEST = 16
+"""Prefix length of a network around the hosts. Docker's bridges have a /16 each: a wider network could hold a bridge
+that every host has under the same address."""
+
+_NARROWEST = 31
+_LOOPBACK = 127
+_INTERFACES = ("oob_tcp_if_include", "oob_tcp_if_exclude", "prte_if_include", "prte_if_exclude")
+
 
 class Names(NamedTuple):
     """What one generation calls its parameters.
@@ -62,8 +70,6 @@ PRRTE = Names(
 _ONLY_IPV4 = EnvSetting(
     "PMIX_MCA_pif", "posix_ipv4", "PRRTE finds no network on an interface that has an IPv6 address too"
 )
-
-
 _YIELD = EnvSetting(
     "OMPI_MCA_mpi_yield_when_idle", "1", "more ranks than processors here: one that waits gives its processor up"
 )
@@ -152,9 +158,6 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
     return (*flags, mca("btl", "tcp,self", alone)._replace(required=True))
 
 
-_INTERFACES = ("oob_tcp_if_include", "oob_tcp_if_exclude", "prte_if_include", "prte_if_exclude")
-
-
 def _hosts(places: Sequence[Place], six: bool) -> str:
     # the colons of an IPv6 address would be taken for slots
     return ",".join(f"{place.seat.name if six else place.seat.address}:{place.ranks}" for place in places)
@@ -181,13 +184,6 @@ def _check(mpi: Mpi, places: Sequence[Place], six: bool) -> None:
             f"launcher mpi: the host {long[0]} has an IPv6 address, so Open MPI 4 gets its name, which is longer than "
             f"the {LONGEST_HOSTNAME} characters it can take: shorten it, or use Open MPI 5"
         )
-
-
-WIDEST = 16
-"""Prefix length. Docker's bridges have a /16 each: a wider network could hold one that all hosts have, alike."""
-
-_NARROWEST = 31
-_LOOPBACK = 127
 
 
 def common_networks(addresses: Iterable[str]) -> str:

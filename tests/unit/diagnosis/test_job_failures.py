@@ -1,4 +1,4 @@
-"""The words for what can go wrong under a supervisor."""
+"""What goes wrong around the user's programs, and in our own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ import os
 
 import pytest
 
-from musterpoint.diagnosis.explain import Explain
+from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
+from musterpoint.diagnosis.job_failures import (
+    cannot_start,
+    daemon_refused,
+    of_error,
+    of_nested_launcher,
+    of_service_or_launcher,
+    unplanned_rank,
+    wrong_world,
+)
+from musterpoint.diagnosis.program_failures import of_orphans, of_rank
+from musterpoint.diagnosis.program_output import abort_code
+from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import Argument, ProcessPlan
-from musterpoint.supervise.outcome import RankEnd, UnrankedEnd
+from musterpoint.supervise.program_files import CodeDirectory
 
-EXPLAIN = Explain("algo-2", lambda text: text.replace("hush", "***"))
+HERE = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"))
 PROCESS = ProcessPlan("rank", "rank 3", (Argument("/code/tool"),), cwd="/gone", rank=3, local_rank=1)
 
 
@@ -31,7 +43,7 @@ def os_error(number: int) -> OSError:
     ],
 )
 def test_what_cannot_start(number: int, step: str, words: str) -> None:
-    failure = EXPLAIN.cannot_start(PROCESS, os_error(number), step)
+    failure = cannot_start(PROCESS, os_error(number), step, HERE)
     assert failure.reason.startswith("muster: ")
     assert words in failure.reason
     assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
@@ -39,12 +51,12 @@ def test_what_cannot_start(number: int, step: str, words: str) -> None:
 
 
 def test_a_secret_in_the_place_of_a_program_is_hidden() -> None:
-    explain = Explain("algo-2", lambda text: text.replace(PROCESS.words[0], "***"))
-    assert "can't execute ***: " in explain.cannot_start(PROCESS, os_error(errno.ENOENT), "exec").reason
+    context = DiagnosisContext("algo-2", lambda text: text.replace(PROCESS.words[0], "***"))
+    assert "can't execute ***: " in cannot_start(PROCESS, os_error(errno.ENOENT), "exec", context).reason
 
 
 def test_no_room_for_a_process() -> None:
-    failure = EXPLAIN.cannot_start(PROCESS, os_error(errno.EAGAIN), "fork")
+    failure = cannot_start(PROCESS, os_error(errno.EAGAIN), "fork", HERE)
     assert failure.reason.startswith("muster: rank 3 on algo-2: no process can be started: Resource temporarily")
     assert "--pids-limit" in failure.reason
     assert (failure.code, failure.cause, failure.kind) == (72, "muster", "infra")
@@ -60,7 +72,7 @@ def test_no_room_for_a_process() -> None:
     ],
 )
 def test_a_launcher_that_ended_too_early(status: int, registered: int, words: str) -> None:
-    failure = EXPLAIN.unranked(UnrankedEnd("torchrun", "launcher", status, registered))
+    failure = of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE)
     assert failure.reason == f"muster: {words}"
     assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
 
@@ -69,15 +81,19 @@ def test_a_server_of_ours_that_ended_too_early() -> None:
     greeting = (
         b"I0000 00:00:1795 21 port.cc:153] oneDNN custom operations are on.\nTo enable the following instructions: A\n"
     )
-    failure = EXPLAIN.unranked(UnrankedEnd("ps 1", "service", -9, 0, greeting))
+    failure = of_service_or_launcher(ServiceOrLauncherEnd("ps 1", "service", -9, 0, greeting), HERE)
     assert failure.reason == "muster: ps 1 ended before the job was done (killed by SIGKILL) on algo-2"
-    said = EXPLAIN.unranked(UnrankedEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"))
+    said = of_service_or_launcher(
+        ServiceOrLauncherEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"), HERE
+    )
     assert said.reason.splitlines()[1:] == ["its last lines:", "ModuleNotFoundError: tensorflow"]
 
 
 def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
     tail = "".join(f"line {number}\n" for number in range(500)) + "ValueError: the password is hush\n"
-    reason = EXPLAIN.unranked(UnrankedEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff")).reason
+    reason = of_service_or_launcher(
+        ServiceOrLauncherEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff"), HERE
+    ).reason
     assert "its last lines:" in reason
     assert "the password is ***" in reason
     assert "hush" not in reason
@@ -86,13 +102,13 @@ def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
 
 
 def test_another_world_than_the_one_planned() -> None:
-    failure = EXPLAIN.wrong_world(3, 2, 4)
+    failure = wrong_world(3, 2, 4, HERE)
     assert failure.reason == "muster: rank 3 on algo-2 got a world of 2 rank(s), but 4 were planned"
     assert (failure.code, failure.cause) == (72, "muster")
 
 
 def test_a_rank_where_none_was_planned() -> None:
-    failure = EXPLAIN.unplanned_rank(3, 2, 2)
+    failure = unplanned_rank(3, 2, 2, HERE)
     assert failure.reason == (
         "muster: the launcher started rank 3 (local rank 2) on algo-2, where 2 rank(s) were planned: "
         "it put ranks on other hosts than the plan says"
@@ -101,7 +117,7 @@ def test_a_rank_where_none_was_planned() -> None:
 
 
 def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
-    failure = EXPLAIN.daemon_refused("algo-7", "orted is not there, hush\n")
+    failure = daemon_refused("algo-7", "orted is not there, hush\n", HERE)
     assert failure.reason == "muster: mpirun's daemon could not be started on algo-7: orted is not there, ***"
     assert (failure.host, failure.code, failure.kind) == ("algo-7", 72, "infra")
 
@@ -111,21 +127,26 @@ def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
 )
 def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: int, kind: str) -> None:
     """Unless nothing ran yet, or somebody killed it."""
-    assert EXPLAIN.unranked(UnrankedEnd("mpirun", "launcher", status, registered, mpi=True)).kind == kind
-    assert EXPLAIN.unranked(UnrankedEnd("torchrun", "launcher", status, registered)).kind == "infra"
+    assert (
+        of_service_or_launcher(ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True), HERE).kind
+        == kind
+    )
+    assert (
+        of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE).kind == "infra"
+    )
 
 
 def test_a_service_of_the_users_fails_as_a_rank_does() -> None:
-    end = UnrankedEnd("ps 0", "service", 3, 0, b"OSError: the hush disk is full\n", users=True)
-    failure = EXPLAIN.unranked(end)
+    end = ServiceOrLauncherEnd("ps 0", "service", 3, 0, b"OSError: the hush disk is full\n", users=True)
+    failure = of_service_or_launcher(end, HERE)
     assert failure.reason == "OSError: the *** disk is full\nps 0 on algo-2, exit code 3"
     assert (failure.code, failure.cause) == (3, "user")
 
 
 def test_the_code_of_an_abort() -> None:
     line = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0"
-    assert EXPLAIN.abort_code(line) == 5
-    assert EXPLAIN.abort_code(b"Abort(5)") is None
+    assert abort_code(line) == 5
+    assert abort_code(b"Abort(5)") is None
 
 
 def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> None:
@@ -133,8 +154,8 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
         b'Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 3, in step\n    loss()\n'
         b"RuntimeError: hush is wrong\n"
     )
-    explain = Explain("algo-2", lambda text: text.replace("hush", "***"), "/opt/ml/code")
-    failure = explain.rank(RankEnd(5, 1, 42, 1, 10.0, tail=tail))
+    context = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"), CodeDirectory("/opt/ml/code"))
+    failure = of_rank(RankEnd(5, 1, 1, 10.0, tail=tail), context)
     assert failure.reason.splitlines()[:2] == [
         "RuntimeError: *** is wrong",
         "rank 5 (local rank 1) on algo-2, exit code 1",
@@ -145,12 +166,12 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
 
 def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else() -> None:
     said = Failure("elsewhere", 64, "host", "oom", "muster: hush isn't a file\non algo-2", rank=9, signal=9, at=1.0)
-    failure = EXPLAIN.inner(said)
+    failure = of_nested_launcher(said, HERE)
     assert failure.reason == "muster: *** isn't a file\non algo-2"
     assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
     assert (failure.rank, failure.local_rank, failure.signal) == (None, None, None)
-    assert EXPLAIN.inner(said._replace(kind="infra", reason="no prefix")).reason == "muster: no prefix"
-    assert len(EXPLAIN.inner(said._replace(reason="é" * 100_000)).reason.encode()) <= 900
+    assert of_nested_launcher(said._replace(kind="infra", reason="no prefix"), HERE).reason == "muster: no prefix"
+    assert len(of_nested_launcher(said._replace(reason="é" * 100_000), HERE).reason.encode()) <= 900
 
 
 OSERROR = (
@@ -177,5 +198,27 @@ WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 
 )
 def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:
     for tails in ((wrote, b""), (b"", wrote)):
-        failure = EXPLAIN.orphans(RankEnd(0, 0, 7, 1, 1.0, True, False, *tails))
+        failure = of_orphans(RankEnd(0, 0, 1, 1.0, False, *tails), HERE)
         assert (failure and failure.reason.partition("\n")[0]) == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [(UsageError, 64, "user"), (RollCallError, 69, "infra"), (FetchError, 71, "infra"), (LauncherError, 72, "user")],
+)
+def test_our_own_errors(error: type[Exception], code: int, kind: str) -> None:
+    failure = of_error(error("--slots=x: expected a number"), "algo-1")
+    where = "" if error is RollCallError else "\non algo-1"  # the same failure on every host has the same words
+    assert failure.reason == "muster: --slots=x: expected a number" + where
+    assert (failure.code, failure.cause, failure.kind) == (code, "muster", kind)
+
+
+def test_a_bug_of_ours_brings_its_traceback() -> None:
+    try:
+        {}["seat"]
+    except KeyError as error:
+        failure = of_error(error, "algo-1")
+    assert failure.code == 70
+    lead = "muster: internal error, please report it: KeyError: 'seat'\non algo-1, exit code 70\n"
+    assert failure.reason.startswith(lead)
+    assert "test_job_failures.py" in failure.reason

@@ -1,16 +1,13 @@
-"""The job as its other hosts see it."""
+"""Plans without a network: the job as its other hosts see it, and the roster they would have."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from musterpoint.cli.plan_local import moved
-from musterpoint.cli.planning import plan_views, seen_from, views_of
-from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, InstanceGroup, Job
 from musterpoint.job.read import read_job
-from musterpoint.launch.plan import Argument
+from musterpoint.preview import assumed_roster, preview, seen_from, views_of
 from musterpoint.settings import Settings
 
 GROUPS = (InstanceGroup("gpu", "ml.p4d.24xlarge", ("algo-1",)), InstanceGroup("data", "ml.c5.xlarge", ("algo-2",)))
@@ -35,11 +32,6 @@ def test_another_host_has_its_own_name_group_and_type() -> None:
     assert seen_from(job, "algo-1") is job
 
 
-def test_a_path_is_moved_at_any_depth() -> None:
-    value = (Argument("/tmp/x/train.py"), (EnvSetting("A", "b:/tmp/x", "r"),), 3, None)
-    assert moved(value, "/tmp/x", "/out") == (Argument("/out/train.py"), (EnvSetting("A", "b:/out", "r"),), 3, None)
-
-
 def test_a_plan_names_the_python_of_the_conda_environment(tmp_path: Path) -> None:
     python = tmp_path / "envs/training/bin/python"
     python.parent.mkdir(parents=True)
@@ -52,5 +44,24 @@ def test_a_plan_names_the_python_of_the_conda_environment(tmp_path: Path) -> Non
     }
     options = Settings(launcher="script")
     job = read_job(environ, options, str(tmp_path / "none"), str(tmp_path / "train.py"))
-    planned = plan_views(views_of(job, options, environ), typed=True)
-    assert planned.plans[0].processes[0].words[0] == str(python)
+    shown = preview(views_of(job, options, environ), typed=True)
+    assert shown.plans[0].processes[0].words[0] == str(python)
+
+
+HOSTS = ("algo-1", "algo-2", "algo-3")
+
+
+def test_known_addresses_names_and_groups() -> None:
+    job = Job("sagemaker", "j", HOSTS, "algo-3", ("algo-2", "algo-3"), EntryPoint("t.py"))
+    roster = assumed_roster(job, Settings(master_port=29400), lambda host: 4, {"algo-2": "10.0.0.2"}, "1.0")
+    assert [seat.address for seat in roster.seats] == ["algo-1", "10.0.0.2", "algo-3"]
+    assert [seat.slots for seat in roster.seats] == [0, 4, 4]
+    assert (roster.master_address, roster.master_port) == ("10.0.0.2", 29400)
+    assert (roster.node_rank, roster.first_rank, roster.world_size) == (1, 4, 8)
+
+
+def test_one_host_is_on_the_loopback() -> None:
+    job = Job("plain", "j", ("laptop",), "laptop", ("laptop",), EntryPoint("t.py"))
+    roster = assumed_roster(job, Settings(), lambda host: 1, {"laptop": "192.0.2.7"})
+    assert roster.master_address == roster.seat.address == "127.0.0.1"
+    assert roster.master_port == 7777

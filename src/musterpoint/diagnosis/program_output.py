@@ -1,11 +1,11 @@
-"""The culprit: of all that a program printed, the error that ended it, in its own words."""
+"""The error that ended a program: found in what it printed, in its own words."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections import Counter
-from typing import Callable, NamedTuple
+from typing import Callable, Literal, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.diagnosis.classify import is_own_mistake, is_peer_lost
@@ -17,17 +17,17 @@ class Error(NamedTuple):
     looks like an error, or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames`` are the innermost of
     the user's code, outermost first. ``wrapper`` says that the program was itself a launcher, which only passed a
     child's failure on; ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's,
-    where it is known. ``echo`` says that the error only tells of another one elsewhere.
+    where it is known. ``symptom`` says that the error only tells of another one elsewhere.
     """
 
     text: str
-    kind: str
+    kind: Literal["exception", "fatal", "line", "last"]
     frames: tuple[Frame, ...] = ()
     wrapper: bool = False
     second_hand: bool = False
     rank: int | None = None
     local_rank: int | None = None
-    echo: bool = False
+    symptom: bool = False
 
 
 SHOWN_FRAMES = 2
@@ -56,7 +56,7 @@ _ROOT_CAUSE = re.compile(
 )
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that tell of a child's end, of which the child may have said nothing."""
-_HEARD = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
+_FAILED_RANK = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
 """What torchrun logs as soon as one of its ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
 _CRASHES = {
@@ -85,7 +85,7 @@ def find(
     """The error that ended the program which wrote ``tail``; None where it wrote nothing.
 
     The last exception leads. Behind a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy),
-    and between several ranks in one tail, the one that isn't the echo of another leads. ``status`` is as in
+    and between several ranks in one tail, the one that isn't a symptom of another leads. ``status`` is as in
     ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
     """
     lines = lines_of(tail)
@@ -97,7 +97,7 @@ def find(
         return _lead(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
-    return error and error._replace(echo=is_peer_lost(error.text))
+    return error and error._replace(symptom=is_peer_lost(error.text))
 
 
 def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
@@ -204,25 +204,26 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
     several = len({one.label for one in top if one.label}) > 1
     if not wrapper and len(top) > 1 and _quotes(lines, top[-2], last):
         whole = f"{top[-2].text}\n{last.text}"
-        return Error(whole, "exception", _user_frames(top[-2], top[-2]), echo=_is_echo(raised, top[-2]))
+        return Error(whole, "exception", _user_frames(top[-2], top[-2]), symptom=_is_symptom(raised, top[-2]))
     if wrapper or several:
         inner = _innermost(raised, table)
-        if wrapper and table and (inner is None or (_is_echo(raised, inner) and not table.may_be_of(inner))):
+        if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
             return _silent(lines, table)
         last = inner or last
     if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
-            return line._replace(wrapper=True, echo=is_peer_lost(line.text))
+            return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
         return _of_group(raised, last, lines)
-    echo = _is_echo(raised, last)
+    symptom = _is_symptom(raised, last)
     error = Error(
         last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
-        not echo and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None, echo=echo,
+        not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
+        symptom=symptom,
     )  # fmt: skip
-    if last.fatal and (said := _echo_before(lines, last.start)):
-        error = error._replace(text=said, echo=True)
+    if last.fatal and (said := _symptom_before(lines, last.start)):
+        error = error._replace(text=said, symptom=True)
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.rank, local_rank=table.local_rank)
     met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
@@ -255,34 +256,34 @@ def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
     first, _, rest = leaves[0].text.partition("\n")
     first += f" (and {others} other{'s' if others > 1 else ''})" if others else ""
     text = "\n".join(filter(None, [group.text, first, rest]))
-    return Error(text, "exception", _user_frames(leaves[0], group), echo=_is_echo(raised, leaves[0]))
+    return Error(text, "exception", _user_frames(leaves[0], group), symptom=_is_symptom(raised, leaves[0]))
 
 
 def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
-    """The exception behind wrappers and echoes: the root cause's own if torchrun names its rank."""
+    """The exception behind wrappers and symptoms: the root cause's own if torchrun names its rank."""
     real = [one for one in raised if not _is_wrapper(one)]
     named = [one for one in real if table and one.label == str(table.rank)]
-    own = [one for one in named or real if not _is_echo(raised, one)]
+    own = [one for one in named or real if not _is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than one that hears of it at once
-        own = [one for one in real if one.end < named[-1].start and not _is_echo(raised, one)]
+        own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
     chosen = own or named or real
     return chosen[-1] if chosen else None
 
 
 def _silent(lines: list[Line], table: _Table) -> Error:
     """What torchrun's table says of a rank that raised nothing: the crash of a library that lost a peer, or no word."""
-    if table.status == -_SIGABRT and (said := _echo_before(lines, len(lines))):
-        return Error(said, "line", (), True, False, table.rank, table.local_rank, echo=True)
+    if table.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
+        return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
     how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
     text = f"the program's own torchrun says: its rank {table.rank} {how}"
     if table.status == 1:
-        until = next((line.number for line in lines if _HEARD.match(line.text)), 0)
+        until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
         words = _last_words([line for line in lines if line.number < until and not line.label])
         text = f"{words.text}\n{text}" if words is not None else text
     return Error(text, "line", (), True, True, table.rank, table.local_rank)
 
 
-def _is_echo(raised: list[Raised], one: Raised) -> bool:
+def _is_symptom(raised: list[Raised], one: Raised) -> bool:
     """Whether an exception tells of a failure elsewhere, or was raised over one that does.
 
     What the user's own code raises is its own, however it sounds.
@@ -303,13 +304,13 @@ def _is_users_own(raised: Raised) -> bool:
     return inner is not None and not _LIBRARY.search(inner.file) and _RAISES.search(inner.code) is not None
 
 
-def _echo_before(lines: list[Line], number: int) -> str:
+def _symptom_before(lines: list[Line], number: int) -> str:
     """The last line before an abort with which a library says that it lost a peer; empty where none does."""
     said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
     said = said[-STALE:]
-    echoes = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
-    telling = [text for text in echoes if not text.startswith("terminate called")]
-    return (telling or echoes or [""])[-1]
+    symptoms = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
+    telling = [text for text in symptoms if not text.startswith("terminate called")]
+    return (telling or symptoms or [""])[-1]
 
 
 def _origin(raised: list[Raised], last: Raised) -> Raised:

@@ -10,7 +10,6 @@ from musterpoint.supervise.policy import LATE_SECONDS
 
 from .history import (
     BOOM,
-    ECHO,
     HERE,
     OPEN0,
     OPEN1,
@@ -19,6 +18,7 @@ from .history import (
     R0,
     R1,
     SERVER,
+    SYMPTOM,
     THEIRS,
     History,
     check,
@@ -30,22 +30,22 @@ from .history import (
 TERM = ev.StopAsked(15)
 
 HISTORIES: History = {
-    "SIGTERM here": ([OPEN2, TERM], HERE, "ending", ["TellStopping", "SignalRanks", "StartTimer"]),
+    "SIGTERM here": ([OPEN2, TERM], HERE, "ending", ["ReportStop", "SignalRanks", "StartTimer"]),
     "SIGTERM twice": ([OPEN2, TERM, TERM], HERE, "ending", []),
     "Ctrl-C twice": ([OPEN2, ev.StopAsked(2), ev.StopAsked(2)], HERE, "ending", ["KillTree"]),
     "SIGTERM elsewhere": ([OPEN2, peers.StopAll("algo-2", 15)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "SIGTERM here and elsewhere": ([OPEN2, TERM, peers.StopAll("algo-2", 15)], HERE, "ending", []),
-    "SIGTERM while a verdict is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["TellStopping"]),
-    "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["TellStopping", "StartTimer"]),
+    "SIGTERM while a root cause is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["ReportStop"]),
+    "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["ReportStop", "StartTimer"]),
     "a stop, then the ranks end": ([OPEN1, TERM, ended(R0)], HERE, "waiting",
-                                   ["StartTimer", "TellArrived", "TellDone"]),
+                                   ["StartTimer", "ReportArrival", "ReportDone"]),
     "a failure during a stop is none": ([OPEN2, TERM, ended(R0, BOOM)], HERE, "ending", []),
-    "a verdict during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
-    "services of the user's are told where ranks have ended": (
-        [OPEN1, PS, ended(R0), TERM], HERE, "waiting", ["TellStopping", "SignalRanks", "StartTimer"]),
+    "a root cause during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
+    "services of the user's are signalled where ranks have ended": (
+        [OPEN1, PS, ended(R0), TERM], HERE, "waiting", ["ReportStop", "SignalRanks", "StartTimer"]),
     "and where there never were any": (
         [OPEN0, PS, peers.StopAll("algo-2", 15)], HERE, "waiting", ["SignalRanks", "StartTimer"]),
-    "services of ours aren't": ([OPEN0, SERVER, TERM], HERE, "waiting", ["TellStopping", "StartTimer"]),
+    "services of ours aren't": ([OPEN0, SERVER, TERM], HERE, "waiting", ["ReportStop", "StartTimer"]),
 }  # fmt: skip
 
 
@@ -64,15 +64,15 @@ def test_what_fails_while_it_stops_is_named(stop: ev.Event) -> None:
 
 
 def test_that_others_have_left_is_no_failure_to_stop() -> None:
-    state, actions = play([OPEN2, TERM, ended(R0, ECHO)])
+    state, actions = play([OPEN2, TERM, ended(R0, SYMPTOM)])
     assert (state.spoilt, actions) == (None, [])
 
 
-@pytest.mark.parametrize(("signal", "sent"), [(15, 0), (2, 2)])
+@pytest.mark.parametrize(("signal", "sent"), [(15, 10), (2, 2)])
 def test_which_signal_is_sent(signal: int, sent: int) -> None:
-    """0 stands for the one of the settings; what a person types is passed on."""
+    """The one of the settings; what a person types is passed on."""
     for history in ([OPEN1, ev.StopAsked(signal)], [OPEN0, PS, ev.StopAsked(signal)]):
-        _, actions = play(history)
+        _, actions = play(history, HERE._replace(stop_signal=10))
         assert [action.signal for action in actions if isinstance(action, ev.SignalRanks)] == [sent]
 
 

@@ -1,30 +1,30 @@
-"""What ``muster plan`` and ``muster env`` show: the road's own steps for every host, up to the roll call."""
+"""What ``muster plan`` and ``muster env`` show: every host's plan, made with an assumed roster, without a network."""
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from musterpoint import __version__
+from musterpoint import __version__, settings
 from musterpoint.channel.names import read_hosts
+from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
+from musterpoint.job.read import platform_here, read_job
+from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
-from musterpoint.prepare import activated, get_ready, plan_here
+from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.roster import Roster, Seat
+from musterpoint.runtime import Request
 from musterpoint.settings import MASTER_PORT, Settings
-
-ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
-USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
 
 RESOURCES = "resourceconfig.json"
 
 
-class View(NamedTuple):
+class HostView(NamedTuple):
     """The job as one of its hosts sees it."""
 
     job: Job
@@ -32,8 +32,10 @@ class View(NamedTuple):
     environ: Mapping[str, str]
 
 
-class Planned(NamedTuple):
-    """``job`` is as this host sees it; ``plans`` and ``rosters`` are in host order. ``environ`` is its environment."""
+class Preview(NamedTuple):
+    """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
+    host order. ``environ`` is this host's environment.
+    """
 
     job: Job
     choice: Choice
@@ -56,13 +58,27 @@ class Planned(NamedTuple):
         return self.rosters[at], self.plans[at]
 
 
-def add_host_option(parser: argparse.ArgumentParser, prefix: str = "--") -> None:
-    parser.add_argument(prefix + "host", default="", metavar="NAME", help="show this host only [all]")
+def preview_request(request: Request) -> Preview:
+    """The plans of the job that this container is, or of the program that ``request`` names.
+
+    Raises:
+        UsageError: there is no job and no program.
+        MusterError: the program is missing, or the launcher can't be had here.
+    """
+    options = settings.from_environ(request.environ, request.given)
+    base = base_of(request.environ)
+    if request.program is None and options.platform == "auto" and platform_here(base, request.environ) == "plain":
+        raise UsageError(
+            f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
+            "job of this machine run `muster plan --hosts 2 PROGRAM`"
+        )
+    job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    return preview(views_of(job, options, request.environ), request.typed)._replace(job=job)
 
 
-def views_of(job: Job, options: Settings, environ: Mapping[str, str]) -> tuple[View, ...]:
-    """Every host's view, told from this one's."""
-    return tuple(View(seen_from(job, host), options, environ) for host in job.hosts)
+def views_of(job: Job, options: Settings, environ: Mapping[str, str]) -> tuple[HostView, ...]:
+    """Every host's view, derived from this one's."""
+    return tuple(HostView(seen_from(job, host), options, environ) for host in job.hosts)
 
 
 def seen_from(job: Job, host: str) -> Job:
@@ -72,10 +88,10 @@ def seen_from(job: Job, host: str) -> Job:
     group = next((group for group in job.groups if host in group.hosts), InstanceGroup("", "", ()))
     files = dict(job.files)
     if isinstance(files.get(RESOURCES), dict):
-        told: dict[str, Any] = {"current_host": host}
+        own: dict[str, Any] = {"current_host": host}
         if group.name:
-            told.update(current_group_name=group.name, current_instance_type=group.instance_type)
-        files[RESOURCES] = {**files[RESOURCES], **told}
+            own.update(current_group_name=group.name, current_instance_type=group.instance_type)
+        files[RESOURCES] = {**files[RESOURCES], **own}
     return job._replace(
         current_host=host,
         current_group=group.name or job.current_group,
@@ -84,23 +100,23 @@ def seen_from(job: Job, host: str) -> Job:
     )
 
 
-def plan_views(views: Sequence[View], typed: bool) -> Planned:
+def preview(views: Sequence[HostView], typed: bool) -> Preview:
     """The plans of all hosts. This machine's devices stand for every host's.
 
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
     """
-    views = [view._replace(environ=activated(view.environ, view.options.python)) for view in views]
-    readies = [get_ready(view.job, view.options, view.environ, typed) for view in views]
-    slots = {view.job.current_host: ready.choice.slots for view, ready in zip(views, readies, strict=True)}
+    views = [view._replace(environ=user_environment(view.environ, view.options.python)) for view in views]
+    prepared = [prepare_host(view.job, view.options, view.environ, typed) for view in views]
+    slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
-    for view, ready in zip(views, readies, strict=True):
-        roster = imagine_roster(view.job, view.options, slots.__getitem__, _known_addresses(view.options), __version__)
+    for view, host in zip(views, prepared, strict=True):
+        roster = assumed_roster(view.job, view.options, slots.__getitem__, _known_addresses(view.options), __version__)
         rosters.append(roster)
-        plans.append(plan_here(view.job, view.options, ready, roster, view.environ))
+        plans.append(plan_host(view.job, view.options, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
-    return Planned(job, readies[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),
+    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),
                    views[0].environ)  # fmt: skip
 
 
@@ -117,7 +133,7 @@ def _known_addresses(options: Settings) -> dict[str, str]:
     return known
 
 
-def _notes(view: View, roster: Roster) -> tuple[str, ...]:
+def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
     job, options = view.job, view.options
     notes = [note.text for note in job.notes]
     several = len(job.hosts) > 1
@@ -133,8 +149,8 @@ def _notes(view: View, roster: Roster) -> tuple[str, ...]:
     return (*notes, *([pid1_note(unstoppable, options.pid1_watch)] if unstoppable else ()))
 
 
-def imagine_roster(
-    job: Job, settings: Settings, slots_of: Callable[[str], int], addresses: Mapping[str, str], version: str = ""
+def assumed_roster(
+    job: Job, options: Settings, slots_of: Callable[[str], int], addresses: Mapping[str, str], version: str = ""
 ) -> Roster:
     """The roster of ``job`` with its own hosts, the leader on its preferred port.
 
@@ -151,7 +167,7 @@ def imagine_roster(
         session="",
         seats=seats,
         master_address=_address(job, job.leader, addresses),
-        master_port=settings.master_port or MASTER_PORT,
+        master_port=options.master_port or MASTER_PORT,
         me=job.current_host,
     )
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.diagnosis.reason import LIMIT, failure_of
+from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.diagnosis.program_failures import of_rank
+from musterpoint.failure import MOST_REASON
 from musterpoint.processes.tail import Tail
-from musterpoint.supervise.outcome import RankEnd
+from musterpoint.supervise.program_files import CodeDirectory
 
 # what fails -> (statements of a function, how the reason begins)
 SHAPES = {
@@ -132,7 +134,12 @@ def ran(folder: Path, program: str, **variables: str) -> RankEnd:
     tail = Tail()
     for at in range(0, len(done.stdout), 256 << 10):
         tail.feed(memoryview(done.stdout[at : at + (256 << 10)]))
-    return RankEnd(5, 1, 4242, done.returncode, 0.0, tail=tail.text())
+    return RankEnd(5, 1, done.returncode, 0.0, tail=tail.text())
+
+
+def below(code: Path | str) -> DiagnosisContext:
+    """A host whose program is in the directory ``code``."""
+    return DiagnosisContext("algo-3", files=CodeDirectory(str(code)))
 
 
 def program(body: str, way: str, lines: int) -> str:
@@ -152,9 +159,9 @@ CASES = [
 @pytest.mark.parametrize(("name", "way", "lines"), CASES)
 def test_the_exception_leads_the_reason(tmp_path: Path, name: str, way: str, lines: int) -> None:
     body, lead = SHAPES[name]
-    failure = failure_of(ran(tmp_path, program(body, way, lines)), "algo-3", str, str(tmp_path))
+    failure = of_rank(ran(tmp_path, program(body, way, lines)), below(tmp_path))
     assert failure.reason.removeprefix("__main__.").startswith(lead)  # as Python 3.10 prints it
-    assert len(failure.reason.encode()) <= LIMIT
+    assert len(failure.reason.encode()) <= MOST_REASON
     assert not re.search("[\0-\x08\x0b-\x1f]", failure.reason)
     assert "rank 5 (local rank 1) on algo-3, " in failure.reason
     assert 'File "train.py", line ' in failure.reason
@@ -164,7 +171,7 @@ def test_the_exception_leads_the_reason(tmp_path: Path, name: str, way: str, lin
 def test_colours_change_nothing(tmp_path: Path) -> None:
     """Python 3.13 colours tracebacks where it is asked to."""
     end = ran(tmp_path, program("raise ValueError('bad \x1b[1mlabel')", "main", 0), FORCE_COLOR="1")
-    failure = failure_of(end, "algo-3", str, str(tmp_path))
+    failure = of_rank(end, below(tmp_path))
     assert failure.reason.split("\n")[0] == "ValueError: bad label"
     assert 'File "train.py", line 6, in fail' in failure.reason
 
@@ -185,7 +192,10 @@ WENT_ON = {
 def test_a_traceback_is_old_news_where_the_program_went_on(tmp_path: Path, name: str, end: str) -> None:
     start = "import logging, os, sys, traceback\ndef fail(one=ValueError): raise one('old')\n"
     steps = "for n in range(2000): print('step', n, 'loss', 1 / (n + 1), flush=True)\n"
-    failure = failure_of(ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"), "algo-3", str, str(tmp_path))
+    failure = of_rank(
+        ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"),
+        below(tmp_path),
+    )
     assert "old" not in failure.reason
     assert ("no more data" in failure.reason) == ("more" in end)
 
@@ -214,7 +224,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_sys_exit_was_given_leads(tmp_path: Path, name: str) -> None:
     body, lead = SAID[name]
-    assert failure_of(ran(tmp_path, f"import sys\n{body}\n"), "algo-3", str).reason.startswith(lead)
+    assert of_rank(ran(tmp_path, f"import sys\n{body}\n"), below("")).reason.startswith(lead)
 
 
 AT_EXIT = "import atexit, sys\natexit.register(lambda: [print('releasing buffer', n) for n in range({})])\n"
@@ -230,12 +240,12 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_it_leads_whatever_is_printed_at_exit(tmp_path: Path, name: str, noise: int) -> None:
     end = ran(tmp_path, f"{AT_EXIT.format(noise)}print('step 1')\n{ENDS[name]}\n")
-    assert failure_of(end, "algo-3", str, str(tmp_path)).reason.startswith("no column")
+    assert of_rank(end, below(tmp_path)).reason.startswith("no column")
 
 
 def test_an_error_that_was_printed_leads_where_nothing_was_given_to_sys_exit(tmp_path: Path) -> None:
     program = "import sys\nif len(sys.argv) > 9: sys.exit('too many arguments')\nprint('error: no data')\nsys.exit(1)\n"
-    reason = failure_of(ran(tmp_path, program), "algo-3", str, str(tmp_path)).reason
+    reason = of_rank(ran(tmp_path, program), below(tmp_path)).reason
     assert reason.startswith("error: no data\nrank 5")
 
 
@@ -244,5 +254,5 @@ def test_a_log_is_no_part_of_the_message_before_it(tmp_path: Path) -> None:
         "import logging, sys\nlogging.basicConfig(level=logging.INFO)\ntry:\n    raise ConnectionError('mirror down')\n"
         "except ConnectionError:\n    logging.exception('next mirror')\n    logging.info('step 1')\nsys.exit(7)\n"
     )
-    reason = failure_of(ran(tmp_path, program), "algo-3", str, str(tmp_path)).reason
+    reason = of_rank(ran(tmp_path, program), below(tmp_path)).reason
     assert reason.split("\n")[:2] == ["ConnectionError: mirror down", "rank 5 (local rank 1) on algo-3, exit code 7"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.diagnosis.culprit import abort_code, find, inner_code, until_abort
+from musterpoint.diagnosis.program_output import abort_code, find, inner_code, until_abort
 
 TAILS = {path.stem: path.read_bytes() for path in (Path(__file__).parent / "tails").glob("*.txt")}
 
@@ -90,7 +90,7 @@ def test_the_error_that_ended_the_program(name: str) -> None:
     assert bool(innermost) == bool(frame)
 
 
-def test_silence_has_no_culprit() -> None:
+def test_no_output_has_no_error() -> None:
     assert find(b"") is None
     assert find(b"\n\n") is None
 
@@ -241,13 +241,13 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
 
 @pytest.mark.parametrize("name", BLAME)
 def test_whose_failure_a_tail_tells_of(name: str) -> None:
-    tail, echo, second_hand, rank, words = BLAME[name]
+    tail, symptom, second_hand, rank, words = BLAME[name]
     error = find(tail.encode())
     assert error is not None
     assert words in error.text
     assert "saved" not in error.text
     assert "step 2" not in error.text
-    assert (error.echo, error.second_hand, error.rank) == (echo, second_hand, rank)
+    assert (error.symptom, error.second_hand, error.rank) == (symptom, second_hand, rank)
 
 
 @given(st.lists(st.sampled_from(sorted(TAILS)) | st.binary(max_size=50), max_size=3), st.integers(0, 2000))

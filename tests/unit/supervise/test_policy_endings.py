@@ -44,7 +44,7 @@ RELEASED = [TORCHRUN2, TORCHRUN, ended(R0), ended(R1), DONE]
 INNER = ev.SessionOpened(1, ((1, 0),), True)
 
 HISTORIES: History = {
-    "the last rank ends": ([OPEN2, ended(R0), ended(R1)], HERE, "waiting", ["TellArrived", "TellDone"]),
+    "the last rank ends": ([OPEN2, ended(R0), ended(R1)], HERE, "waiting", ["ReportArrival", "ReportDone"]),
     "all hosts done": ([OPEN1, ended(R0), DONE], HERE, "over", ["Finish"]),
     "all hosts done, and we weren't": ([OPEN1, DONE], HERE, "running", []),
     "all hosts done, stubs held": (RELEASED, HERE, "leaving", ["Release", "StartTimer"]),
@@ -54,9 +54,9 @@ HISTORIES: History = {
         [TORCHRUN2, TORCHRUN, ended(R0), ended(R1), TORCHRUN_GONE, DONE], HERE, "over", ["Release", "Finish"]),
     "an MPI's daemon leaves": ([MPI1, ORTED, ended(R0), DONE, ORTED_GONE], HERE, "over", ["Finish"]),
     "a host where mpirun had no daemon started": ([MPI0, DONE], HERE, "over", ["Release", "Finish"]),
-    "ranks end after the verdict": (
+    "ranks end after the root cause": (
         [OPEN2, peers.JobFailed(THEIRS), ended(R0), ended(R1)], HERE, "waiting",
-        ["StartTimer", "TellArrived", "TellDone"]),
+        ["StartTimer", "ReportArrival", "ReportDone"]),
     "launchers aren't waited for after a failure": (
         [TORCHRUN2, TORCHRUN, peers.JobFailed(THEIRS), ended(R0), ended(R1), DONE], HERE, "over", ["Finish"]),
     "a rank outlives its grace": ([OPEN1, peers.JobFailed(THEIRS), ev.KillDue()], HERE, "ending",
@@ -68,20 +68,20 @@ HISTORIES: History = {
                                     ["Finish"]),
     "a timer of the say_bye that came too early": ([OPEN1, ev.LeaveDue()], HERE, "running", []),
     "finish: the last one ends": ([OPEN2, ended(R0, BOOM), ended(R1)], FINISH, "judging",
-                                  ["StartTimer", "TellFailed"]),
+                                  ["StartTimer", "ReportFailure"]),
     "finish: ours ends after another's failure": (
-        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["TellArrived", "TellDone"]),
+        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["ReportArrival", "ReportDone"]),
     "outside: the group is done": ([OPEN1, peers.Arrived(RANKS_ENDED)], OUTSIDE, "ending",
                                    ["SignalRanks", "StartTimer"]),
-    "outside: told and ended": (
-        [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0)], OUTSIDE, "waiting", ["StartTimer", "TellDone"]),
-    "a handed-over session ends": ([OPEN1, INNER, ended((1, 0))], HERE, "running", ["TellArrived"]),
+    "outside: signalled and ended": (
+        [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0)], OUTSIDE, "waiting", ["StartTimer", "ReportDone"]),
+    "a handed-over session ends": ([OPEN1, INNER, ended((1, 0))], HERE, "running", ["ReportArrival"]),
     "a handed-over session ended everywhere": (
         [OPEN1, INNER, ended((1, 0)), peers.Arrived("session-1-ended")], HERE, "running", ["Release"]),
     "a handed-over session ends in a stop": (
-        [OPEN1, INNER, ev.StopAsked(15), ended((1, 0))], HERE, "ending", ["TellArrived", "Release"]),
-    # services: those of the user's own are told, and have a moment; ours are ended with the rest
-    "a user's service is told when all hosts are done": (
+        [OPEN1, INNER, ev.StopAsked(15), ended((1, 0))], HERE, "ending", ["ReportArrival", "Release"]),
+    # services: those of the user's own are signalled, and have a moment; ours are ended with the rest
+    "a user's service is signalled when all hosts are done": (
         [OPEN1, PS, ended(R0), DONE], HERE, "leaving", ["SignalRanks", "StartTimer"]),
     "also on a host that has nothing else": ([OPEN0, PS, DONE], HERE, "leaving", ["SignalRanks", "StartTimer"]),
     "it leaves": ([OPEN0, PS, DONE, PS_FAILED], HERE, "over", ["Finish"]),
@@ -93,11 +93,11 @@ HISTORIES: History = {
         [MPI1, ORTED, PS, ended(R0), DONE], HERE, "leaving", ["Release", "SignalRanks", "StartTimer"]),
     "the launcher was first": ([MPI1, ORTED, PS, ended(R0), DONE, ORTED_GONE], HERE, "leaving", []),
     "the service was last": ([MPI1, ORTED, PS, ended(R0), DONE, ORTED_GONE, PS_FAILED], HERE, "over", ["Finish"]),
-    "a service that was told by a stop has its timer": (
+    "a service that a stop has signalled has its timer": (
         [OPEN1, PS, ev.StopAsked(15), ended(R0), DONE], HERE, "leaving", []),
     "it ends within it": ([OPEN1, PS, ev.StopAsked(15), ended(R0), DONE, PS_FAILED], HERE, "over", ["Finish"]),
     "it doesn't": ([OPEN1, PS, ev.StopAsked(15), ended(R0), DONE, ev.LeaveDue()], HERE, "over", ["Finish"]),
-    "finish: services are told when all hosts are done": (
+    "finish: services are signalled when all hosts are done": (
         [OPEN1, PS, peers.JobFailed(THEIRS), ended(R0), DONE], FINISH, "leaving", ["SignalRanks", "StartTimer"]),
 }  # fmt: skip
 

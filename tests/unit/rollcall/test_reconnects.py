@@ -10,14 +10,15 @@ import pytest
 
 from musterpoint.channel import wire
 from musterpoint.channel.peers import AllDone, PeerBack, PeerLost
+from musterpoint.channel.session import Resume
 from musterpoint.channel.timeouts import Timeouts
-from musterpoint.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello, Resume
+from musterpoint.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.rollcall.roster import Offer
 
-from .conftest import LIMITS, connect, replies
+from ..meeting import TIMEOUTS, connect, replies
 
 SECRET = "an example of a secret"
-SHORT_ASK = LIMITS._replace(asked=0.5)
+SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
 Start = Callable[..., Any]
 HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "another", (), "127.0.0.1")
 
@@ -25,14 +26,14 @@ HELLO = Hello("algo-2", Offer("job", "torchrun", 2, "0.1"), "another", (), "127.
 def pair(start: Start, **options: Any) -> tuple[Any, Any]:
     hosts = start(1, 2, **options), start(2, 2, **options)
     for host in hosts:
-        host.mustered()
+        host.gathered()
     return hosts
 
 
 def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
     leader, _ = pair(start)
     session = leader.roster.session
-    token = leader.ask(lambda peers: peers._members["algo-2"].token)
+    token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     for resume in (
         Resume("algo-2", "session", token, 0),
         Resume("algo-2", "session", "token", 0),
@@ -50,7 +51,7 @@ def test_a_session_nobody_knows_is_over(start: Start, port: int) -> None:
 def test_a_token_alone_resumes_nothing_where_there_is_a_secret(start: Start, port: int, nonce: str) -> None:
     leader, worker = pair(start, secret=SECRET)
     session = leader.roster.session
-    token = leader.ask(lambda peers: peers._members["algo-2"].token)
+    token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     with connect(port) as ghost:
         ghost.sendall(Resume("algo-2", session, token, 0, nonce).pack() + wire.pack("proof", proof="0" * 64))
         *_challenge, reply = replies(ghost)
@@ -64,7 +65,7 @@ def test_a_lost_welcome_is_given_again_with_the_roster(start: Start, port: int) 
     leader = start(1, 2, timeouts=Timeouts())
     with connect(port) as first:
         first.sendall(HELLO.pack())
-        leader.mustered()
+        leader.gathered()
     with connect(port) as again:
         again.sendall(HELLO.pack())
         again.shutdown(socket.SHUT_WR)
@@ -91,7 +92,7 @@ def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_los
         start(number, 3, timeouts=SHORT_ASK, **({"port": cable.port} if number == 2 else {})) for number in (1, 2, 3)
     ]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     cable.freeze()
     anew = start(2, 3)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
@@ -102,7 +103,7 @@ def test_a_host_started_anew_is_refused_and_the_old_one_that_does_not_answer_los
 def test_with_a_secret_a_host_started_anew_is_known_at_once(start: Start) -> None:
     hosts = [start(number, 3, secret=SECRET) for number in (1, 2, 3)]
     for host in hosts:
-        host.mustered()
+        host.gathered()
     anew = start(2, 3, secret=SECRET)
     assert "job has already started with an earlier start of algo-2" in str(anew.failed())
     for host in (hosts[0], hosts[2]):
@@ -146,7 +147,7 @@ def test_who_has_no_secret_ends_nobodys_session(start: Start, port: int) -> None
 def test_a_thousand_calls_leave_a_few_lines(start: Start, port: int) -> None:
     leader, _ = pair(start)
     session = leader.roster.session
-    token = leader.ask(lambda peers: peers._members["algo-2"].token)
+    token = leader.ask(lambda peers: peers._members["algo-2"].ticket.token)
     moments = len(leader.moments)
     for number in range(500):
         with connect(port) as ghost:

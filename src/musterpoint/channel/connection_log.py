@@ -1,4 +1,4 @@
-"""What is told of connections, in the log and in the timeline: bounded, however much comes over them."""
+"""What is printed and recorded of connections: a bounded number of lines, however much comes over them."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ _MOST_SAID = 8
 _LONGEST = 300
 
 
-class Tally:
-    """Counts what recurs. It is worth telling the first times, and then whenever its count has doubled."""
+class Sampler:
+    """Picks from events that recur: each is reported the first few times, and then whenever its count has doubled."""
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, int] = {}
 
     def count(self, key: Hashable) -> int:
-        """How often ``key`` has come, or 0 where that is not worth telling."""
+        """How often ``key`` has occurred, or 0 where this occurrence is not reported."""
         count = self._counts[key] = self._counts.get(key, 0) + 1
         return count if count <= _EACH or count & (count - 1) == 0 else 0
 
 
-class Journal:
-    """``say`` prints a line, ``record`` takes a moment's name and facts. Callers name hosts of the job only."""
+class ConnectionLog:
+    """``say`` prints a line, ``record`` adds an event and its facts to the timeline; ``host`` is a host of the job."""
 
     def __init__(self, say: Callable[[str], None], record: Callable[..., None]) -> None:
         self.say = say
         self._record = record
-        self._tally = Tally()
+        self._sampler = Sampler()
         self._addresses: set[str] = set()
         self._said: set[str] = set()
 
     def record(self, event: str, **facts: Any) -> None:
-        """A moment of the timeline; of a host's recurring ones a few, which say how often it was by then."""
-        self._tell(event, facts.get("host", ""), facts)
+        """Adds an event to the timeline. Of a host's recurring ones a few are kept, with their count by then."""
+        self._sampled(event, facts.get("host", ""), facts)
 
-    def misfit(self, address: str, why: str) -> None:
-        """Who calls from ``address`` broke the protocol (``why``: ``sent …``), so its connection is closed."""
+    def protocol_error(self, address: str, why: str) -> None:
+        """The caller at ``address`` broke the protocol (``why``: ``sent …``), so its connection is closed."""
         why = printable(why, _LONGEST)
-        self._tell("protocol-broken", self._known(address), {"address": address, "why": why})
+        self._sampled("protocol-broken", self._known(address), {"address": address, "why": why})
         self._say_once(address, f"warning: {address} {why}; its connection is closed")
 
-    def fault(self, address: str, error: Exception) -> None:
+    def internal_error(self, address: str, error: Exception) -> None:
         """A bug of ours, met while what came from ``address`` was handled; that connection is closed, nothing else."""
         at = error.__traceback__
         while at is not None and at.tb_next is not None:
             at = at.tb_next
         where = f" ({at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno})" if at is not None else ""
         what = printable(f"{type(error).__name__}: {error}", _LONGEST) + where
-        self._tell("internal-error", self._known(address), {"address": address, "error": what})
+        self._sampled("internal-error", self._known(address), {"address": address, "error": what})
         self._say_once(where, f"warning: internal error, please report it: what {address} sent led to {what}")
 
-    def _tell(self, event: str, whose: str, facts: dict[str, Any]) -> None:
-        times = self._tally.count((event, whose))
+    def _sampled(self, event: str, whose: str, facts: dict[str, Any]) -> None:
+        times = self._sampler.count((event, whose))
         if times:
             self._record(event, **facts, **({"times": times} if times > 1 else {}))
 

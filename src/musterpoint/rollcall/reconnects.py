@@ -1,0 +1,91 @@
+"""What calls the leader once the roster is out: hosts that resume their sessions, and callers that are refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Mapping
+
+from musterpoint.channel import wire
+from musterpoint.channel.context import Context
+from musterpoint.channel.leader import LeaderChannel
+from musterpoint.channel.link import Link
+from musterpoint.channel.session import OVER, Resume, same
+from musterpoint.rollcall.hello import NO_SEAT, Hello
+from musterpoint.rollcall.listener import Listener, ListenerOwner
+from musterpoint.rollcall.roster import Roster
+from musterpoint.rollcall.seats import Call
+
+
+class Reconnects:
+    """Takes over the ``listener``: hands the ``channel`` the connections on which its sessions go on, refuses others.
+
+    ``calls`` are those that got the seats, by host; ``packed`` is the roster as it was sent.
+
+    Without a secret, another process at a host's address can say that it is that host, started anew. So the host is
+    asked for a sign of life first, and is given up only if none comes in time.
+    """
+
+    def __init__(
+        self, context: Context, listener: Listener, roster: Roster, packed: bytes, calls: Mapping[str, Call],
+        channel: LeaderChannel,
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._listener = listener
+        self._roster = roster
+        self._packed = packed
+        self._calls = calls
+        self._channel = channel
+        self._asked: set[str] = set()
+        listener.hand_over(ListenerOwner(self._hello, self._resume, self._unproved))
+
+    def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
+        call = self._calls.get(hello.host)
+        if call is None or hello.offer.job != self._roster.job:
+            self._refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}" if proved else NO_SEAT)
+        elif hello.incarnation == call.incarnation:
+            self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
+        elif proved or link.peer == call.address:
+            self._refuse(link, f"this job has already started with an earlier start of {hello.host}")
+            if proved:
+                self._channel.restarted(call.state)
+            else:
+                self._ask(call)
+        else:
+            self._refuse(link, NO_SEAT)
+
+    def _ask(self, call: Call) -> None:
+        if call.name not in self._asked and call.state.session.state != OVER:
+            self._asked.add(call.name)
+            self._context.log.record("asked-for-a-sign", host=call.name)
+            call.state.beat()
+            loop, seconds = self._context.loop, self._context.timeouts.sign_of_life
+            loop.call_later(seconds, partial(self._check_answer, call, loop.clock()))
+
+    def _check_answer(self, call: Call, asked_at: float) -> None:
+        self._asked.discard(call.name)
+        session = call.state.session
+        if session.state != OVER and session.heard_at <= asked_at:
+            self._channel.restarted(call.state)
+
+    def _resume(self, link: Link, resume: Resume) -> None:
+        call = self._calls.get(resume.host)
+        if call is None or resume.session != self._roster.session or not same(resume.token, call.state.ticket.token):
+            self._refuse(link, "it knows no such session", over=True)
+            return
+        reply = wire.pack("resumed", answer=call.state.ticket.answer, got=call.state.mailbox.received)
+        self._go_on(link, call, resume.got, [reply])
+
+    def _go_on(self, link: Link, call: Call, got: int, replies: list[bytes]) -> None:
+        if call.state.session.state != OVER:
+            self._channel.resume(call.state, link, got, replies)
+            return
+        cause = self._channel.root_cause
+        more = {"verdict": cause.failure._asdict(), "secondary": cause.secondary} if cause else {}
+        self._refuse(link, f"{call.name} was given up as lost", over=True, **more)
+
+    def _refuse(self, link: Link, reason: str, **more: Any) -> None:
+        self._context.log.record("caller-refused", address=link.peer, reason=reason)
+        self._listener.refuse(link, reason, **more)
+
+    def _unproved(self, _host: str, address: str, claim: str) -> None:
+        self._context.log.record("caller-refused", address=address, reason=claim)

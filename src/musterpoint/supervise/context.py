@@ -1,0 +1,39 @@
+"""What the supervisor and its parts work with."""
+
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from musterpoint.loop import Loop
+from musterpoint.processes.process import oom_kills
+from musterpoint.processes.pump import Pump
+from musterpoint.processes.sidecars import Sidecars
+
+if TYPE_CHECKING:
+    from musterpoint.diagnosis.facts import DiagnosisContext
+
+
+class SupervisorContext(NamedTuple):
+    """What the supervisor and its parts work with.
+
+    ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
+    ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
+    secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
+    the kernel's OOM kills in this container.
+    """
+
+    loop: Loop
+    pump: Pump
+    sidecars: Sidecars
+    say: Callable[[str], None]
+    record: Callable[..., None]
+    host: str
+    mask: Callable[[str], str] = str
+    code: str = ""
+    oom_kills: Callable[[], int] = oom_kills
+
+    @property
+    def diagnosis(self) -> "DiagnosisContext":
+        """What a diagnosis on this host needs; only failures do."""
+        from musterpoint.diagnosis.facts import DiagnosisContext
+        from musterpoint.supervise.program_files import CodeDirectory
+
+        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code))

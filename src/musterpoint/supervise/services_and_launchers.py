@@ -1,0 +1,67 @@
+"""The processes of the job that are no ranks: services and launchers (an MPI daemon counts as a launcher)."""
+
+import signal
+from typing import Callable, NamedTuple
+
+from musterpoint.launch.plan import ProcessPlan, Role
+from musterpoint.processes import tree
+
+
+class ServiceOrLauncher(NamedTuple):
+    """``on_end`` gets the wait status, as ``os.waitstatus_to_exitcode`` gives it, and the end of its output."""
+
+    session: int
+    process: ProcessPlan
+    pid: int
+    on_end: Callable[[int, bytes], None]
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a service of the user's own: a stop asks it to end, as it asks ranks, and waits for that."""
+        return self.process.role == "service" and self.process.users
+
+    def send(self, signo: int) -> None:
+        """Sends ``signo`` to the program, past the shells in front of it."""
+        for pid in tree.stop_targets(self.pid, signo):
+            tree.send(pid, signo)
+
+
+class ServicesAndLaunchers:
+    """Those that run now, by pid."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, ServiceOrLauncher] = {}
+        self._signalled: set[int] = set()
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._running
+
+    @property
+    def pids(self) -> set[int]:
+        return set(self._running)
+
+    def add(self, started: ServiceOrLauncher) -> None:
+        self._running[started.pid] = started
+
+    def ended(self, pid: int) -> ServiceOrLauncher:
+        self._signalled.discard(pid)
+        return self._running.pop(pid)
+
+    def signal(self, signo: int) -> None:
+        """Asks the user's own services to end, once each."""
+        for pid, running in self._running.items():
+            if running.is_users and pid not in self._signalled:
+                self._signalled.add(pid)
+                running.send(signo)
+
+    def pass_on(self, signo: int) -> None:
+        """A signal that means something to the user's programs only."""
+        for running in self._running.values():
+            if running.is_users:
+                running.send(signo)
+
+    def kill(self, session: int | None = None, role: Role | None = None) -> None:
+        """SIGKILL, to those of one session or role where one is given."""
+        for pid, running in self._running.items():
+            if session in (None, running.session) and role in (None, running.process.role):
+                tree.send(pid, signal.SIGKILL)

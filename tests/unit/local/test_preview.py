@@ -1,0 +1,65 @@
+"""The plans of a local job: the trees they are read from are gone at once, and shown where they would be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from musterpoint.cli import local
+from musterpoint.cli.options import split
+from musterpoint.fabric.setting import EnvSetting
+from musterpoint.launch.plan import Argument
+from musterpoint.local.preview import moved, preview_local
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text("raise SystemExit('never run')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/tmp/a/b and /tmp/a", "/new/b and /new"),
+        (Pair("/tmp/a", 3), Pair("/new", 3)),
+        (Pair(("/tmp/a/x", None), Pair("/else", "/tmp/a")), Pair(("/new/x", None), Pair("/else", "/new"))),
+        ((), ()),
+    ],
+)
+def test_paths_are_moved_wherever_they_stand(value: Any, expected: Any) -> None:
+    found = moved(value, "/tmp/a", "/new")
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_a_path_is_moved_at_any_depth() -> None:
+    value = (Argument("/tmp/x/train.py"), (EnvSetting("A", "b:/tmp/x", "r"),), 3, None)
+    assert moved(value, "/tmp/x", "/out") == (Argument("/out/train.py"), (EnvSetting("A", "b:/out", "r"),), 3, None)
+
+
+def test_the_plan_of_every_host(project: Path, environ: dict[str, str]) -> None:
+    words = ["--hosts", "2", "--host-slots", "1,3", "--launcher", "ranks", "train.py", "--lr", "1"]
+    parser = local.parser()
+    command = split(parser, words)
+    job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
+    shown = preview_local(job, os.path.join(project, "left"), environ)
+    assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
+        ("algo-1", 0, 1),
+        ("algo-2", 1, 3),
+    ]
+    variables = {setting.name: setting.value for setting in shown.plans[1].environment}
+    tree = os.path.join(project, "left", "hosts", "algo-2", "opt", "ml")
+    assert variables["SM_MODEL_DIR"] == os.path.join(tree, "model")
+    assert shown.plans[0].processes[0].words[-2:] == ["--lr", "1"]
+    assert os.listdir(project) == ["train.py"], "planning leaves nothing behind"
+    assert "muster-plan-" not in repr(shown.plans)

@@ -1,0 +1,110 @@
+"""Services and launchers: which are asked to end, which are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import Iterator
+
+import pytest
+
+from musterpoint.launch.plan import Argument, ProcessPlan
+from musterpoint.processes import tree
+from musterpoint.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
+
+
+class Bench:
+    """Services and launchers that are real bench."""
+
+    def __init__(self) -> None:
+        self.running = ServicesAndLaunchers()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.signalled: list[int] = []
+
+    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600") -> None:
+        process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
+        self.processes[name] = process
+        plan = ProcessPlan(role, name, (Argument("sh"),), users=users)
+        self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
+
+    def ended(self, name: str) -> int:
+        return self.processes[name].wait(60)
+
+    def untouched(self, name: str) -> bool:
+        """Whether no signal was sent to it."""
+        return self.processes[name].pid not in self.signalled
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench()
+    send = tree.send
+
+    def note(pid: int, signo: int) -> bool:
+        bench.signalled.append(pid)
+        return send(pid, signo)
+
+    monkeypatch.setattr(tree, "send", note)
+    yield bench
+    bench.close()
+
+
+def test_only_services_of_the_users_are_signalled(bench: Bench) -> None:
+    bench.add("mpirun", "launcher")
+    bench.add("server", "service")
+    bench.add("ps", "service", users=True)
+    bench.running.signal(signal.SIGTERM)
+    assert bench.ended("ps") == -signal.SIGTERM
+    assert bench.untouched("mpirun") and bench.untouched("server")
+
+
+def test_each_is_signalled_once_and_past_its_shell(bench: Bench) -> None:
+    saves = (
+        "import signal, time\ntold = []\nsignal.signal(15, lambda *_: told.append(print('told', flush=True)))\n"
+        "print(flush=True)\nwhile not told:\n    time.sleep(0.01)\ntime.sleep(0.5)"
+    )
+    bench.add("ps", "service", users=True, script=f'python3 -c "{saves}"; exit 4')
+    out = bench.processes["ps"].stdout
+    assert out is not None
+    out.readline()
+    bench.running.signal(signal.SIGTERM)
+    assert out.readline() == b"told\n"
+    bench.running.signal(signal.SIGTERM)
+    assert out.read() == b""
+    assert bench.ended("ps") == 4
+
+
+def test_a_signal_that_is_passed_on_may_come_again(bench: Bench) -> None:
+    counts = "trap 'echo got' USR1; echo; while :; do sleep 0.05; done"
+    bench.add("ps", "service", users=True, script=counts)
+    out = bench.processes["ps"].stdout
+    assert out is not None
+    out.readline()
+    for _ in range(2):
+        bench.running.pass_on(signal.SIGUSR1)
+        assert out.readline() == b"got\n"
+
+
+def test_a_session_or_a_role_is_killed_alone(bench: Bench) -> None:
+    bench.add("outer", "service")
+    bench.add("inner", "service", session=1)
+    bench.add("inner launcher", "launcher", session=1)
+    bench.running.kill(1, "service")
+    assert bench.ended("inner") == -9
+    assert bench.untouched("outer") and bench.untouched("inner launcher")
+    bench.running.kill()
+    assert [bench.ended(name) for name in ("outer", "inner launcher")] == [-9, -9]
+
+
+def test_who_runs_is_known_by_pid(bench: Bench) -> None:
+    bench.add("mpirun", "launcher")
+    pid = bench.processes["mpirun"].pid
+    assert pid in bench.running
+    assert bench.running.pids == {pid}
+    assert bench.running.ended(pid).process.name == "mpirun"
+    assert pid not in bench.running

@@ -25,9 +25,7 @@ class Index(NamedTuple):
     token: str
 
 
-def download(
-    uri: str, path: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
-) -> None:  # fmt: skip
+def download(uri: str, path: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> None:
     """The object at ``uri`` (``s3://bucket/key``) as the file ``path``, resumed where connections break.
 
     Raises:

@@ -71,7 +71,11 @@ class _Preparation:
                 "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
                 "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
             )
-        source = None if holds_something(self._code) else _source(self._job)
+        source = None
+        if not holds_something(self._code):
+            from musterpoint.code.source import find_source
+
+            source = find_source(self._job)
         if source is None:
             self._use_what_is_here()
             start = self._start(fetched=False)
@@ -156,9 +160,3 @@ class _Preparation:
         if "/" not in self._program and os.path.isfile(command) and os.access(command, os.X_OK):
             return entry_point.Start("executable", (command,))
         raise UsageError(f"{missing}; the installed package has no module and no command of that name either")
-
-
-def _source(job: Job) -> "Source | None":
-    from musterpoint.code.source import find_source
-
-    return find_source(job)

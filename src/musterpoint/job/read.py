@@ -16,13 +16,9 @@ from musterpoint.settings import PROGRAM_ARGS, Settings
 
 
 def read_job(
-    environ: Mapping[str, str],
-    settings: Settings,
-    base: str = "",
-    program: str | None = None,
-    arguments: tuple[str, ...] | None = (),
-    module: bool = False,
-) -> Job:
+    environ: Mapping[str, str], settings: Settings, base: str = "", program: str | None = None,
+    arguments: tuple[str, ...] | None = (), module: bool = False,
+) -> Job:  # fmt: skip
     """The job of this process. ``base`` is the platform's directory (default: as the environment says).
 
     With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
@@ -65,9 +61,7 @@ def platform_here(base: str, environ: Mapping[str, str]) -> Literal["sagemaker",
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
-def _launched(
-    job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]
-) -> Job:  # fmt: skip
+def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],

@@ -35,7 +35,7 @@ def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str 
             f"{network}{number}",
             0 if name in outside else count,
             name not in outside,
-            room=count,
+            capacity=count,
             ports=(7700 + number, 7800 + number),
         )
         for number, (name, count) in enumerate(slots.items(), 1)

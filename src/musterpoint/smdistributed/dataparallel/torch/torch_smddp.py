@@ -4,10 +4,13 @@ Afterwards the launcher's variables are there by torch's names, ``init_process_g
 0 may evaluate alone.
 """
 
+import logging
 import os
 
+from .. import __version__
 from . import backend, evaluation, rank_environment
 
 rank_environment.export(os.environ)
 if backend.register():
     evaluation.patch()
+    logging.getLogger("smdistributed.dataparallel").info("musterpoint's smdistributed.dataparallel %s", __version__)

@@ -14,7 +14,8 @@ from benchmarks.figure import Figure, milliseconds
 
 STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
 RANKS = 2
-ROUNDS = 150
+ROUNDS = 120
+JOBS = 3  # in a single one, where memory lies can favour either backend by a percent
 GOAL = 1.02
 
 # One job: the same model twice, over a group of each backend, in rounds that change which one comes first.
@@ -59,11 +60,12 @@ os._exit(0)
 
 
 def measure(inputs: trial.Bench) -> list[Figure]:
-    return [judge(run(inputs))]
+    jobs = [run(inputs) for _ in range(JOBS)]
+    return [judge({name: [seconds for job in jobs for seconds in job[name]] for name in jobs[0]})]
 
 
 def run(inputs: trial.Bench) -> dict[str, list[float]]:
-    """Seconds of a step in each round, by backend."""
+    """Seconds of a step in each round of one job, by backend."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         program = Path(folder, "program.py")
         program.write_text(PROGRAM)

@@ -158,6 +158,32 @@ def test_a_sitecustomize_of_the_users_runs_as_well(environ: dict[str, str], tmp_
     assert done.stdout.splitlines() == ["theirs", "musterpoint"], done.stderr
 
 
+def test_a_sitecustomize_of_the_users_runs_beside_a_pth_file(
+    root: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Python reads .pth files first, so the finder is there before this directory's sitecustomize runs."""
+    (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, str(tmp_path), str(SMDISTRIBUTED.parents[1])])
+    code = (
+        f"import site; site.addsitedir({str(tmp_path)!r}); site.execsitecustomize()\n"
+        "import sys; print([finder.__name__ for finder in sys.meta_path[-2:]])"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["theirs", "['PackageFinder', 'TopFinder']"], done.stderr
+
+
+def test_two_sitecustomizes_that_call_each_other_end_while_it_is_switched_off(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"print('theirs')\nimport runpy\nrunpy.run_path({STARTUP!r} + '/sitecustomize.py')\n"
+    )
+    environ |= {"PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)]), "SMDISTRIBUTED_SHIM": "0"}
+    done = subprocess.run([sys.executable, "-c", ""], env=environ, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("theirs\n", "")
+
+
 def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
     environ["PYTHONPATH"] = os.pathsep.join([STARTUP, PATCHES, str(tmp_path)])

@@ -14,16 +14,17 @@ from types import ModuleType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FINDER = "musterpoint_smdistributed_finder"
+"""The finder's name in ``sys.modules``: it is there where this file has run before."""
 
 
-def load(name: str, path: list[str], known_as: str = "") -> Any:
-    """The module ``name`` that ``path`` has, or None; its entry in ``sys.modules`` is made before it runs."""
+def load(name: str, path: list[str], known_as: str) -> Any:
+    """The module ``name`` that ``path`` has, or None; it is in ``sys.modules`` as ``known_as`` before it runs."""
     spec = PathFinder.find_spec(name, path)
     if spec is None or spec.loader is None:
         return None
     module: ModuleType = module_from_spec(spec)
-    if known_as:
-        sys.modules[known_as] = module
+    sys.modules[known_as] = module
     spec.loader.exec_module(module)
     return module
 
@@ -34,7 +35,6 @@ def behind() -> list[str]:
     return sys.path[entries.index(HERE) + 1 :] if HERE in entries else []
 
 
-finder = load("finder", [os.path.dirname(HERE)])
-if not finder.installed():  # else another sitecustomize has called this one a second time
-    finder.install()
+if FINDER not in sys.modules:  # else another sitecustomize has called this one a second time
+    load("finder", [os.path.dirname(HERE)], known_as=FINDER).install()
     load("sitecustomize", behind(), known_as="sitecustomize")

@@ -1,4 +1,4 @@
-"""Rank 0 evaluates alone through DDP: between two epochs, and when the other ranks have ended."""
+"""Rank 0 evaluates alone through DDP: between two epochs, and when the other ranks and the group have ended."""
 
 import os
 import time
@@ -53,6 +53,7 @@ for _epoch in range(2):
 evaluated += evaluate()  # on all of them
 pids = [None] * dist.get_world_size()
 dist.all_gather_object(pids, os.getpid())
+dist.destroy_process_group()
 if rank:
     leave(evaluated=evaluated)
 for pid in pids[1:]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo
 from torch.distributed.distributed_c10d import PrefixStore
 
 NAME = "smddp"
+
+GROUPS: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+"""The groups of this backend, also destroyed ones, as long as a model has them."""
 
 
 def register() -> bool:
@@ -49,6 +53,7 @@ def create(group: Any, options: Any = None) -> ProcessGroup:
         made._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
         default = ProcessGroup.BackendType.NCCL
     made._set_default_backend(default)
+    GROUPS.add(made)
     return made
 
 

@@ -10,10 +10,9 @@ import functools
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from .backend import NAME
+from .backend import GROUPS
 
 
 def patch() -> None:
@@ -27,7 +26,7 @@ def patch() -> None:
 
     @functools.wraps(forward)
     def forward_alone(self: DistributedDataParallel, *inputs: Any, **named: Any) -> Any:
-        if self.module.training or torch.is_grad_enabled() or dist.get_backend(self.process_group) != NAME:
+        if self.module.training or torch.is_grad_enabled() or self.process_group not in GROUPS:
             return forward(self, *inputs, **named)
         due, self.require_forward_param_sync = self.require_forward_param_sync, False
         try:

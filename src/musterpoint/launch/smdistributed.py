@@ -8,9 +8,9 @@ from musterpoint.settings import Launcher
 
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
-NOTE = (
-    f"{DATAPARALLEL} is musterpoint's own, on PyTorch, unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
-)
+_OURS = f"{DATAPARALLEL} is musterpoint's own, on PyTorch"
+NOTE = f"{_OURS}, unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
+NOTE_FORCED = f"{_OURS}, also where the program's Python has AWS's: {SWITCH}=1"
 
 
 def wanted(job: Job, environ: Mapping[str, str]) -> bool:
@@ -32,7 +32,8 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     """Whose package it is, and what starts the ranks where it isn't mpirun; ``why`` is the choice's reason."""
     without_mpi = job.distribution.kind == "smdistributed_dataparallel" and launcher != "mpi"
     started = (f"launcher {launcher}: {why}",) if without_mpi else ()
-    return (*started, NOTE) if wanted(job, environ) else started
+    ours = NOTE_FORCED if environ.get(SWITCH) == "1" else NOTE
+    return (*started, ours) if wanted(job, environ) else started
 
 
 def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> None:

@@ -13,7 +13,7 @@ from musterpoint.job.model import Distribution, EntryPoint, Job
 from musterpoint.launch.choose import MPIRUN, choose
 from musterpoint.launch.inputs import SMDISTRIBUTED
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.smdistributed import DATAPARALLEL, NOTE, check, notes, wanted
+from musterpoint.launch.smdistributed import DATAPARALLEL, NOTE, NOTE_FORCED, check, notes, wanted
 from musterpoint.settings import Settings
 
 SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
@@ -34,6 +34,13 @@ def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str) -> None:
     said = notes(job(), {}, choice.launcher, choice.reason)
     assert said[-1] == NOTE
     assert len(said) == (2 if launcher == "torchrun" else 1)
+
+
+def test_what_is_said_of_it() -> None:
+    assert notes(job(), {}, "mpi", "") == (NOTE,)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, "mpi", "") == (NOTE_FORCED,)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, "mpi", "") == ()
+    assert notes(job(Distribution("torch_distributed")), {}, "torchrun", "") == ()
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,18 @@ def test_a_sitecustomize_of_the_users_runs_beside_a_pth_file(
     assert done.stdout.splitlines() == ["theirs", "['PackageFinder', 'TopFinder']"], done.stderr
 
 
+def test_a_launcher_inside_of_a_job_hides_no_sitecustomize(environ: dict[str, str], tmp_path: Path) -> None:
+    """As the one-file launcher that a job starts: its directory stands before that of the job's own musterpoint."""
+    packed = tmp_path / "launcher.zip"
+    packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    inner = f"{packed}/musterpoint/smdistributed/startup"
+    environ["PYTHONPATH"] = os.pathsep.join([inner, STARTUP, str(tmp_path)])
+    code = "import sys; print([finder.__name__ for finder in sys.meta_path].count('TopFinder'))"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["theirs", "1"], done.stderr
+
+
 def test_two_sitecustomizes_that_call_each_other_end_while_it_is_switched_off(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

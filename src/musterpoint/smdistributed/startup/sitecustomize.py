@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FINDER = "musterpoint_smdistributed_finder"
-"""The finder's name in ``sys.modules``: it is there where this file has run before."""
+FINDER = f"finder of {HERE}"
+"""The finder's name in ``sys.modules``: it is there where this very file has run before, not another copy of it."""
 
 
 def load(name: str, path: list[str], known_as: str) -> Any:

@@ -17,7 +17,7 @@ from .backend import NAME
 
 
 class ReduceOp(enum.Enum):
-    """How a collective combines tensors. AVERAGE is the sum divided by the number of ranks."""
+    """How a collective combines tensors. AVERAGE, for floating point, is the sum divided by the number of ranks."""
 
     AVERAGE = "average"
     SUM = "sum"
@@ -29,23 +29,6 @@ class group:
     """``group.WORLD``: all ranks."""
 
     WORLD: dist.ProcessGroup | None = None
-
-
-class Averaging:
-    """The handle of an asynchronous sum that becomes an average once it is waited for."""
-
-    def __init__(self, work: Any, tensor: torch.Tensor, ranks: int) -> None:
-        self._work, self._tensor, self._ranks = work, tensor, ranks
-
-    def wait(self, *timeout: Any) -> bool:
-        done: bool = self._work.wait(*timeout)
-        ranks, self._ranks = self._ranks, 1
-        if ranks > 1:
-            self._tensor.div_(ranks)
-        return done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
 
 
 _OPERATIONS = {
@@ -98,13 +81,9 @@ def all_reduce(
     tensor: torch.Tensor, op: Any = ReduceOp.SUM, group: dist.ProcessGroup | None = group.WORLD, async_op: bool = False
 ) -> Any:
     """Combines ``tensor`` over all ranks, in place. A handle to wait for if ``async_op``, else None."""
-    work = dist.all_reduce(tensor, _OPERATIONS.get(op, op), group, async_op)
-    if op is not ReduceOp.AVERAGE:
-        return work
-    if work is not None:
-        return Averaging(work, tensor, dist.get_world_size(group))
-    tensor.div_(dist.get_world_size(group))
-    return None
+    if op is ReduceOp.AVERAGE:  # divided first, as DDP does: it is the average however the caller waits for it
+        tensor.div_(dist.get_world_size(group))
+    return dist.all_reduce(tensor, _OPERATIONS.get(op, op), group, async_op)
 
 
 def broadcast(

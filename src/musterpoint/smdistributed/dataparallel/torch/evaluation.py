@@ -19,7 +19,7 @@ def patch() -> None:
     """Has models that evaluate without gradients, in groups of this backend, send nothing.
 
     Rank 0's results are what they were, since its own buffers are those that would be sent. The next forward pass that
-    trains sends them, on all ranks: torch would think on rank 0 that it has just happened.
+    trains sends them, on all ranks: what torch decides that by is put back afterwards, or rank 0 alone wouldn't send.
     """
     ddp: Any = DistributedDataParallel
     forward = ddp.forward

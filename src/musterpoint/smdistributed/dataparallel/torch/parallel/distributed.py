@@ -36,12 +36,13 @@ class DistributedDataParallel(nn.parallel.DistributedDataParallel):
                 "supported; run all but the last of the backward passes inside `with model.no_sync():`"
             )
         distributed.init_process_group()
+        if not broadcast_buffers:  # else left out: newer versions of torch warn of whoever gives it
+            more["broadcast_buffers"] = False
         on_gpu = any(parameter.is_cuda for parameter in module.parameters())
         super().__init__(
             module,
             device_ids=device_ids if on_gpu else None,
             output_device=output_device if on_gpu else None,
-            broadcast_buffers=broadcast_buffers,
             process_group=process_group,
             bucket_cap_mb=bucket_cap_mb,
             **more,

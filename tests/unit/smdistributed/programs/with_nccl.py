@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import os
 from types import SimpleNamespace
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from ending import leave
 
 given = []
+chosen = [0]
 
 
 class Nccl:
@@ -20,7 +22,9 @@ class Nccl:
         return dist.ProcessGroupGloo(store, rank, size, options._timeout)
 
 
-torch._C._cuda_getDeviceCount = lambda: 1
+torch._C._cuda_getDeviceCount = torch.cuda.device_count = lambda: 2
+torch.cuda.current_device, torch.cuda.set_device = lambda: chosen[-1], chosen.append
+os.environ["LOCAL_RANK"] = "1"
 dist.ProcessGroupNCCL = Nccl
 dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=90))
 group = dist.group.WORLD
@@ -31,4 +35,5 @@ leave(
     timeout=given[0]._timeout.total_seconds(),
     ranks=given[1].global_ranks_in_group,
     first=given[1].first,
+    chosen=chosen,
 )

@@ -7,6 +7,7 @@ costs with gloo or NCCL alone, and whatever works with them works with it.
 from __future__ import annotations
 
 import atexit
+import os
 import time
 import weakref
 from typing import Any
@@ -49,6 +50,7 @@ def create(group: Any, options: Any = None) -> ProcessGroup:
     made._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
     default = ProcessGroup.BackendType.GLOO
     if has_nccl():
+        choose_gpu()
         nccl = _nccl(group, options)
         made._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
         default = ProcessGroup.BackendType.NCCL
@@ -61,6 +63,17 @@ def has_nccl() -> bool:
     """Whether this torch has NCCL and sees a GPU. torch.cuda's own answer may be one that --cpu-fallback gives."""
     count = getattr(torch._C, "_cuda_getDeviceCount", None)
     return count is not None and hasattr(dist, "ProcessGroupNCCL") and count() > 0
+
+
+def choose_gpu() -> None:
+    """Makes ``cuda`` this rank's own GPU, where the script hasn't chosen one.
+
+    Scripts for AWS's library wrap the model before they call ``set_device``, or never do. All ranks of a host would be
+    on its first GPU, which NCCL refuses.
+    """
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdecimal() and int(local_rank) < torch.cuda.device_count() and torch.cuda.current_device() == 0:
+        torch.cuda.set_device(int(local_rank))
 
 
 def _gloo(group: Any) -> Any:

@@ -15,11 +15,18 @@ from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
-from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
-from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.choose import (
+    WANTED,
+    Choice,
+    agreed_ports,
+    build_plan,
+    choose,
+    miscounted,
+    option_for_ports,
+    wanted_ports,
+)  # fmt: skip
+from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, MASTER_PORT, PYTHON, Settings
@@ -164,7 +171,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
-    ports = offered(wanted, insisted(launcher, options))
+    ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, options.master_port or MASTER_PORT)
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MISLEADING = (

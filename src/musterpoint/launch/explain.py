@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.masking import Masker
 
 _COLUMN = 44

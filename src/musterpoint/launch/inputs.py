@@ -12,7 +12,6 @@ from musterpoint.job.model import Job
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
-from musterpoint.stop_budget import grace
 
 LOOPBACK = "127.0.0.1"
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -116,7 +115,7 @@ class LaunchInputs(NamedTuple):
         """What every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
-        time_to_stop = -(-grace(self.job.grace, self.settings.stop_grace) // 1)
+        time_to_stop = -(-self.settings.rank_grace(self.job.grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
@@ -133,3 +132,8 @@ def _threads(cpus: int, ranks: int) -> tuple[str, str]:
     processors = f"{cpus} processor{'s' if cpus != 1 else ''}"
     slots = f"{ranks} slot{'s' if ranks != 1 else ''}"
     return str(threads), f"{processors} of this container over {slots}"
+
+
+def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
+    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
+    return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots

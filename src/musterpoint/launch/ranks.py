@@ -5,8 +5,7 @@ from __future__ import annotations
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import rank_process
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -38,4 +37,4 @@ def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
         *(gloo.identities[local_rank] if gloo.identities else ()),
     )
-    return rank_process(inputs, rank, settings, local_rank)
+    return rank_process(inputs.workspace, rank, settings, local_rank)

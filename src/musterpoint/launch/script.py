@@ -7,16 +7,14 @@ that somebody else already did.
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.choose import capacity_of
-from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.program import rank_process
+from musterpoint.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.launch.plan import LaunchPlan, rank_process
 
 
 def plan_script(inputs: LaunchInputs) -> LaunchPlan:
     """This host's one process. A host outside the distribution group gets the same, without the group's variables."""
     rank = _rank(inputs)
-    plan = inputs.plan((rank_process(inputs, rank),), inputs.program_environment(*_meeting_point(inputs)))
+    plan = inputs.plan((rank_process(inputs.workspace, rank),), inputs.program_environment(*_meeting_point(inputs)))
     return plan._replace(local_ranks=1, first_rank=rank, tolerates_lost_peers=True)
 
 

@@ -12,8 +12,7 @@ from typing import Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"

@@ -15,8 +15,7 @@ from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import AllDone, PeerEvent, Peers, StartAsked
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import through_stub
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
 from musterpoint.processes.pump import Pump

@@ -15,8 +15,7 @@ from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.launch.mpi.hydra import hydra
 from musterpoint.launch.mpi.open_mpi import open_mpi
 from musterpoint.launch.mpi.options import REASON, Options, read_options
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import program_arguments, stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
 
 _OTHER_MPIRUN = (

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
-from musterpoint.launch.program import rank_process, service_process
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours, rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
 from musterpoint.launch.tensorflow.workers import check_channel, plan_given, plan_once
@@ -34,7 +33,7 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     roster = inputs.roster
     if inputs.hosts == 1 and inputs.settings.tf_port is None and not roles_of(inputs.job, inputs.settings):
         note = "one host: no parameter server and no TF_CONFIG; --tf-port or --tf-roles asks for them"
-        return plan_once(inputs, rank_process(inputs, 0), (note,))._replace(world_size=1, first_rank=0)
+        return plan_once(inputs, rank_process(inputs.workspace, 0), (note,))._replace(world_size=1, first_rank=0)
     check_channel(inputs)
     tasks = tasks_of(inputs.job, inputs.settings)
     ranks = [task for task in tasks if task.runs == RANK]
@@ -56,9 +55,9 @@ def _position(inputs: LaunchInputs, host: str) -> int:
 def _process(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...], ranks: list[Task]) -> ProcessPlan:
     settings = (_tf_config(inputs, task, tasks), *_devices(inputs, task, tasks))
     if task.runs == RANK:
-        return rank_process(inputs, ranks.index(task), settings)
+        return rank_process(inputs.workspace, ranks.index(task), settings)
     if task.runs == BESIDE:
-        return service_process(inputs, task.name, settings)
+        return service_process(inputs.workspace, task.name, settings)
     return ProcessPlan(
         "service",
         task.name,

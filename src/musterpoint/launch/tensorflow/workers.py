@@ -9,8 +9,7 @@ from __future__ import annotations
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import rank_process, service_process
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.config import Given
 
@@ -23,7 +22,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
         return plan_given(inputs, found)
     if inputs.hosts == 1 and inputs.settings.tf_port is None:
         note = "one host: no TF_CONFIG is set; --tf-port asks for one"
-        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))._replace(world_size=1)
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))._replace(world_size=1)
     workers = [seat.name for seat in roster.group]
     text = config.encode(
         {"worker": [config.address(inputs, host, 0) for host in workers]},
@@ -32,7 +31,7 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
     notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
-    return plan_once(inputs, rank_process(inputs, roster.first_rank, (setting,)), notes)
+    return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
 
 
 def plan_given(inputs: LaunchInputs, found: Given) -> LaunchPlan:
@@ -40,9 +39,9 @@ def plan_given(inputs: LaunchInputs, found: Given) -> LaunchPlan:
     roster = inputs.roster
     note = f"TF_CONFIG was set already and is kept: {roster.me} is {found.task}"
     if not found.serves:
-        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))
     check_channel(inputs)
-    return plan_once(inputs, service_process(inputs, found.task), (note,))._replace(local_ranks=0)
+    return plan_once(inputs, service_process(inputs.workspace, found.task), (note,))._replace(local_ranks=0)
 
 
 def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:

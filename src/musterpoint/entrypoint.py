@@ -18,8 +18,8 @@ from musterpoint.finish import finish, warn_of_missing_model
 from musterpoint.job.hyperparameters import text_of
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
+from musterpoint.launch.choose import TENSORFLOW
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import PreparedHost, offer_of, plan_host, prepare_host, user_environment, warn_of_build_locks
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
@@ -28,7 +28,6 @@ from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
-from musterpoint.stop_budget import grace
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.state import Rules
@@ -135,7 +134,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
     return Rules(
-        host=job.current_host, grace=grace(job.grace, options.stop_grace),
+        host=job.current_host, grace=options.rank_grace(job.grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,

@@ -13,8 +13,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.console import Console
 from musterpoint.failure import Failure
 from musterpoint.job.model import Counted, Job
-from musterpoint.job.read import read_job
-from musterpoint.job.secrets import masker_of
+from musterpoint.job.read import masker_of, read_job
 from musterpoint.launch.choose import Choice, slots_of
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.prepare import plan_host, prepare_host, user_environment

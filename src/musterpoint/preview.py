@@ -8,9 +8,8 @@ from musterpoint import __version__, settings
 from musterpoint.channel.names import read_hosts
 from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
-from musterpoint.job.read import platform_here, read_job
+from musterpoint.job.read import masker_of, platform_here, read_job
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan

@@ -10,8 +10,8 @@ from musterpoint.console import Console
 from musterpoint.errors import PREPARING, StoppedEarly
 from musterpoint.failure import Failure
 from musterpoint.job.model import Job, Paths
+from musterpoint.job.read import masker_of, masker_of_files
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
@@ -19,7 +19,6 @@ from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.settings import Settings, without_own
-from musterpoint.stop_budget import whole_grace
 from musterpoint.supervise.handover import OUTER
 from musterpoint.timeline import Timeline
 
@@ -144,7 +143,7 @@ class Runtime:
         """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
         from musterpoint.outputs.sync import Sync, sync_plan
 
-        whole = whole_grace(job.grace, options.stop_grace)
+        whole = options.whole_grace(job.grace)
         say = self.console.say
         plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
         if plan is not None:

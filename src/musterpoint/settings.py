@@ -22,6 +22,8 @@ TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as SageMaker has it."""
 PARAMETER_SERVER_PORT = 2222
 """The same for parameter servers, and on AzureML."""
+RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
+"""A sixth of the platform's grace, at most 15 s, is kept for the report: 15 s of 120, 5 s of 30."""
 
 
 class Settings(NamedTuple):
@@ -58,6 +60,22 @@ class Settings(NamedTuple):
     deepspeed_local_rank: Literal["argument", "variable"] = "argument"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
+
+    def rank_grace(self, platform: float) -> float:
+        """Seconds between a rank's stop signal and SIGKILL, where the platform's grace is ``platform`` seconds.
+
+        It is the option's, else the platform's less what the report takes. How long ranks get after a failure, and
+        launchers and services after the last rank, is decided in :mod:`musterpoint.supervise`.
+        """
+        if self.stop_grace is not None:
+            return self.stop_grace
+        return platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
+
+    def whole_grace(self, platform: float) -> float:
+        """Seconds between a stop and the platform's SIGKILL. Where the option is given, the ranks' share is that."""
+        if self.stop_grace is None:
+            return platform
+        return self.stop_grace + min(LONGEST_RESERVE, self.stop_grace / (RESERVE_SHARE - 1))
 
 
 class Option(NamedTuple):

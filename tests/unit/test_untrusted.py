@@ -17,7 +17,7 @@ from musterpoint.code.project import _pyproject
 from musterpoint.errors import UsageError
 from musterpoint.job import fields
 from musterpoint.job.model import Paths
-from musterpoint.job.secrets import masker_of_files
+from musterpoint.job.read import masker_of_files
 from musterpoint.local import results
 from musterpoint.local.tree import Layout
 from musterpoint.report.output_directory import OutputDirectory

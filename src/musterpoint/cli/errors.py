@@ -48,6 +48,6 @@ def _console() -> Console:
 
 def _masker() -> Masker:
     """Hides what is secret by the variables, the words of the command line, and the files of the job here."""
-    from musterpoint.job.secrets import masker_of_files
+    from musterpoint.job.read import masker_of_files
 
     return masker_of_files(os.environ, sys.argv[1:])

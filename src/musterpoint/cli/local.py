@@ -15,8 +15,7 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import job
-from musterpoint.local.backend import BACKENDS
-from musterpoint.local.choose_backend import choose_backend
+from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout

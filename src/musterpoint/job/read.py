@@ -1,18 +1,23 @@
-"""Reads this process's job: by the reader of the platform that the settings name, or that is found here."""
+"""Reads this process's job: by the reader of the platform that the settings name, or that is found here.
+
+Also what of a job is secret: the masker that knows its hyperparameters, arguments and configuration files.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Iterable, Literal, Mapping
+from typing import Any, Iterable, Literal, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import path, text, wrong
+from musterpoint.job.fields import LARGEST_FILE, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
+from musterpoint.masking import Masker
 from musterpoint.settings import PROGRAM_ARGS, Settings
+from musterpoint.untrusted import regular
 
 
 def read_job(
@@ -100,3 +105,30 @@ def read_plain(host: str = "") -> Job:
 def _node_name() -> str:
     """This machine's own name (Windows has no ``uname``)."""
     return (os.uname().nodename if hasattr(os, "uname") else "") or "localhost"
+
+
+def masker_of(environ: Mapping[str, str], job: Job) -> Masker:
+    """Hides the secrets of ``job`` and of ``environ``."""
+    values = {entry.name: [entry.value, entry.raw] for entry in job.hyperparameters}
+    return Masker(environ, values, job.arguments, job.files)
+
+
+def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -> Masker:
+    """Hides the secrets of a job that can't be read, by what its configuration files say. Raises nothing."""
+    folder = paths_of(base_of(environ)).input_config
+    files: dict[str, Any] = {}
+    try:
+        for name in os.listdir(folder):
+            if name.endswith(".json"):
+                _read_into(files, folder, name)
+    except OSError:
+        pass  # nothing to know secrets from; the error at hand tells of it
+    return Masker(environ, arguments=arguments, files=files)
+
+
+def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
+            files[name] = file.read(LARGEST_FILE)
+    except OSError:
+        pass  # a file less to know secrets from

@@ -1,8 +1,14 @@
-"""What every way of making hosts on this machine offers. :mod:`~musterpoint.local.choose_backend` picks one."""
+"""What every way of making hosts on this machine offers, and which one a run takes."""
 
 from __future__ import annotations
 
 from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
+
+from musterpoint.errors import UsageError
+from musterpoint.local.job import LocalJob
+from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
+from musterpoint.local.process_hosts import ProcessHosts
+from musterpoint.local.tree import Layout
 
 BackendName = Literal["process", "netns", "docker"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
@@ -28,10 +34,12 @@ class Backend(Protocol):
     ``addresses``: host names → numeric addresses, once the hosts have started.
     """
 
-    name: BackendName
     about: str
     shares_python: bool
     addresses: dict[str, str]
+
+    @property
+    def name(self) -> BackendName: ...
 
     def open(self, on_end: Callable[[], None]) -> None:
         """Makes the hosts, without anything running on them. A UsageError says what this machine lacks.
@@ -62,3 +70,24 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Kills what still runs and gives everything back. May be called at any time, any number of times."""
+
+
+def choose_backend(name: BackendName | None, layout: Layout, job: LocalJob, one_address: bool = False) -> Backend:
+    """The backend called ``name``; None: ``docker`` for a job with an image, else ``netns`` where a namespace can
+    really be made, else ``process``. Nothing is made yet.
+
+    Raises:
+        UsageError: what is asked for can't be had; the message says why.
+    """
+    if job.container is not None:
+        from musterpoint.local.docker_hosts import DockerHosts
+
+        return DockerHosts(job, layout)
+    why_not = ""
+    if name != "process" and not (one_address and name is None):
+        why_not = why_unavailable()
+        if not why_not:
+            return NetnsHosts(layout, job.hosts)
+    if name == "netns":
+        raise UsageError(f"--backend netns can't be had on this machine: {why_not}; use --backend process")
+    return ProcessHosts(layout, job.hosts, one_address=one_address)

@@ -15,13 +15,12 @@ import stat
 import subprocess
 import sys
 import threading
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Final, Mapping, Sequence
 
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import survey
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
-from musterpoint.local.backend import BackendName
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.environment import PATCHES
@@ -43,7 +42,7 @@ class DockerHosts:
         UsageError: the SDK, the daemon, the image, or ``train`` in it is missing, or a name is taken.
     """
 
-    name: BackendName = "docker"
+    name: Final = "docker"
     shares_python = False
 
     def __init__(self, job: LocalJob, layout: Layout) -> None:

@@ -11,10 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.local.backend import BackendName
 from musterpoint.local.tree import BASE, Layout, write_text
 from musterpoint.processes.tree import catches
 
@@ -46,7 +45,7 @@ exec "$@"
 class NetnsHosts:
     """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
 
-    name: BackendName = "netns"
+    name: Final = "netns"
     about = "a network namespace each, with no way out of this machine"
     shares_python = True
 

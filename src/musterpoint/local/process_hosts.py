@@ -10,10 +10,9 @@ import ipaddress
 import os
 import socket
 import subprocess
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.local import process_init
-from musterpoint.local.backend import BackendName
 from musterpoint.local.tree import Layout, write_text
 from musterpoint.rollcall.ports import any_free
 
@@ -24,7 +23,7 @@ ONE_ADDRESS = "127.0.0.1"
 class ProcessHosts:
     """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
 
-    name: BackendName = "process"
+    name: Final = "process"
     shares_python = True
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:

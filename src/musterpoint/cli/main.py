@@ -79,7 +79,7 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
 
 
 def run_file(path: str) -> int:
-    """Runs the command that the one-file launcher at ``path`` is named after; ``muster launch`` under any other name."""
+    """Runs the command that the one-file launcher, ``path``, is named after; ``muster launch`` for any other name."""
     name = os.path.splitext(os.path.basename(path))[0]
     if name == "train":
         from musterpoint.cli import train

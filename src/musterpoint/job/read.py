@@ -24,14 +24,14 @@ def read_job(
     environ: Mapping[str, str], settings: Settings, base: str = "", program: str | None = None,
     arguments: tuple[str, ...] | None = (), module: bool = False,
 ) -> Job:  # fmt: skip
-    """The job of this process. ``base`` is the platform's directory (default: as the environment says).
+    """The job of this process. ``base`` is the platform's directory (empty: as the environment says).
 
-    With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
-    those of the hyperparameters, all of them, as SDK v3's drivers give them) is what runs, from the working directory;
-    without it the platform names the program, too.
+    With ``program`` (``muster launch``) the platform gives only the hosts: ``program`` runs with ``arguments`` from
+    the working directory. ``arguments`` None stands for all hyperparameters, as SDK v3's drivers pass them. Without
+    ``program`` the platform names the program too.
 
     Raises:
-        UsageError: there is no job here, or what is here is wrong.
+        UsageError: there is no job here, or its description is wrong.
     """
     base = base or base_of(environ)
     platform = settings.platform if settings.platform != "auto" else platform_here(base, environ)
@@ -62,7 +62,7 @@ def read_job(
 
 
 def platform_here(base: str, environ: Mapping[str, str]) -> Literal["sagemaker", "plain"]:
-    """The platform whose settings are here; an input folder without its main file is still SageMaker's."""
+    """The platform whose settings are found here. An input folder without its main file still means SageMaker."""
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
@@ -108,13 +108,13 @@ def _node_name() -> str:
 
 
 def masker_of(environ: Mapping[str, str], job: Job) -> Masker:
-    """Hides the secrets of ``job`` and of ``environ``."""
+    """A masker of the secrets in ``job`` and ``environ``."""
     values = {entry.name: [entry.value, entry.raw] for entry in job.hyperparameters}
     return Masker(environ, values, job.arguments, job.files)
 
 
 def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -> Masker:
-    """Hides the secrets of a job that can't be read, by what its configuration files say. Raises nothing."""
+    """A masker for a job that can't be read: takes the secrets from its configuration files. Raises nothing."""
     folder = paths_of(base_of(environ)).input_config
     files: dict[str, Any] = {}
     try:
@@ -122,7 +122,7 @@ def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -
             if name.endswith(".json"):
                 _read_into(files, folder, name)
     except OSError:
-        pass  # nothing to know secrets from; the error at hand tells of it
+        pass  # no files to take secrets from; the error that is being reported says why
     return Masker(environ, arguments=arguments, files=files)
 
 
@@ -131,4 +131,4 @@ def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
         with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
             files[name] = file.read(LARGEST_FILE)
     except OSError:
-        pass  # a file less to know secrets from
+        pass  # its secrets stay unknown

@@ -10,7 +10,7 @@ from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.settings import Launcher, Settings
 
 WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
-"""The module of the user's Python that matters to a launcher."""
+"""The Python module that a launcher needs, or uses if it is there."""
 
 TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
@@ -31,9 +31,9 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
 class Choice(NamedTuple):
     """How this host's ranks are started.
 
-    launcher: by what.
-    slots: how many ranks; 0 outside the distribution group.
-    reason: why by that, for ``muster plan``.
+    launcher: what starts them.
+    slots: how many there are on this host; 0 outside the distribution group.
+    reason: why this launcher, for ``muster plan``.
     """
 
     launcher: Launcher
@@ -47,13 +47,12 @@ def choose(
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
-    ``has`` asks the user's interpreter for a module; it is called only where the answer matters. ``local`` is true
-    where the user typed the program himself (``muster launch``, ``muster local``): a job without distribution
-    settings then still gets a world as large as its slots and hosts. ``environ`` may have a TF_CONFIG, by which some
-    hosts only serve the others.
+    ``has`` asks the user's interpreter for a module; it is called only where the answer matters. ``local``: the user
+    typed the program (``muster launch``, ``muster local``); a job without distribution settings then still uses all
+    slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts run no rank, only a server.
 
     Raises:
-        LauncherError: no launcher of this release fits the job, or its module is missing.
+        LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
@@ -75,17 +74,17 @@ def slots_of(
         return capacity
     if launcher == "script":
         return 1
-    from musterpoint.launch.tensorflow.config import given
+    from musterpoint.launch.tensorflow.config import existing_task
     from musterpoint.launch.tensorflow.tasks import ranks_on
 
-    found = given(environ)
-    if found is not None:
-        return 0 if found.serves else 1
+    task = existing_task(environ)
+    if task is not None:
+        return 0 if task.serves else 1
     return ranks_on(host, job, settings) if launcher == "parameter-server" else 1
 
 
 def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
-    """The warning where another toolkit's count decides and isn't what this host has; else empty."""
+    """A warning where another toolkit's count is used and this host has another number of devices; else empty."""
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
@@ -135,7 +134,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
-    """The ports this host should offer in the roll call, best first choice each; 0 stands for any free one.
+    """The ports this host should offer in the roll call, each the preferred number; 0 stands for any free one.
 
     Raises:
         UsageError: a parameter-server job has more hosts than roles.
@@ -150,14 +149,14 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
 
 
 def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
-    """What the leader's processes listen on where no roll call announces ports; TensorFlow has its own."""
+    """The ports of the leader's processes where no roll call announces any; TensorFlow has its own rules."""
     if launcher in TENSORFLOW:
         return ()
     return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
 
 
 def option_for_ports(launcher: Launcher, settings: Settings) -> str:
-    """The option by which only the wanted ports will do; empty where any free ones are as good."""
+    """The option that allows only the wanted ports; empty where any free ports will do."""
     if launcher not in TENSORFLOW:
         return ""
     if settings.tf_port:
@@ -181,9 +180,9 @@ def _servers(launcher: Launcher, settings: Settings, job: Job) -> tuple[int, int
 
 
 def build_plan(inputs: LaunchInputs) -> LaunchPlan:
-    """What to start on the host ``inputs.roster.me``, which runs the program as ``script`` if it is outside the group.
+    """This host's launch plan. A host outside the distribution group runs the program with the launcher ``script``.
 
-    A launcher's module is imported when it is the one.
+    Only the module of this launcher is imported.
 
     Raises:
         LauncherError: the launcher can't start this job here.

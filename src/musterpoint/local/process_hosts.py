@@ -57,7 +57,7 @@ class ProcessHosts:
 
     def environment(self, host: str) -> dict[str, str]:
         own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
-        # other jobs share these ports: free ones, and told to every host, since a job may have no channel to do it
+        # other jobs share these ports, so free ones are taken; set on every host, as a job may have no channel
         rollcall, master = map(str, self._ports)
         own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.launch.tensorflow.config import Given, encode, given
+from musterpoint.launch.tensorflow.config import encode, given
 
 CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
 
@@ -29,15 +29,15 @@ def config(role: str, *roles: str) -> str:
 @pytest.mark.parametrize(
     ("text", "found", "serves"),
     [
-        (config("ps", "worker", "ps"), Given("ps", 2, ("worker", "ps")), True),
-        (config("evaluator", "chief", "worker"), Given("evaluator", 2, ("chief", "worker")), True),
-        (config("worker", "worker", "ps"), Given("worker", 2, ("worker", "ps")), False),
-        (config("worker", "master", "worker", "ps"), Given("worker", 2, ("master", "worker", "ps")), False),
-        (config("worker", "chief", "worker", "ps"), Given("worker", 2, ("chief", "worker", "ps")), True),
-        (config("chief", "chief", "worker", "ps"), Given("chief", 2, ("chief", "worker", "ps")), False),
+        (config("ps", "worker", "ps"), ExistingTask("ps", 2, ("worker", "ps")), True),
+        (config("evaluator", "chief", "worker"), ExistingTask("evaluator", 2, ("chief", "worker")), True),
+        (config("worker", "worker", "ps"), ExistingTask("worker", 2, ("worker", "ps")), False),
+        (config("worker", "master", "worker", "ps"), ExistingTask("worker", 2, ("master", "worker", "ps")), False),
+        (config("worker", "chief", "worker", "ps"), ExistingTask("worker", 2, ("chief", "worker", "ps")), True),
+        (config("chief", "chief", "worker", "ps"), ExistingTask("chief", 2, ("chief", "worker", "ps")), False),
         # as TensorFlow reads it: an empty one is that of a single process
-        ("{}", Given(), False),
-        ('{"cluster": null, "task": null}', Given(), False),
+        ("{}", ExistingTask(), False),
+        ('{"cluster": null, "task": null}', ExistingTask(), False),
     ],
 )
 def test_what_was_set_already(text: str, found: Given, serves: bool) -> None:

@@ -44,6 +44,7 @@ class Distribution(NamedTuple):
     ``parameters``: the model-parallel library's ``mp_parameters``.
     ``processes``: the number of ranks on all hosts together, where the job gives one (Chainer,
     ``sagemaker_mpi_num_processes``).
+    ``dataparallel``: whether scripts expect ``smdistributed.dataparallel``, whatever starts them.
     ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job asks for.
     """
 
@@ -53,6 +54,7 @@ class Distribution(NamedTuple):
     groups: tuple[str, ...] = ()
     parameters: dict[str, Any] | None = None
     processes: int | None = None
+    dataparallel: bool = False
     roles: tuple[tuple[str, int], ...] = ()
 
 

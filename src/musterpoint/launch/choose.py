@@ -14,6 +14,9 @@ WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "h
 
 TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
+MPIRUN = "mpirun"
+"""Stands among modules for the question whether this host has an MPI."""
+
 _KINDS: dict[str, tuple[Launcher, str]] = {
     "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
     "pytorch_ddp": ("torchrun", "the job asks for pytorchddp, which is torchrun by another name"),
@@ -47,9 +50,10 @@ def choose(
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
-    ``has`` asks the user's interpreter for a module; it is called only where the answer matters. ``local``: the user
-    typed the program (``muster launch``, ``muster local``); a job without distribution settings then still uses all
-    slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts run no rank, only a server.
+    ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
+    answer matters. ``local``: the user typed the program (``muster launch``, ``muster local``); a job without
+    distribution settings then still uses all slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts
+    run no rank, only a server.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
@@ -104,6 +108,11 @@ def _launcher(
     kind = job.distribution.kind
     if settings.tf_roles and kind == "none":
         return "parameter-server", "--tf-roles was given"
+    if kind == "smdistributed_dataparallel" and not has(MPIRUN) and has("torch"):
+        return "torchrun", (
+            "the job asks for smdistributed data parallelism; there is no mpirun on PATH, and torchrun starts ranks "
+            "of PyTorch as well"
+        )
     if kind in _KINDS:
         return _KINDS[kind]
     if kind != "none":

@@ -10,6 +10,7 @@ from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
 from musterpoint.job.model import Job
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
+from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
 
@@ -19,6 +20,8 @@ _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/
 STANDINS = os.path.join(_PACKAGE, "standins")
 """The folder with packages that stand in for AWS's own, which scripts import; for the one-file launcher it is in the
 archive."""
+SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
+"""The folder by which Python finds musterpoint's ``smdistributed``."""
 
 
 class LaunchInputs(NamedTuple):
@@ -72,10 +75,15 @@ class LaunchInputs(NamedTuple):
 
     @property
     def pythonpath(self) -> str:
-        """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it."""
+        """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it.
+
+        Before all of them is what has to run when Python starts.
+        """
         own = self.environ.get("PYTHONPATH", "")
-        standins = self.job.platform == "sagemaker" and STANDINS not in own.split(os.pathsep)
-        return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else []), *([STANDINS] if standins else [])))
+        folders = own.split(os.pathsep)
+        first = [SMDISTRIBUTED] if wanted(self.job, self.environ) and SMDISTRIBUTED not in folders else []
+        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
+        return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""

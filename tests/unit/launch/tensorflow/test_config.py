@@ -7,7 +7,7 @@ import json
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.launch.tensorflow.config import encode, given
+from musterpoint.launch.tensorflow.config import ExistingTask, encode, existing_task
 
 CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
 
@@ -40,18 +40,18 @@ def config(role: str, *roles: str) -> str:
         ('{"cluster": null, "task": null}', ExistingTask(), False),
     ],
 )
-def test_what_was_set_already(text: str, found: Given, serves: bool) -> None:
-    assert given({"TF_CONFIG": text}) == found
+def test_what_was_set_already(text: str, found: ExistingTask, serves: bool) -> None:
+    assert existing_task({"TF_CONFIG": text}) == found
     assert found.serves == serves
 
 
 def test_nothing_was_set() -> None:
-    assert given({}) is None
-    assert given({"TF_CONFIG": ""}) is None
+    assert existing_task({}) is None
+    assert existing_task({"TF_CONFIG": ""}) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"task": "worker"}', '{"task": {"index": "one"}}', '{"cluster": 1}'])
 def test_what_is_no_tf_config_is_shown(text: str) -> None:
     with pytest.raises(UsageError, match="TF_CONFIG=") as caught:
-        given({"TF_CONFIG": text})
+        existing_task({"TF_CONFIG": text})
     assert "expected" in str(caught.value)

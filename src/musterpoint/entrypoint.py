@@ -15,7 +15,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
-from musterpoint.job.hyperparameters import text_of
+from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
 from musterpoint.launch.choose import TENSORFLOW
@@ -80,7 +80,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     if host is not None and plan is not None:
         for text in plan.notes:
             runtime.console.say(text)
-        if text_of(job.hyperparameters, "sagemaker_s3_output"):
+        if text_value(job.hyperparameters, "sagemaker_s3_output"):
             runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))

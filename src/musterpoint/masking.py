@@ -58,13 +58,13 @@ class Masker:
     ) -> None:  # fmt: skip
         self._sources = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
-        self._more: list[str] = []
+        self._added: list[str] = []
         self._values: list[str] | None = None
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
 
     def know(self, secret: str) -> None:
         """Hides ``secret`` too from now on."""
-        self._more.append(secret)
+        self._added.append(secret)
         self._values = None
 
     def mask(self, text: str) -> str:
@@ -76,7 +76,7 @@ class Masker:
 
     def mask_user(self, text: str) -> str:
         """``text`` of the user, such as an exception's message. Only values known to be secret are hidden."""
-        found = tuple(value for value in self._known() if value in text)
+        found = tuple(value for value in self._spellings() if value in text)
         if found:
             pattern = self._patterns.get(found)
             if pattern is None:
@@ -102,20 +102,20 @@ class Masker:
             }
         return [self.mask_facts(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
-    def _known(self) -> list[str]:
+    def _spellings(self) -> list[str]:
         """All spellings of the secrets, the longest first. Made when something is first printed."""
         if self._values is None:
-            secrets = {secret for source in self._sources for secret in _within("", source, False)}
-            secrets.update(_of_arguments(self._arguments))
-            secrets.update(self._more)
-            bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
+            secrets = {secret for source in self._sources for secret in _secrets_in_value("", source, False)}
+            secrets.update(_secrets_in_arguments(self._arguments))
+            secrets.update(self._added)
+            bare = {text for secret in secrets for text in _unquoted(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
         return self._values
 
     def _beginnings(self, text: str) -> Iterator[Span]:
         """Beginnings of secrets that were cut off; those of paths only where an ellipsis follows."""
-        for value in self._known():
+        for value in self._spellings():
             begins = value[:_CUT]
             at = text.find(begins) if len(value) > _CUT else -1
             while at >= 0:
@@ -141,7 +141,7 @@ def _without(text: str, search: Callable[[str], Iterator[Span]]) -> str:
     return "".join(parts) + text[at:]
 
 
-def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
+def _secrets_in_value(name: str, value: Any, secret: bool) -> Iterator[str]:
     """The secrets in ``value``, whose name is ``name``. ``secret``: it is part of a secret."""
     left = [(name, value, secret)]  # no recursion: a secret may be nested deeper than Python's stack allows
     while left:
@@ -153,7 +153,7 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
             if secret and not is_plain(value):
                 yield value
             if inside is None:
-                yield from _of_lines(value)
+                yield from _secrets_in_text(value)
             else:
                 left.append((name, inside, secret))
         elif isinstance(value, Mapping):
@@ -162,7 +162,7 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
                 left.append((named.get(key, str(key)), inner, secret and str(key).lower() not in _BESIDE))
         elif isinstance(value, (list, tuple)):
             if all(isinstance(word, str) for word in value):
-                yield from _of_arguments(value)
+                yield from _secrets_in_arguments(value)
             left += [("", inner, secret) for inner in value]
         elif secret and isinstance(value, int) and not isinstance(value, bool):
             yield str(value)
@@ -183,7 +183,7 @@ def _decoded(text: str, secret: bool) -> Any:
     return None
 
 
-def _of_lines(text: str) -> Iterator[str]:
+def _secrets_in_text(text: str) -> Iterator[str]:
     """Secrets inside a text. An ordinary word counts only after ``name=`` or a URL's ``user:``."""
     from musterpoint.secret_shapes import by_name, by_shape
 
@@ -194,16 +194,16 @@ def _of_lines(text: str) -> Iterator[str]:
                 yield found
 
 
-def _of_arguments(words: Iterable[str]) -> Iterator[str]:
+def _secrets_in_arguments(words: Iterable[str]) -> Iterator[str]:
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
         # look at the option before it first: a secret in base64 may end in "="
         if before.startswith("-") and is_secret(before.lstrip("-")) and not word.startswith("--"):
-            yield from _within("", word, True)
+            yield from _secrets_in_value("", word, True)
         elif equals and " " not in name and is_secret(name.lstrip("-")):
-            yield from _within("", value, True)
-        yield from _of_lines(word[:_LONGEST])
+            yield from _secrets_in_value("", value, True)
+        yield from _secrets_in_text(word[:_LONGEST])
         before = "" if equals else word
 
 
@@ -223,7 +223,7 @@ def _is_fraction(text: str) -> bool:
     return "." in text or "e-" in text
 
 
-def _bare(secret: str) -> tuple[str, ...]:
+def _unquoted(secret: str) -> tuple[str, ...]:
     """``secret``, and the same without blanks and quotes around it, and without percent-encoding."""
     return secret, secret.strip(), secret.strip().strip("'\""), _from_url(secret)
 

@@ -30,7 +30,8 @@ TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\n\r\t\x9b\u202e
 def test_clipping(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert len(clipped.encode("utf-8", "replace")) <= limit
-    assert clipped == text or text.startswith(clipped[:-1])
+    whole = text.encode("utf-8", "replace").decode()  # half of a surrogate pair becomes a question mark
+    assert clipped == text or whole.startswith(clipped[:-1])
 
 
 @given(TEXTS, st.integers(3, 50), st.booleans())

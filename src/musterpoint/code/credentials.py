@@ -24,7 +24,7 @@ class Credentials:
         self._folder = folder
         self._hidden: list[str] = []
         self._machines: dict[str, tuple[str, str]] = {}
-        self._users: str | None = None
+        self._user_text: str | None = None
 
     def give(self, url: str, user: str, password: str, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables with which the index at ``url`` is used. Entries of the user's own netrc file stay valid."""
@@ -72,12 +72,12 @@ class Credentials:
 
     def _netrc(self, environ: Mapping[str, str]) -> dict[str, str]:
         path = os.path.join(self._folder, "netrc")
-        if self._users is None:
-            self._users = _own(environ)
+        if self._user_text is None:
+            self._user_text = _user_netrc(environ)
         machines = [f"machine {host}\nlogin {user}\npassword {word}\n" for host, (user, word) in self._machines.items()]
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join([self._users, "", *machines]))  # of two entries for one host the last one counts
+            file.write("\n".join([self._user_text, "", *machines]))  # of two entries for one host the last one counts
         return {"NETRC": path}
 
 
@@ -98,7 +98,7 @@ def _without_login(url: str) -> str:
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
-def _own(environ: Mapping[str, str]) -> str:
+def _user_netrc(environ: Mapping[str, str]) -> str:
     """The text of the user's own netrc file; empty where there is none."""
     home = environ.get("HOME", "")
     for path in (environ.get("NETRC", ""), os.path.join(home, ".netrc") if home else ""):

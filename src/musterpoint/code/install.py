@@ -16,6 +16,7 @@ from musterpoint.code.project import Project
 from musterpoint.code.tools import Execution, Tools
 from musterpoint.errors import FetchError
 from musterpoint.programs import registry
+from musterpoint.untrusted import clip
 
 TAIL = 800
 """Lines of an installer's output that are kept to explain a failure."""
@@ -154,7 +155,7 @@ class _Run:
         backend = self._project.backend
         self._tools.say(f"the package's build tools can't be had: building with {backend} of the user's Python")
         if self._once(offline) != 0:
-            said = installer_output.clipped(installer_output.reason(list(self.lines)), 160)
+            said = clip(installer_output.reason(list(self.lines)), 160)
             raise FetchError(f"{reason}; with {backend} of the user's Python: {said}")
 
     def _once(self, words: tuple[str, ...]) -> int:
@@ -176,7 +177,7 @@ class _Run:
             said += f" (the network: {network})"
         advice = self._advice(lines, bool(network))
         text = f"{self._installer} can't install {self._project.names} ({how}): {said}"
-        return installer_output.clipped(text, LONGEST_REASON - len(advice)) + advice
+        return clip(text, LONGEST_REASON - len(advice)) + advice
 
     def _advice(self, lines: Sequence[str], network: bool) -> str:
         if any("No module named pip" in line for line in lines):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator, NamedTuple, Sequence
 
+from musterpoint.untrusted import clip
+
 LIMIT = 560
 """Bytes of the reason at most; a whole failure reason has 900."""
 
@@ -33,7 +35,7 @@ def network_words(lines: Sequence[str]) -> str:
             for start in ("connection broken by ", "(Caused by ", "Could not fetch URL "):
                 text = text.partition(start)[2] or text
             text = text.rpartition(">: ")[2].partition("': /")[0].removesuffix(" - skipping").strip("'\"() ")
-            return clipped(text, 240)
+            return clip(text, 240)
     return ""
 
 
@@ -53,8 +55,8 @@ def reason(lines: Sequence[str]) -> str:
     for find in (_built, _conflict, _uv, _errors, _configuration, _traceback):
         found = find(lines)
         if found:
-            return clipped(" ".join(found.split()), LIMIT)
-    return clipped(next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing"), LIMIT)
+            return clip(" ".join(found.split()), LIMIT)
+    return clip(next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing"), LIMIT)
 
 
 def _errors(lines: Sequence[str]) -> str:
@@ -148,12 +150,6 @@ def _is_exception(line: str) -> bool:
     name, colon, _ = line.strip().partition(":")
     last = name.rpartition(".")[2]
     return bool(colon) and last.isidentifier() and last.endswith(("Error", "Exception", "Interrupt"))
-
-
-def clipped(text: str, limit: int) -> str:
-    """``text``, shortened to ``limit`` bytes of UTF-8."""
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= limit else data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
 
 
 class Need(NamedTuple):

@@ -42,7 +42,7 @@ def from_config(config: Mapping[str, Any], where: Callable[[str], str]) -> Clust
         raise wrong(where("hosts"), [], "at least one host name")
     current = host(config.get("current_host"), where("current_host"))
     if current not in hosts:
-        raise UsageError(f"{where('current_host')} is {shown(current)}, expected one of the hosts: {_some(hosts)}")
+        raise UsageError(f"{where('current_host')} is {shown(current)}, expected one of the hosts: {_names(hosts)}")
     groups = _groups(config.get("instance_groups"), where("instance_groups"), hosts)
     own_group = next((group for group in groups if current in group.hosts), InstanceGroup("", "", ()))
     key = "current_group_name" if config.get("current_group_name") is not None else "current_instance_group"
@@ -57,7 +57,7 @@ def from_config(config: Mapping[str, Any], where: Callable[[str], str]) -> Clust
     )
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
@@ -78,7 +78,7 @@ def _groups(value: Any, where: str, hosts: tuple[str, ...]) -> tuple[InstanceGro
         types[name] = types.get(name) or text(fields.get("instance_type"), f"{here}.instance_type")
         for member in host_list(fields.get("hosts"), f"{here}.hosts"):
             if member not in known:
-                raise UsageError(f"{here}.hosts has {shown(member)}, expected one of the hosts: {_some(hosts)}")
+                raise UsageError(f"{here}.hosts has {shown(member)}, expected one of the hosts: {_names(hosts)}")
             if group_of.setdefault(member, name) != name:
                 raise UsageError(f"{where} has {shown(member)} in two groups, {group_of[member]} and {name}")
     return tuple(

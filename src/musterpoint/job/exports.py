@@ -11,7 +11,7 @@ from typing import Any, Mapping, NamedTuple
 from musterpoint import executables
 from musterpoint.executables import LONGEST_WORD, size_of
 from musterpoint.job.distribution import enabled, groups_named
-from musterpoint.job.hyperparameters import hidden, passable, text_of, values
+from musterpoint.job.hyperparameters import hidden, passable, text_value, values
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import INPUT_DATA, RESOURCES
 from musterpoint.settings import MASTER_PORT
@@ -50,7 +50,7 @@ def sagemaker_exports(
     named["SM_CHECKPOINT_DIR"] = job.paths.checkpoints
     if job.paths.metrics:
         named["SAGEMAKER_METRICS_DIRECTORY"] = job.paths.metrics
-    named["SAGEMAKER_JOB_NAME"] = text_of(job.hyperparameters, "sagemaker_job_name") or job.name
+    named["SAGEMAKER_JOB_NAME"] = text_value(job.hyperparameters, "sagemaker_job_name") or job.name
     named["SAGEMAKER_REGION"] = job.region
     named["CURRENT_HOST"] = job.current_host
     each = [(f"SM_CHANNEL_{channel.name.upper()}", channel.path) for channel in job.channels]

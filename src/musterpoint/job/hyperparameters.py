@@ -36,7 +36,7 @@ def decode(config: Any, where: str) -> tuple[Hyperparameter, ...]:
 
 
 def _decode_one(name: str, value: Any) -> Hyperparameter:
-    return Hyperparameter(name, value, _decoded(value)) if isinstance(value, str) else of_value(name, value)
+    return Hyperparameter(name, value, _decoded(value)) if isinstance(value, str) else from_value(name, value)
 
 
 def _decoded(text: str) -> Any:
@@ -46,7 +46,7 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def of_value(name: str, value: Any) -> Hyperparameter:
+def from_value(name: str, value: Any) -> Hyperparameter:
     """A hyperparameter whose value is already decoded (from ``SM_HPS``)."""
     return Hyperparameter(name, value if isinstance(value, str) else json.dumps(value), value)
 
@@ -56,7 +56,7 @@ def values(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Any]:
     return {entry.name: entry.value for entry in hyperparameters}
 
 
-def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
+def text_value(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
     """The text of a hyperparameter that is a name or a path, sent in quotes (SDK v2) or raw (SDK v3). Empty if missing.
 
     Raises:
@@ -154,19 +154,19 @@ def with_own_model_dir(
 
     All jobs of a tuning job are sent the same ``model_dir``; each uses a directory in it named after the job, ``job``.
     """
-    place = text_of(hyperparameters, MODEL_DIR)
+    place = text_value(hyperparameters, MODEL_DIR)
     tuned = any(entry.name == TUNING_METRIC for entry in hyperparameters)
     if not (tuned and place) or place.startswith("/opt/ml") or not _is_tensorflow(hyperparameters, place, environ):
         return hyperparameters
-    own = of_value(MODEL_DIR, f"{place}/{job}/model")
+    own = from_value(MODEL_DIR, f"{place}/{job}/model")
     return tuple(own if entry.name == MODEL_DIR else entry for entry in hyperparameters)
 
 
 def _is_tensorflow(hyperparameters: tuple[Hyperparameter, ...], place: str, environ: Mapping[str, str]) -> bool:
     """Whether a TensorFlow estimator sent ``model_dir``. With any other, the user set it, and it stays as it is."""
-    sent_for = text_of(hyperparameters, "sagemaker_job_name")
+    sent_for = text_value(hyperparameters, "sagemaker_job_name")
     return (
         "tensorflow" in environ.get("SAGEMAKER_TRAINING_MODULE", "")
-        or text_of(hyperparameters, "sagemaker_estimator_class_name") == "TensorFlow"
+        or text_value(hyperparameters, "sagemaker_estimator_class_name") == "TensorFlow"
         or bool(sent_for and place.endswith(f"/{sent_for}/model"))
     )

@@ -29,22 +29,22 @@ class Platform(NamedTuple):
     hosts: str = ""
 
 
-class Found(NamedTuple):
+class Detected(NamedTuple):
     """A platform that started several hosts or processes, and the variables (name and text) that show it."""
 
     platform: Platform
     variables: tuple[tuple[str, str], ...]
 
 
-def several(environ: Mapping[str, str]) -> Found | None:
+def several(environ: Mapping[str, str]) -> Detected | None:
     """The platform whose variables say that there are more processes than this one; None where no platform does."""
     for platform in PLATFORMS:
         for group in platform.signs:
             counts = [(sign.variable, number) for sign in group if (number := _count(sign, environ))]
             if counts:
-                found = tuple((name, environ[name]) for name, number in counts if number > 1)
-                if found:
-                    return Found(platform, found)
+                detected = tuple((name, environ[name]) for name, number in counts if number > 1)
+                if detected:
+                    return Detected(platform, detected)
                 break
     return None
 
@@ -55,13 +55,13 @@ def refuse_several(environ: Mapping[str, str]) -> None:
     Raises:
         UsageError: a platform's variables say that it is; the message names them, and what to set instead.
     """
-    found = several(environ)
-    if found is None:
+    detected = several(environ)
+    if detected is None:
         return
-    named = ", ".join(f"{name}={_shown(text)}" for name, text in found.variables)
-    own = f" (on {found.platform.name}: {found.platform.hosts})" if found.platform.hosts else ""
+    named = ", ".join(f"{name}={_shown(text)}" for name, text in detected.variables)
+    own = f" (on {detected.platform.name}: {detected.platform.hosts})" if detected.platform.hosts else ""
     raise UsageError(
-        f"{named}: by {found.platform.name}'s variables this is one of several hosts or processes, and this release "
+        f"{named}: by {detected.platform.name}'s variables this is one of several hosts or processes, and this release "
         "can't read from them which ones. Start one process per host, and tell each the names of all hosts and its "
         f'own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1{own}; or set MUSTER_PLATFORM=plain '
         "(--platform plain) where this host is a job of its own"
@@ -110,12 +110,12 @@ def _lsf(text: str) -> int:
     return len(text.split()[::2])
 
 
-def _there(text: str) -> int:
+def _is_set(_text: str) -> int:
     """For a variable that is set only where there are several."""
     return 2
 
 
-def _hosts(text: str) -> int:
+def _listed_hosts(text: str) -> int:
     """The length of a JSON list. Any other text counts as several: somebody tried to give a list."""
     try:
         value = json.loads(text)
@@ -124,15 +124,15 @@ def _hosts(text: str) -> int:
     return len(value) if isinstance(value, list) else 2
 
 
-def _of_resources(text: str) -> int:
+def _resource_hosts(text: str) -> int:
     return len(json.loads(text).get("hosts") or ())
 
 
-def _of_azure(text: str) -> int:
+def _azure_hosts(text: str) -> int:
     return len(json.loads(text).get("host_list") or ())
 
 
-def _cluster(text: str) -> int:
+def _cluster_tasks(text: str) -> int:
     """The tasks of a TF_CONFIG, or of Vertex AI's CLUSTER_SPEC."""
     return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
 
@@ -142,9 +142,9 @@ _JOINED = "| python3 -c 'import json, sys; print(json.dumps(sys.stdin.read().spl
 
 PLATFORMS: tuple[Platform, ...] = (
     Platform("SageMaker", (
-        (Sign("SM_HOSTS", _hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
-         Sign("SM_RESOURCE_CONFIG", _of_resources)),
-        (Sign("SM_CURRENT_HOST", _there),),
+        (Sign("SM_HOSTS", _listed_hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
+         Sign("SM_RESOURCE_CONFIG", _resource_hosts)),
+        (Sign("SM_CURRENT_HOST", _is_set),),
     )),
     # inside a step the allocation's variables are still set; a batch script runs once, however many tasks it may start
     Platform("Slurm", (
@@ -156,9 +156,9 @@ PLATFORMS: tuple[Platform, ...] = (
     Platform("Azure ML", (
         (Sign("AZUREML_NODE_COUNT"),),
         (Sign("AZ_BATCH_HOST_LIST", _commas), Sign("AZ_BATCH_NODE_LIST", _semicolons),
-         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _of_azure), Sign("AZUREML_CR_NODE_RANK", _index),
+         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _azure_hosts), Sign("AZUREML_CR_NODE_RANK", _index),
          Sign("AZ_BATCHAI_TASK_INDEX", _index)),
-        (Sign("AZ_BATCH_MASTER_NODE", _there),),
+        (Sign("AZ_BATCH_MASTER_NODE", _is_set),),
     )),
     # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
     Platform("torch.distributed", (
@@ -171,8 +171,8 @@ PLATFORMS: tuple[Platform, ...] = (
         (Sign("OMPI_COMM_WORLD_SIZE"), Sign("PMI_SIZE"), Sign("MV2_COMM_WORLD_SIZE")),
         (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index)),
     )),
-    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster),),)),
-    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster),),)),
+    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),
+    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster_tasks),),)),
     Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
     Platform("Kubernetes", ((Sign("JOB_COMPLETION_INDEX", _index),),)),

@@ -13,7 +13,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import LARGEST_FILE, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
+from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.masking import Masker
 from musterpoint.settings import PROGRAM_ARGS, Settings
@@ -57,7 +57,8 @@ def read_job(
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
         return _launched(job, environ, program, module, arguments)
     return job._replace(
-        arguments=(*job.arguments, *_typed(environ)), notes=(*job.notes, *overruled(job.hyperparameters, environ))
+        arguments=(*job.arguments, *_typed(environ)),
+        notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
     )
 
 

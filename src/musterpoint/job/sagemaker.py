@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution
 from musterpoint.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
-from musterpoint.job.hyperparameters import Style, decode, text_of, to_arguments, values, with_own_model_dir
+from musterpoint.job.hyperparameters import Style, decode, text_value, to_arguments, values, with_own_model_dir
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
 
@@ -177,15 +177,15 @@ def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[st
     Raises:
         UsageError: a name has a NUL in it, or is too long.
     """
-    program = environ.get("SAGEMAKER_PROGRAM") or text_of(hyperparameters, "sagemaker_program")
-    source = text_of(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
+    program = environ.get("SAGEMAKER_PROGRAM") or text_value(hyperparameters, "sagemaker_program")
+    source = text_value(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
     where = f"{HYPERPARAMETERS}: sagemaker_"
     return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
 
 
-def overruled(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
+def ignored_program(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
     """A warning where the image's program replaces the one that the job names, as in sagemaker-training."""
-    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_of(hyperparameters, "sagemaker_program")
+    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_value(hyperparameters, "sagemaker_program")
     if not images or not jobs or images == jobs:
         return ()
     words = (
@@ -239,7 +239,7 @@ def _name(
     return (
         environ.get("TRAINING_JOB_NAME")
         or identity.get("TrainingJobName")
-        or text_of(hyperparameters, "sagemaker_job_name")
+        or text_value(hyperparameters, "sagemaker_job_name")
         or arn.rpartition("/")[2]
         or "training-job"
     )
@@ -248,7 +248,7 @@ def _name(
 def _region(environ: Mapping[str, str], hyperparameters: tuple[Hyperparameter, ...], arn: str) -> str:
     fields = arn.split(":")
     return (
-        text_of(hyperparameters, "sagemaker_region")
+        text_value(hyperparameters, "sagemaker_region")
         or environ.get("AWS_REGION")
         or environ.get("AWS_DEFAULT_REGION")
         or (fields[3] if len(fields) > 5 else "")

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 
 from musterpoint.job import sagemaker
 from musterpoint.job.fields import count, mapping, parse, path
-from musterpoint.job.hyperparameters import of_value
+from musterpoint.job.hyperparameters import from_value
 from musterpoint.job.model import Counted, EntryPoint, Job
 from musterpoint.settings import Settings
 
@@ -76,7 +76,7 @@ def _config(environ: Mapping[str, str]) -> sagemaker.Config:
         return f"the variable {name}" if name and environ.get(name) else f"the variable {_WHOLE[file]}: {key}"
 
     return sagemaker.Config(
-        hyperparameters=tuple(of_value(name, value) for name, value in hyperparameters.items()),
+        hyperparameters=tuple(from_value(name, value) for name, value in hyperparameters.items()),
         resources=resources,
         inputs=inputs,
         where=where,

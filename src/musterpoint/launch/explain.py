@@ -68,7 +68,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
     """The argv as rows; a word without a reason of its own belongs to the one before it."""
     rows: list[tuple[str, str]] = []
     for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
-        word = "<boot>" if argument.text == BOOT else _ours(argument.ours) or _quoted(shown)
+        word = "<boot>" if argument.text == BOOT else _program_name(argument.ours) or _quoted(shown)
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
@@ -100,7 +100,7 @@ def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
     rows = []
     previous_reason = ""
     for name, value, reason, ours in settings:
-        shown = _ours(ours) or _quoted(masker.mask_value(name, value))
+        shown = _program_name(ours) or _quoted(masker.mask_value(name, value))
         rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != previous_reason else ""))
         previous_reason = reason
     return rows
@@ -110,7 +110,7 @@ def _row(text: str, reason: str) -> str:
     return f"    {text:<{_COLUMN}}  {reason}".rstrip()
 
 
-def _ours(name: str | None) -> str:
+def _program_name(name: str | None) -> str:
     """How a program of musterpoint is shown; empty where ``name`` is empty."""
     return f"<musterpoint's {name}>" if name else ""
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.code.aws import endpoint_of, region_of
 from musterpoint.code.source import is_isolated
 from musterpoint.errors import UsageError
-from musterpoint.job.hyperparameters import text_of
+from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Hyperparameter, Job
 from musterpoint.loop import Loop
 from musterpoint.processes.process import CannotStart
@@ -67,7 +67,7 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
     Raises:
         UsageError: it is neither ``s3://BUCKET/…`` nor ``file://…``.
     """
-    text = text_of(hyperparameters, HYPERPARAMETER)
+    text = text_value(hyperparameters, HYPERPARAMETER)
     if not text or text.startswith("file://"):
         return Destination(text) if text else None
     bucket, _, path = text.removeprefix("s3://").partition("/")

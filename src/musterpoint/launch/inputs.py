@@ -77,7 +77,7 @@ class LaunchInputs(NamedTuple):
     def pythonpath(self) -> str:
         """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it.
 
-        Before all of them is what has to run when Python starts.
+        The folder of ``smdistributed`` comes before all: its ``sitecustomize`` has to run when Python starts.
         """
         own = self.environ.get("PYTHONPATH", "")
         folders = own.split(os.pathsep)

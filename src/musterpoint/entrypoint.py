@@ -30,8 +30,7 @@ from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import grace
 from musterpoint.supervise.context import SupervisorContext
-from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.state import Rules
+from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 

@@ -1,8 +1,9 @@
-"""One failure, and counts of those beside it, as they travel between hosts and into the reports."""
+"""One failure, its reason, and counts of the failures beside it, as they travel between hosts and into the reports."""
 
 from typing import Any, Iterable, Literal, NamedTuple
 
 from musterpoint import exit_codes
+from musterpoint.untrusted import check_types, clip, is_host_name, printable
 
 Cause = Literal["user", "muster", "platform", "host"]
 """Whose failure it is: the user's program's, ours, the platform's (a stop), or a host's that was lost."""
@@ -11,6 +12,8 @@ Kind = Literal["user", "oom", "peer", "infra"]
 
 MOST_REASON = 900
 """Bytes of UTF-8 in a reason: SageMaker shows 1,024 characters and adds words of its own."""
+ERROR_SHARE = 480
+"""Bytes of a reason for the error itself where there is more to say."""
 
 
 class Failure(NamedTuple):
@@ -49,8 +52,6 @@ class Failure(NamedTuple):
         Raises:
             ValueError: a key is missing, has a wrong type or is out of its range.
         """
-        from musterpoint.untrusted import check_types, is_host_name, printable
-
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
         try:
@@ -126,3 +127,31 @@ def _words_of(failure: Failure) -> str:
     import re  # only failures need it
 
     return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])
+
+
+def fit(parts: Iterable[str], limit: int = MOST_REASON, last_first: bool = False) -> str:
+    """``parts`` as lines within ``limit`` bytes. The first is cut to its share where there are others; then the last.
+
+    ``last_first``: the last part is kept whole and the text before it is cut.
+    """
+    parts = [part for part in parts if part]
+    whole = "\n".join(parts)
+    if len(whole.encode("utf-8", "replace")) <= limit:
+        return whole
+    if last_first:
+        kept = "\n" + parts[-1]
+        return clip("\n".join(parts[:-1]), limit - len(kept.encode())) + kept
+    rest = len("\n".join(parts[1:]).encode("utf-8", "replace")) + 1
+    first = clip(parts[0], limit if len(parts) == 1 else max(ERROR_SHARE, limit - rest))
+    return clip("\n".join([first, *parts[1:]]), limit)
+
+
+def with_secondary(failure: Failure, others: Secondary) -> str:
+    """``failure``'s reason with what is known of the others."""
+    if not others.total:
+        return failure.reason
+    what = {"the same way": others.same, "after it (peer lost)": others.lost, "with another error": others.other}
+    kinds = [(how, count) for how, count in what.items() if count]
+    who = "1 other rank" if others.total == 1 else f"{others.total} other ranks"
+    said = kinds[0][0] if len(kinds) == 1 else ", ".join(f"{count} {how}" for how, count in kinds)
+    return fit([failure.reason, f"{who} failed{' ' if len(kinds) == 1 else ': '}{said}"], last_first=True)

@@ -5,8 +5,10 @@ Imported at the start, it imports what it needs when it is called: the user's fi
 
 from __future__ import annotations
 
+import os
+
 from musterpoint.runtime import Runtime
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.state import Outcome
 
 
 def finish(runtime: Runtime, outcome: Outcome) -> None:
@@ -28,9 +30,7 @@ def finish(runtime: Runtime, outcome: Outcome) -> None:
 
 def warn_of_missing_model(runtime: Runtime) -> None:
     """Says so where a TensorFlow job that ended well has left no model."""
-    from musterpoint.report.saved_model import warning_of
-
-    if missing := warning_of(runtime.paths.model):
+    if missing := missing_model(runtime.paths.model):
         runtime.console.say(f"warning: {missing}")
 
 
@@ -61,3 +61,29 @@ def _give_back(runtime: Runtime) -> None:
     from musterpoint.report.ownership import give_back
 
     give_back(runtime.paths)
+
+
+MODEL_KINDS = "SavedModel (saved_model.pb), .keras or .h5 file"
+
+
+def missing_model(directory: str) -> str:
+    """A sentence for a job that ended well and left no model under ``directory``; empty if there is one.
+
+    Files of weights alone (``.weights.h5``, checkpoints) are none.
+    """
+    if not directory or _has_model(directory):
+        return ""
+    return (
+        f"{directory} has no {MODEL_KINDS}: the job's model artifact will hold no TensorFlow model; save it there "
+        "on the chief (SM_MODEL_DIR)"
+    )
+
+
+def _has_model(directory: str) -> bool:
+    return any(_is_model(name) for _folder, _folders, names in os.walk(directory) for name in names)
+
+
+def _is_model(name: str) -> bool:
+    if name.endswith(".weights.h5"):
+        return False
+    return name in ("saved_model.pb", "saved_model.pbtxt") or name.endswith((".keras", ".h5", ".hdf5"))

@@ -111,7 +111,7 @@ class Runtime:
 
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
-        from musterpoint.diagnosis.job_failures import of_error
+        from musterpoint.diagnosis.failures import of_error
 
         if self._job is None:  # the error may quote the job's files: whatever looks secret in them is hidden
             self.masker = masker_of_files(self._variables)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, Iterable
 
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
+from musterpoint.channel.link import Context
+from musterpoint.channel.session import HostState
 
 ROUNDS = 5
 """Sweeps between two beats of one host, so that the beats of many hosts don't go out at once."""

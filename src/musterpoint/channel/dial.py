@@ -7,8 +7,7 @@ import os
 import socket
 from typing import Callable, Final, Literal, NamedTuple
 
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import plain_address
+from musterpoint.channel.link import Context, plain_address
 from musterpoint.channel.names import Answer, Names
 from musterpoint.loop import WRITE, Timer
 

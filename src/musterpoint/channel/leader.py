@@ -9,9 +9,7 @@ from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     AllDone,
     Arrived,
@@ -24,7 +22,7 @@ from musterpoint.channel.peers import (
     StopAll,
 )
 from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, of_silence
-from musterpoint.channel.session import OVER, UP, Action, Back, Lost, Silent
+from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer

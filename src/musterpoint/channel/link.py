@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
-from musterpoint.loop import READ, WRITE
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.loop import READ, WRITE, Loop
 from musterpoint.untrusted import printable
 
 if TYPE_CHECKING:  # only with a secret
@@ -23,6 +24,18 @@ _AT_A_TURN = 32
 _MOST_IGNORED = 256 * 1024
 _LONGEST_WHY = 300
 _JOINED = 4096
+
+
+class Context(NamedTuple):
+    """What every connection of a host shares.
+
+    ``loop`` is the event loop of this process, ``timeouts`` every length of time, ``log`` takes what is printed and
+    recorded of connections.
+    """
+
+    loop: Loop
+    timeouts: Timeouts
+    log: ConnectionLog
 
 
 def plain_address(address: str) -> str:

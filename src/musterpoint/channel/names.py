@@ -11,7 +11,7 @@ import socket
 from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.loop import Loop
 from musterpoint.untrusted import regular
 

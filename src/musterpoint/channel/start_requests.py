@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from musterpoint.channel import wire
-from musterpoint.channel.host_state import HostState
 from musterpoint.channel.peers import PeerEvent, Started, StartEnded
+from musterpoint.channel.session import HostState
 from musterpoint.untrusted import printable
 
 MOST_WORDS = 4096

@@ -10,10 +10,9 @@ from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.context import Context
 from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     AllDone,

@@ -6,11 +6,10 @@ import stat
 from typing import Any, Callable, Literal, Mapping, NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.diagnosis.reason import fit, with_secondary
-from musterpoint.failure import Cause, Kind
+from musterpoint.failure import Cause, Kind, fit, with_secondary
 from musterpoint.job.model import Paths
 from musterpoint.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.state import Outcome
 from musterpoint.timeline import Timeline
 
 TERMINATION_LOG = "/dev/termination-log"

@@ -7,19 +7,16 @@ from typing import Any, Callable
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Beats, Sweeper
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
 from musterpoint.channel.leader import JobHosts, LeaderChannel
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import Resume, Session, draw
+from musterpoint.channel.session import HostState, Resume, Session, draw
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.attendance import Attendance
+from musterpoint.rollcall.attendance import Attendance, ProgressPrinter
 from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, validate
 from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
-from musterpoint.rollcall.progress import ProgressPrinter
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats

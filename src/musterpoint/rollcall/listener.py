@@ -11,8 +11,7 @@ import sys
 from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import Link, LinkOwner, plain_address
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address
 from musterpoint.channel.session import Resume, draw
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.progress import ProgressPrinter, Row, sentence, table
+from musterpoint.rollcall.attendance import ProgressPrinter, Row, sentence, table
 from musterpoint.rollcall.roster import Participant
 
 

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, Mapping
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
 from musterpoint.channel.leader import LeaderChannel
-from musterpoint.channel.link import Link
+from musterpoint.channel.link import Context, Link
 from musterpoint.channel.session import OVER, Resume, same
 from musterpoint.rollcall.hello import NO_SEAT, Hello
 from musterpoint.rollcall.listener import Listener, ListenerOwner

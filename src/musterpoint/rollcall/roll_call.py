@@ -11,7 +11,7 @@ from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
-    from musterpoint.channel.context import Context
+    from musterpoint.channel.link import Context
     from musterpoint.channel.names import Answer, Names
     from musterpoint.channel.timeouts import Timeouts
     from musterpoint.rollcall.leader import LeaderCall
@@ -119,7 +119,7 @@ class RollCall:
 
     def _context(self) -> "tuple[Context, Names]":
         from musterpoint.channel.connection_log import ConnectionLog
-        from musterpoint.channel.context import Context
+        from musterpoint.channel.link import Context
         from musterpoint.channel.names import Names, resolve
         from musterpoint.channel.timeouts import Timeouts
 

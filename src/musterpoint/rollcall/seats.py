@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Iterable, Literal, NamedTuple, Union
 
 from musterpoint.channel import wire
-from musterpoint.channel.host_state import HostState
+from musterpoint.channel.session import HostState
 from musterpoint.rollcall.hello import Hello
 
 

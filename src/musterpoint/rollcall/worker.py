@@ -8,19 +8,17 @@ from typing import Any
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Sweeper
-from musterpoint.channel.context import Context
 from musterpoint.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
 from musterpoint.channel.session import Ticket, draw
 from musterpoint.channel.worker import Membership, WorkerChannel
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.attendance import UNANSWERED, oddities
+from musterpoint.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
 from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello
-from musterpoint.rollcall.progress import ProgressPrinter, Row, table
 from musterpoint.rollcall.roster import Participant, Roster
 from musterpoint.untrusted import printable
 

@@ -83,9 +83,9 @@ class HostProcesses:
             else:
                 self.start_service_or_launcher(session.number, process)
         except CannotStart as error:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            failure = job_failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
+            failure = failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
             if process.role != "rank":
                 self._emit(Broken(failure))
                 return
@@ -177,11 +177,11 @@ class HostProcesses:
         plan, local_rank = session.plan, key[1]
         if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
             return None
-        from musterpoint.diagnosis import job_failures
+        from musterpoint.diagnosis import failures
 
         if world != plan.world_size:
-            return job_failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
-        return job_failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+            return failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours."""
@@ -251,14 +251,14 @@ class HostProcesses:
         self._context.record("attendant-ended", name=process.name, role=process.role, status=status)
         failure = None
         if status or not process.users:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
             from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
 
             end = ServiceOrLauncherEnd(
                 process.name, process.role, status, len(self._ranks.of(number)), tail, process.users, mpi,
                 self._ranks.oom_struck(status),
             )  # fmt: skip
-            failure = job_failures.of_service_or_launcher(end, self._context.diagnosis)
+            failure = failures.of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
             failure = self._mpi_exits.instead_of(failure, number, process.name, status)
         vital = mpi or process.role == "service"

@@ -109,9 +109,9 @@ class MpiDaemons:
             return
         request.connection.send(_ended(event.status, event.said))
         if not request.started:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            self._emit(Broken(job_failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
+            self._emit(Broken(failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
 
     # -- every host: daemons are started --
 

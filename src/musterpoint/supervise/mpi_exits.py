@@ -49,10 +49,10 @@ class MpiExits:
         """No rank has failed, so mpirun would wait for ever."""
         if self._refusing() or not self._ranks.is_expected(rank):
             return
-        from musterpoint.diagnosis import job_failures
+        from musterpoint.diagnosis import failures
 
         left, _ = self._left.get(rank.session, (None, 0.0))
-        failure_of = job_failures.ended_by_mpi if left is None else job_failures.left_without_finalize
+        failure_of = failures.ended_by_mpi if left is None else failures.left_without_finalize
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
@@ -64,7 +64,7 @@ class MpiExits:
         if status == 0 and "pmi_proxy" in name and not self._ranks.running(session):
             return None  # Hydra's daemon ends with its last rank
         if self._context.loop.clock() - at < BLAMED:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            return job_failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+            return failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

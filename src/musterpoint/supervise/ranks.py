@@ -185,9 +185,9 @@ class Ranks:
 
     def _failure_of(self, session: int, end: RankEnd) -> Failure:
         """What a launcher in a rank of the job's own plan reported, where the rank ended as it did; else its error."""
-        from musterpoint.diagnosis import program_failures
+        from musterpoint.diagnosis import failures
 
-        failure = program_failures.of_rank(end, self._context.diagnosis)
+        failure = failures.of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         return reported if reported is not None and reported.code == failure.code else failure
 
@@ -210,12 +210,12 @@ class Ranks:
 
     def _failure_of_orphans(self, end: RankEnd, name: str) -> Failure | None:
         """What a rank that died of the stop left behind, and what it wrote since, if that tells of a failure."""
-        from musterpoint.diagnosis import program_failures
+        from musterpoint.diagnosis import failures
 
         since = self._pump.tail(end.rank, name).removeprefix(end.tail)
         since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
         end = end._replace(status=1, tail=since, stdout_tail=since_out)
-        return program_failures.of_orphans(end, self._context.diagnosis)
+        return failures.of_orphans(end, self._context.diagnosis)
 
     def _known(self) -> set[int]:
         """Children of ours that nobody left behind."""

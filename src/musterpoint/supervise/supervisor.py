@@ -5,7 +5,20 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-from musterpoint.channel.peers import PeerEvent, Peers, StartAsked, Started, StartEnded, StopAll
+from musterpoint.channel.peers import (
+    AllDone,
+    Arrived,
+    JobFailed,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    Peers,
+    PeerSilent,
+    StartAsked,
+    Started,
+    StartEnded,
+    StopAll,
+)
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
@@ -17,9 +30,8 @@ from musterpoint.supervise import handover
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.host_processes import HostProcesses
-from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
-from musterpoint.supervise.state import Rules, State, code_of, first_line
+from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
     from musterpoint.supervise.mpi_daemons import MpiDaemons
@@ -110,7 +122,7 @@ class Supervisor:
             self._pump.start()
         except OSError as error:
             if plan is not None:
-                from musterpoint.diagnosis.job_failures import cannot_start
+                from musterpoint.diagnosis.failures import cannot_start
 
                 self.on_event(ev.Broken(cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)))
 
@@ -158,10 +170,10 @@ class Supervisor:
             self._busy = False
 
     def _note(self, event: Event) -> None:
-        """For the timeline; processes are recorded where they start and end."""
-        if not isinstance(event, _OF_PROCESSES):
+        """Adds an event to the timeline; processes are recorded where they start and end."""
+        if name := _TIMELINE_NAMES.get(type(event)):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
-            self._context.record(type(event).__name__, phase=self._state.phase, **facts)
+            self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
         self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
@@ -201,7 +213,7 @@ class Supervisor:
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
-        from musterpoint.diagnosis.job_failures import of_nested_launcher
+        from musterpoint.diagnosis.failures import of_nested_launcher
 
         self._processes.reported(of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
         connection.ignore()
@@ -218,7 +230,12 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
-_OF_PROCESSES = (ev.SessionOpened, ev.RankEnded, ev.ServiceOrLauncherStarted, ev.ServiceOrLauncherEnded)
+_TIMELINE_NAMES: dict[type[Event], str] = {
+    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
+    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
+    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+}  # fmt: skip
+"""What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 
 _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),

@@ -11,8 +11,7 @@ import pytest
 
 from musterpoint.channel import wire
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.secret import Seal
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop

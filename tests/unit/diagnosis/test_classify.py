@@ -8,8 +8,7 @@ import pytest
 
 from musterpoint.diagnosis.classify import ENDINGS, HINTS, hint_for, kind_of
 from musterpoint.diagnosis.program_output import find
-from musterpoint.diagnosis.reason import ERROR_SHARE
-from musterpoint.failure import MOST_REASON
+from musterpoint.failure import ERROR_SHARE, MOST_REASON
 
 TAILS = Path(__file__).parent / "tails"
 

@@ -8,16 +8,17 @@ import os
 import pytest
 
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.diagnosis.job_failures import (
+from musterpoint.diagnosis.failures import (
     cannot_start,
     daemon_refused,
     of_error,
     of_nested_launcher,
+    of_orphans,
+    of_rank,
     of_service_or_launcher,
     unplanned_rank,
     wrong_world,
 )
-from musterpoint.diagnosis.program_failures import of_orphans, of_rank
 from musterpoint.diagnosis.program_output import abort_code
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.failure import Failure

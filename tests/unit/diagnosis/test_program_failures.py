@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.diagnosis import program_output
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.diagnosis.program_failures import of_rank, of_service
+from musterpoint.diagnosis.failures import of_rank, of_service
 from musterpoint.failure import MOST_REASON, Failure
 from musterpoint.masking import Masker
 from musterpoint.supervise.program_files import CodeDirectory

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.diagnosis.program_failures import of_rank
+from musterpoint.diagnosis.failures import of_rank
 from musterpoint.failure import MOST_REASON
 from musterpoint.processes.tail import Tail
 from musterpoint.supervise.program_files import CodeDirectory

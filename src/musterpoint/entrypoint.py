@@ -42,7 +42,7 @@ def run(request: Request) -> int:
         options = settings.from_environ(request.environ, request.given)
         runtime.watch_pid1(options.pid1_watch)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
-        runtime.learn(job)
+        runtime.set_job(job)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options)
     except StoppedEarly as stop:

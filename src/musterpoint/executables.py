@@ -33,7 +33,7 @@ def size_of(word: str) -> int:
     return len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass"))
 
 
-def too_much(words: Iterable[str]) -> tuple[int, int] | None:
+def over_limit(words: Iterable[str]) -> tuple[int, int] | None:
     """The bytes that ``words`` (arguments, and variables with their names) take and the limit; None if they fit."""
     taken = sum(size_of(word) + 1 + _POINTER for word in words)
     if taken <= _LEAST:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
-from musterpoint.executables import size_of, too_much
+from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
@@ -135,7 +135,7 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
     for process in plan.processes:
         variables = dict(environ)
         variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
-        exceeded = too_much((*process.words, *(f"{name}={value}" for name, value in variables.items())))
+        exceeded = over_limit((*process.words, *(f"{name}={value}" for name, value in variables.items())))
         if exceeded is not None:
             before = ("", *process.words)
             sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]

@@ -88,11 +88,11 @@ class Runtime:
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
 
-    def learn(self, job: Job) -> None:
+    def set_job(self, job: Job) -> None:
         """What the job says counts from now on: its secrets, the host's name, and where reports go."""
         self._job = job
         self.masker = masker_of(self._variables, job)
-        self.timeline.belongs_to(job.current_host)
+        self.timeline.set_host(job.current_host)
         self.open_output()
 
     def open_output(self) -> None:
@@ -111,11 +111,11 @@ class Runtime:
 
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
-        from musterpoint.diagnosis.failures import of_error
+        from musterpoint.diagnosis.failures import failure_of_error
 
         if self._job is None:  # the error may quote the job's files: whatever looks secret in them is hidden
             self.masker = masker_of_files(self._variables)
-        return of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
+        return failure_of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
         """Asks a program of this host (:mod:`musterpoint.probe`).

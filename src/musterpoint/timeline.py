@@ -27,7 +27,7 @@ class Timeline:
         self._counts: dict[str, int] = {}
         self._last: dict[str, Moment] = {}
 
-    def belongs_to(self, host: str) -> None:
+    def set_host(self, host: str) -> None:
         """Whose timeline this is, moments recorded before included."""
         self._host = host
 

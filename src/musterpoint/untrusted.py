@@ -48,7 +48,7 @@ def is_host_name(text: str) -> bool:
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def regular(path: str, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     """Opens the file at ``path``, or the one that a link there leads to; returns its descriptor.
 
     Raises:
@@ -64,9 +64,9 @@ def regular(path: str, flags: int = os.O_RDONLY) -> int:
     return fd
 
 
-def regular_itself(path: str, flags: int = os.O_RDONLY) -> int:
-    """:func:`regular` where the user's program may have put a link, which isn't followed."""
-    return regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
+def open_regular_nofollow(path: str, flags: int = os.O_RDONLY) -> int:
+    """:func:`open_regular` where the user's program may have put a link, which isn't followed."""
+    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _kind(mode: int) -> str:

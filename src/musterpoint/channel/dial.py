@@ -142,7 +142,7 @@ class Dialer:
             if not self._stopped and turn == self._round:
                 self._resolved(answer)
 
-        self._names.ask_both(self._host, answered)
+        self._names.look_up_both(self._host, answered)
 
     def _resolved(self, answer: Answer) -> None:
         if not answer.addresses:

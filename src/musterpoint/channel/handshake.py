@@ -33,7 +33,7 @@ class Handshake:
             self._opened = True
             self._link.send(self._opening)
 
-    def take(self, payload: bytes) -> bytes | None:
+    def receive(self, payload: bytes) -> bytes | None:
         """A frame's payload if it is certainly the leader's; None if it was part of the handshake.
 
         Raises:

@@ -21,7 +21,7 @@ from musterpoint.channel.peers import (
     PeerSilent,
     StopAll,
 )
-from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, of_silence
+from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
@@ -70,7 +70,7 @@ class LeaderChannel(EventQueue):
         self._all_done = False
         self._due: Timer | None = None
         self._asked = False
-        self._unheard: set[str] = set()
+        self._unanswered: set[str] = set()
         self._beats = Beats(hosts.others.values())
         self._sweeper = Sweeper(context, self._forgive, self._sweep)
         self._by_link: dict[Link, HostState] = {}
@@ -85,7 +85,7 @@ class LeaderChannel(EventQueue):
     def failed(self, failure: Failure) -> None:
         if failure.is_symptom and not self._asked:
             self._asked = True
-            self._unheard = set(self._members)
+            self._unanswered = set(self._members)
             for member in self._members.values():
                 member.beat()
         self._decide(self._causes.failed(failure, self._loop.clock()))
@@ -119,8 +119,8 @@ class LeaderChannel(EventQueue):
 
     def _frame(self, link: Link, payload: bytes) -> None:
         member = self._by_link[link]
-        self._unheard.discard(member.name)
-        self._act(member, member.session.heard(self._loop.clock()))
+        self._unanswered.discard(member.name)
+        self._act(member, member.session.received(self._loop.clock()))
         if wire.is_beat(payload):
             member.mailbox.acknowledge(wire.beat_count(payload))
             return
@@ -182,12 +182,12 @@ class LeaderChannel(EventQueue):
             WireError: it can't have received so many.
         """
         self._disconnect(member)
-        self._unheard.discard(member.name)
+        self._unanswered.discard(member.name)
         member.mailbox.acknowledge(got)
         member.connect(link)
         self._by_link[link] = member
         link.hand_over(self._owner)
-        link.allow(wire.MEMBER_LIMIT)
+        link.set_limit(wire.MEMBER_LIMIT)
         for data in (*replies, *member.mailbox.unacknowledged()):
             link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
@@ -225,7 +225,7 @@ class LeaderChannel(EventQueue):
             member.beat()
         for member in self._members.values():
             session = member.session
-            if session.state != UP or now - session.heard_at >= self._timeouts.silence:
+            if session.state != UP or now - session.received_at >= self._timeouts.silence:
                 self._act(member, session.tick(now))
 
     def _act(self, member: HostState, actions: list[Action]) -> None:
@@ -261,10 +261,10 @@ class LeaderChannel(EventQueue):
             self._lose(member, PeerLost(member.name, why))
             return
         there = [other for other in self._members.values() if other is not member and not other.session.is_away]
-        later = member.session.heard_at + 1.5 * self._timeouts.beat
-        heard = [other.name for other in there if other.session.heard_at > later]
-        unheard = [other.name for other in there if other.session.heard_at <= later]
-        self._lose(member, of_silence(self._me, member.name, silence, heard, unheard))
+        later = member.session.received_at + 1.5 * self._timeouts.beat
+        heard = [other.name for other in there if other.session.received_at > later]
+        unheard = [other.name for other in there if other.session.received_at <= later]
+        self._lose(member, loss_by_silence(self._me, member.name, silence, heard, unheard))
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or how the job ends is known."""
@@ -303,7 +303,7 @@ class LeaderChannel(EventQueue):
         """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
             member.session.state == UP and member.code is None
-            for member in map(self._members.__getitem__, self._unheard)
+            for member in map(self._members.__getitem__, self._unanswered)
         )
 
     def _stop(self, host: str, signal: int) -> None:

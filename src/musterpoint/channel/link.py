@@ -91,9 +91,9 @@ class Link:
         """From now on ``owner`` gets what comes."""
         self._owner = owner
 
-    def allow(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """From now on frames may have ``limit`` bytes."""
-        self._frames.allow(limit)
+        self._frames.set_limit(limit)
 
     def use_seal(self, seal: Seal) -> None:
         """From now on each frame carries a MAC: ``seal`` adds it to what is sent and checks what comes."""
@@ -238,7 +238,7 @@ class Link:
         except Exception as error:
             self._log.internal_error(self.peer, error)
 
-    def take(self) -> tuple[socket.socket, list[memoryview]]:
+    def detach(self) -> tuple[socket.socket, list[memoryview]]:
         """Takes the socket and its unsent bytes out of the loop (for :func:`say_bye`)."""
         self.ended = True
         self._loop.forget(self._sock.fileno())
@@ -259,7 +259,7 @@ def say_bye(links: Iterable[Link], seconds: float) -> None:
     socks = {}
     for link in links:
         if not link.ended:
-            sock, queue = link.take()
+            sock, queue = link.detach()
             if queue and not _send_rest(sock, queue, deadline):
                 sock.close()
                 continue

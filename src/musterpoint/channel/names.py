@@ -13,7 +13,7 @@ from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.channel.link import Context
 from musterpoint.loop import Loop
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 FAMILIES = (int(socket.AF_INET), int(socket.AF_INET6))
 _MOST_LOOKUPS = 16
@@ -49,7 +49,7 @@ _NO_SUCH_NAME = {getattr(socket, "EAI_NONAME", -2), getattr(socket, "EAI_NODATA"
 def read_hosts(path: str) -> dict[str, tuple[str, ...]]:
     """The names of a hosts file, lower-case, with their addresses. ``OSError`` if it can't be read."""
     names: dict[str, tuple[str, ...]] = {}
-    with open(path, encoding="utf-8", errors="replace", opener=regular) as lines:
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as lines:
         for line in lines:
             address, *aliases = line.partition("#")[0].split() or [""]
             for alias in aliases:
@@ -71,20 +71,20 @@ class Names:
         self._queues: dict[int, list[str]] = {family: [] for family in FAMILIES}
         self._running = dict.fromkeys(FAMILIES, 0)
 
-    def ask(self, name: str, then: Callable[[Answer], None]) -> None:
+    def look_up(self, name: str, then: Callable[[Answer], None]) -> None:
         """Calls ``then`` once, perhaps at once. IPv6 is asked for only where IPv4 gives nothing or is slow.
 
         An answer of the other family that comes later is part of the next answer.
         """
         if name.lower() in self._fixed:
-            then(self.known(name))
+            then(self.last_answer(name))
             return
         four, six = FAMILIES
         finished = False
 
         def decide(last: bool) -> None:
             nonlocal finished
-            answer = self.known(name)
+            answer = self.last_answer(name)
             if not finished and (answer.addresses or last):
                 finished = True
                 then(answer)
@@ -102,10 +102,10 @@ class Names:
         self._request(name, four, first)
         self._loop.call_later(_GRACE, impatient)
 
-    def ask_both(self, name: str, then: Callable[[Answer], None]) -> None:
+    def look_up_both(self, name: str, then: Callable[[Answer], None]) -> None:
         """Asks for both families and calls ``then`` with all addresses, shortly after the first answer that has any."""
         if name.lower() in self._fixed:
-            then(self.known(name))
+            then(self.last_answer(name))
             return
         finished = False
 
@@ -113,18 +113,18 @@ class Names:
             nonlocal finished
             if not finished:
                 finished = True
-                then(self.known(name))
+                then(self.last_answer(name))
 
         def answered() -> None:
             if not any((name, family) in self._waiting for family in FAMILIES):
                 finish()
-            elif self.known(name).addresses:
+            elif self.last_answer(name).addresses:
                 self._loop.call_later(_GRACE, finish)
 
         for family in FAMILIES:
             self._request(name, family, answered)
 
-    def known(self, name: str) -> Answer:
+    def last_answer(self, name: str) -> Answer:
         """What the last look-ups of both families gave."""
         if name.lower() in self._fixed:
             return Answer(self._fixed[name.lower()])
@@ -195,7 +195,7 @@ class Follower:
 
     def _ask(self, name: str) -> None:
         if name in self._tries:
-            self._names.ask(name, partial(self._answered, name))
+            self._names.look_up(name, partial(self._answered, name))
 
     def _answered(self, name: str, answer: Answer) -> None:
         tries = self._tries.get(name)

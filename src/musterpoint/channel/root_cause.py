@@ -28,7 +28,7 @@ class GiveUp(NamedTuple):
 Decision = Union[Announce, GiveUp]
 
 
-def without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
+def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
     """What a worker takes for the root cause when the leader is lost before it answered the ``pending`` failures: the
     first of them that is no symptom, else the leader's ``loss``; None where none is pending.
     """
@@ -120,7 +120,9 @@ class RootCauseFinder:
         return [self.announced]
 
 
-def of_silence(me: str, peer: str, seconds: float, heard: Sequence[str] = (), unheard: Sequence[str] = ()) -> PeerLost:
+def loss_by_silence(
+    me: str, peer: str, seconds: float, heard: Sequence[str] = (), unheard: Sequence[str] = ()
+) -> PeerLost:
     """The loss of ``peer``, which ``me`` has not heard for ``seconds``. The other hosts that ``me`` has connections to
     were ``heard`` meanwhile, or not.
     """

@@ -53,18 +53,18 @@ class Session:
     """The state of one peer. Each method takes what happened and the time, and returns what to do.
 
     ``dials`` is true for the end that dials. ``most_silence`` is after how many seconds mere silence is a loss.
-    ``heard_at`` is when the last bytes came. ``closed`` says that the peer's side ended the last connection, and the
+    ``received_at`` is when the last bytes came. ``closed`` says that the peer's side ended the last connection, and the
     session has not been resumed since.
     """
 
     __slots__ = (
         "_cut_at", "_dials", "_ending", "_most_silence", "_refused_from", "_reported", "_timeouts", "closed",
-        "heard_at", "state",
+        "received_at", "state",
     )  # fmt: skip
 
     def __init__(self, now: float, dials: bool, most_silence: float, timeouts: Timeouts) -> None:
         self.state: State = UP
-        self.heard_at = now
+        self.received_at = now
         self._dials = dials
         self._most_silence = most_silence
         self._timeouts = timeouts
@@ -74,12 +74,12 @@ class Session:
         self._reported = False
         self._ending = False
 
-    def heard(self, now: float) -> list[Action]:
+    def received(self, now: float) -> list[Action]:
         """Bytes came on the present connection."""
         if self.state == SILENT:
             return self.resumed(now)
         if self.state == UP:
-            self.heard_at = now
+            self.received_at = now
         return []
 
     def ended(self, now: float, closed: bool) -> list[Action]:
@@ -107,7 +107,7 @@ class Session:
             return []
         was_away = self._reported or self.state != UP
         self.state = UP
-        self.heard_at = now
+        self.received_at = now
         self.closed = False
         self._refused_from = None
         self._reported = False
@@ -130,7 +130,7 @@ class Session:
     def forgive(self, seconds: float, now: float) -> None:
         """This process itself stood still for ``seconds`` before ``now``: they don't count as the peer's silence."""
         # what came after the standstill must not seem to come from the future
-        self.heard_at = min(now, self.heard_at + seconds)
+        self.received_at = min(now, self.received_at + seconds)
         self._cut_at = min(now, self._cut_at + seconds)
         if self._refused_from is not None:
             self._refused_from = min(now, self._refused_from + seconds)
@@ -139,7 +139,7 @@ class Session:
         """Time has passed."""
         if self.state == OVER:
             return []
-        quiet = now - self.heard_at
+        quiet = now - self.received_at
         if self.state == UP:
             if quiet < self._timeouts.silence:
                 return []
@@ -209,12 +209,12 @@ class Mailbox:
         return list(self._kept or ())
 
 
-def draw() -> str:
+def random_token() -> str:
     """128 random bits as text: an incarnation, a session, a token, a nonce."""
     return os.urandom(16).hex()
 
 
-def same(one: str, other: str) -> bool:
+def same_token(one: str, other: str) -> bool:
     """Compares two tokens in a time that doesn't depend on where they differ."""
     import hmac
 
@@ -232,7 +232,7 @@ class Ticket(NamedTuple):
 
     @classmethod
     def draw(cls) -> Ticket:
-        return cls(draw(), draw())
+        return cls(random_token(), random_token())
 
 
 class Resume(NamedTuple):

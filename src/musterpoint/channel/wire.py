@@ -126,7 +126,7 @@ class Frames:
         self._data: bytes | bytearray = b""
         self._at = 0
 
-    def allow(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """The next frames may have ``limit`` bytes."""
         self._limit = limit
 
@@ -180,7 +180,7 @@ def _is_unicode(value: str, otherwise: str = "strict") -> bool:
 
 
 def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
-    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.draw` gives."""
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.random_token` gives."""
     value = message.get(key)
     plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
     if not isinstance(value, str) or not plain or not least <= len(value) <= longest:

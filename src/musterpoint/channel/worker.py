@@ -25,8 +25,20 @@ from musterpoint.channel.peers import (
     StartAsked,
     StopAll,
 )
-from musterpoint.channel.root_cause import of_silence, without_leader
-from musterpoint.channel.session import OVER, Action, Back, Dial, Mailbox, Resume, Session, Silent, Ticket, draw, same
+from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
+from musterpoint.channel.session import (
+    OVER,
+    Action,
+    Back,
+    Dial,
+    Mailbox,
+    Resume,
+    Session,
+    Silent,
+    Ticket,
+    random_token,
+    same_token,
+)
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.settings import Settings
@@ -139,7 +151,7 @@ class WorkerChannel(EventQueue):
     # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        self._act(self._session.heard(self._loop.clock()))
+        self._act(self._session.received(self._loop.clock()))
         if wire.is_beat(payload):
             self._mailbox.acknowledge(wire.beat_count(payload))
             if not link.busy:
@@ -260,13 +272,13 @@ class WorkerChannel(EventQueue):
         link = Link(self._context, sock, address, wire.LEADER_LIMIT, LinkOwner(self._reply, self._refused))
         self._attempt = link
         self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
-        nonce = draw() if self._secret else ""
+        nonce = random_token() if self._secret else ""
         mine = self._membership
         resume = Resume(mine.me, mine.session, mine.ticket.token, self._mailbox.received, nonce)
         self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
-        taken = self._handshake.take(payload)
+        taken = self._handshake.receive(payload)
         if taken is None:
             return
         message = wire.unpack(taken)
@@ -275,7 +287,7 @@ class WorkerChannel(EventQueue):
             if "verdict" in message and not self._announced:
                 self._root_cause(message, "verdict")
             self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
-        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._membership.ticket.answer):
+        elif message["t"] == "resumed" and same_token(wire.token(message, "answer"), self._membership.ticket.answer):
             self._resumed(link, wire.number(message, "got"))
         else:
             raise wire.WireError("no answer to our session")
@@ -322,7 +334,7 @@ class WorkerChannel(EventQueue):
             self._link.close()
             self._link = None
         me = self._membership.me
-        self._loss = of_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
+        self._loss = loss_by_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
         # a leader that ends well says so before it closes; where the network failed, that may not have come through
         done = self._done and not self._session.closed
         known = self._all_done or done or self._announced
@@ -344,7 +356,7 @@ class WorkerChannel(EventQueue):
         """Announces what this host takes for the root cause; whether there is any that wasn't announced."""
         host, why, apart_from = self._loss
         loss = lost_host(host, why, time.time(), apart_from)
-        failure = None if self._announced else without_leader(self._pending, loss)
+        failure = None if self._announced else root_cause_without_leader(self._pending, loss)
         if failure is not None:
             self._announce(failure, Secondary.of(self._pending, failure))
         return failure is not None

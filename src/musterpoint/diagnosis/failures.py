@@ -26,7 +26,7 @@ OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
 
-def of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
+def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     """What a rank's end means: its exact code, its class, and the reason in the order of importance.
 
     A rank that is itself a launcher (of the user's own) and hides its child's code behind its 1 gets the child's.
@@ -40,19 +40,19 @@ def of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     return failure._replace(kind="peer") if given_up and failure.kind != "oom" else failure
 
 
-def of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
+def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
     """What the processes mean that a rank left behind when it was stopped; None where they raised nothing themselves.
 
     ``end`` has what they wrote.
     """
-    error = program_output.find(end.tail) or program_output.find(end.stdout_tail)
+    error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)
     raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
     # sys.exit() in a handler that came in the midst of a clean-up is printed, too
     ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
-    return of_rank(end, context) if raised and not ended else None
+    return failure_of_rank(end, context) if raised and not ended else None
 
 
-def of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
     """What it means that a service of the user's own ended by itself: as for a rank, by the service's name."""
     blank = Failure(context.host, 1, "user", "user", "", at=context.now())
     return _of_program(blank, end, (end.tail, b""), context, end.name)
@@ -99,9 +99,11 @@ def _of_program(
 
 def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
     """The error that ended the program: as it was printed, or as its source says what it gave to ``sys.exit``."""
-    error = program_output.find(tails[0] or tails[1], status, context.files.read) or program_output.find(tails[1])
+    error = program_output.find_error(tails[0] or tails[1], status, context.files.read) or program_output.find_error(
+        tails[1]
+    )
     if status == 1 and (error is None or (error.kind in ("last", "line") and not error.wrapper)):
-        said = program_source.find(lines_of(tails[0] or tails[1]), context.files.programs())
+        said = program_source.find_exit_text(lines_of(tails[0] or tails[1]), context.files.programs())
         if said:
             return program_output.Error(said, "line", symptom=classify.is_peer_lost(said))
     return error
@@ -137,10 +139,10 @@ def _signal_name(signo: int) -> str:
         return f"signal {signo}"
 
 
-def of_service_or_launcher(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
     """A service or launcher that ended before its ranks did. A service of the user's own fails as a rank does."""
     if end.users:
-        return of_service(end, context)
+        return failure_of_service(end, context)
     when = "before any of its ranks had come up" if not end.registered else "while its ranks were running"
     when = "before the job was done" if end.role == "service" else when
     how = f"killed by {_signal_name(-end.status)}" if end.status < 0 else f"exit code {end.status}"
@@ -204,7 +206,7 @@ def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failu
     return _failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
-def of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
+def failure_of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
     """Why a launcher of ours that runs as the job's program ended: of what it ``reported``, what may stand."""
     kind: Kind = reported.kind if reported.kind in ("user", "infra") else "user"
     lines = [context.mask(f"muster: {reported.reason.removeprefix('muster: ')}")]
@@ -217,7 +219,7 @@ def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
     return _failure(context, exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
 
 
-def of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
+def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
     """A failure of our own: the sentence of a :class:`MusterError`, or what of a bug's traceback fits. Code 70 then."""
     if isinstance(error, MusterError):
         kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"

@@ -79,7 +79,7 @@ _MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
 
-def find(
+def find_error(
     tail: bytes, status: int | None = None, source: Callable[[str], str | None] = lambda file: None
 ) -> Error | None:
     """The error that ended the program which wrote ``tail``; None where it wrote nothing.
@@ -91,16 +91,16 @@ def find(
     lines = lines_of(tail)
     raised = parse(lines)
     top = [one for one in raised if not one.aside] or raised
-    while top and _lines_after(lines, top[-1]) > STALE and not _ended_it(top[-1], status, source):
+    while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     if top:
-        return _lead(lines, raised, top, tail)
+        return _leading_error(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
     return error and error._replace(symptom=is_peer_lost(error.text))
 
 
-def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
+def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
     """Whether a program that wrote much behind a traceback wrote it on its way out, and didn't go on."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
@@ -193,7 +193,7 @@ class _Table(NamedTuple):
         return raised.label == str(self.rank) or (not raised.label and self.status == 1)
 
 
-def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
+def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
     last, table = top[-1], _Table.of(tail)
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
@@ -208,14 +208,14 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
     if wrapper or several:
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
-            return _silent(lines, table)
+            return _error_of_silent_rank(lines, table)
         last = inner or last
     if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
-        return _of_group(raised, last, lines)
+        return _group_error(raised, last, lines)
     symptom = _is_symptom(raised, last)
     error = Error(
         last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
@@ -239,7 +239,7 @@ def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
     )  # fmt: skip
 
 
-def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
+def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
     """An exception group's own words, and those of the first exception in it, however deep."""
     following = [one for one in raised if one.label == group.label and one.start > group.start]
     tree = list(itertools.takewhile(lambda one: one.group, following))
@@ -270,7 +270,7 @@ def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
     return chosen[-1] if chosen else None
 
 
-def _silent(lines: list[Line], table: _Table) -> Error:
+def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:
     """What torchrun's table says of a rank that raised nothing: the crash of a library that lost a peer, or no word."""
     if table.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
@@ -344,11 +344,11 @@ def _error_line(lines: list[Line]) -> Error | None:
     said = [line.text.strip() for line in lines if not is_noise(line.text)]
     for text in reversed(said[-NEAR:]):
         if _ERROR_LINE.search(text):
-            return Error(_with_what(lines, text), "line")
+            return Error(_with_cpp_message(lines, text), "line")
     return Error(said[-1], "last") if said else None
 
 
-def _with_what(lines: list[Line], text: str) -> str:
+def _with_cpp_message(lines: list[Line], text: str) -> str:
     """A C++ ``terminate called`` line with the ``what():`` line after it."""
     for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
         if line.text.strip() == text and following.text.strip().startswith("what():"):

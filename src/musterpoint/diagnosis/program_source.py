@@ -14,7 +14,7 @@ _SHORTEST = 6
 _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\"|')(?P<text>[^\"'{%\\\n]+)")
 
 
-def find(lines: list[Line], sources: Iterable[str]) -> str:
+def find_exit_text(lines: list[Line], sources: Iterable[str]) -> str:
     """The last of ``lines`` that a program may have given to ``sys.exit``, with the indented ones behind it; empty
     where there is none. ``sources`` are the texts of the program's files.
     """

@@ -167,7 +167,7 @@ class _Reader:
                 continue
             chained = chained or _CHAIN.match(text) is not None
             # what such a line announces follows within a line or two
-            aside = _ASIDE.match(text) is not None or (aside and not found_end(text))
+            aside = _ASIDE.match(text) is not None or (aside and not _ends_announcement(text))
             self.at += 1
         return found
 
@@ -273,7 +273,7 @@ class _Reader:
         )
 
 
-def found_end(text: str) -> bool:
+def _ends_announcement(text: str) -> bool:
     """Whether a line that only announced a traceback has lost its meaning by ``text``."""
     return not (text.startswith((" ", "future:", "Message:", "handle:", "Call stack:")) or not text.strip())
 

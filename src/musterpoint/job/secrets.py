@@ -9,7 +9,7 @@ from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.masking import Masker
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 
 def masker_of(environ: Mapping[str, str], job: Job) -> Masker:
@@ -33,7 +33,7 @@ def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -
 
 def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
     try:
-        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=open_regular) as file:
             files[name] = file.read(LARGEST_FILE)
     except OSError:
         pass  # a file less to know secrets from

@@ -27,35 +27,35 @@ def write(
     record = OutcomeRecord.from_outcome(outcome, attempt)
     problems: list[str] = []
     failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
-    output.settle()
+    output.reopen()
     users_text = bool(failure) and output.has_users_text(failure)
     failed = record.kind not in ("done", "stopped")
     if failed and failure and not users_text:
-        problems.append(put(output, failure, record.reason.encode("utf-8", "replace")))
+        problems.append(write_file(output, failure, record.reason.encode("utf-8", "replace")))
     if success and (failed or users_text):
         output.remove(success)
     elif success and record.kind == "done":
         if failure:
             output.remove(failure)  # an empty one, or what is left of an earlier run
-        problems.append(put(output, success, b""))
+        problems.append(write_file(output, success, b""))
     if output.folder:
         import json
 
         text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
-        problems.append(put(output, OUTCOME, text.encode("utf-8", "replace")))
+        problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
-        problems.append(_put_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))
+        problems.append(_write_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))
     return [problem for problem in problems if problem]
 
 
-def put(output: OutputDirectory, name: str, data: bytes) -> str:
+def write_file(output: OutputDirectory, name: str, data: bytes) -> str:
     """Writes ``data`` to the file ``name`` of ``output`` atomically; an empty string, or the sentence of why not.
 
     Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
     """
     if output.fd < 0:
         return _sentence(os.path.join(output.folder, name), output.error)
-    fd, draft = output.reserved(name)
+    fd, draft = output.take_reserved(name)
     try:
         if fd < 0:
             draft = f".{name}.{os.urandom(8).hex()}.tmp"
@@ -68,13 +68,13 @@ def put(output: OutputDirectory, name: str, data: bytes) -> str:
         return ""
     except OSError:
         output.remove(draft)
-    problem = _put_in_place(name, output.fd, data, output.folder)
+    problem = _write_in_place(name, output.fd, data, output.folder)
     if problem and not output.has_users_text(name):
         output.remove(name)
     return problem
 
 
-def _put_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
+def _write_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
     """Writes over a file that is there, or a new one; never over what a link leads to."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -161,5 +161,5 @@ def write_timeline(
     import json
 
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
-    problem = put(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
+    problem = write_file(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

@@ -41,7 +41,7 @@ class OutputDirectory:
             names = map(os.path.basename, (paths.failure, paths.success))
             for name in filter(None, (*names, OUTCOME, TIMELINE)):
                 self.remove(name)
-                if (found := self._look(name)) is not None:
+                if (found := self._stat(name)) is not None:
                     self._old[name] = _identity(found)
 
     def reserve(self) -> None:
@@ -53,18 +53,18 @@ class OutputDirectory:
         """Sets so many bytes of the disk aside for the file ``name``, if there are as many."""
         if self.fd < 0:
             return
-        place = _place(name)
+        place = _reserved_name(name)
         self.remove(place)  # of a run that was killed
         try:
             fd = self._reserved[name] = self.create(place)
-            _take(fd, size)
+            _allocate(fd, size)
         except OSError:
             pass  # a disk that is full already: the report will say so if it has something to write
 
-    def reserved(self, name: str) -> tuple[int, str]:
+    def take_reserved(self, name: str) -> tuple[int, str]:
         """Descriptor and name of the space set aside for ``name``, once; -1 if the program has put another in place."""
-        fd, place = self._reserved.pop(name, -1), _place(name)
-        if fd >= 0 and ((found := self._look(place)) is None or not os.path.samestat(found, os.fstat(fd))):
+        fd, place = self._reserved.pop(name, -1), _reserved_name(name)
+        if fd >= 0 and ((found := self._stat(place)) is None or not os.path.samestat(found, os.fstat(fd))):
             os.close(fd)
             fd = -1
         return fd, place
@@ -79,7 +79,7 @@ class OutputDirectory:
 
     def has_users_text(self, name: str) -> bool:
         """Whether somebody has written a file ``name``, and something into it, since the start."""
-        found = self._look(name)
+        found = self._stat(name)
         written = found is not None and stat.S_ISREG(found.st_mode) and found.st_size > 0
         return written and found is not None and _identity(found) != self._old.get(name)
 
@@ -89,7 +89,7 @@ class OutputDirectory:
         except OSError:
             pass
 
-    def settle(self) -> None:
+    def reopen(self) -> None:
         """Finds the directory again where the program has removed it, or has put another one in its place."""
         if self.fd < 0:
             return
@@ -106,7 +106,7 @@ class OutputDirectory:
 
     def close(self) -> None:
         for name in tuple(self._reserved):
-            fd, place = self.reserved(name)
+            fd, place = self.take_reserved(name)
             if fd >= 0:
                 os.close(fd)
                 self.remove(place)
@@ -114,7 +114,7 @@ class OutputDirectory:
             os.close(self.fd)
         self.fd = -1
 
-    def _look(self, name: str) -> os.stat_result | None:
+    def _stat(self, name: str) -> os.stat_result | None:
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
@@ -124,7 +124,7 @@ class OutputDirectory:
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
 
 
-def _place(name: str) -> str:
+def _reserved_name(name: str) -> str:
     """The file that holds the space for ``name``."""
     return f".{name}.reserved"
 
@@ -133,7 +133,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _take(fd: int, size: int) -> None:
+def _allocate(fd: int, size: int) -> None:
     """Blocks of the disk for ``size`` bytes, without waiting for the disk where the file system can."""
     try:
         os.posix_fallocate(fd, 0, size)

@@ -187,7 +187,7 @@ class Attendance:
         waiting = self._seats.waiting.get(host)
         if waiting:
             return Row(host, "hello", self._seats.oddity(waiting[0]), waiting[0].address)
-        known = self._names.known(host) if self._checked else Answer()
+        known = self._names.last_answer(host) if self._checked else Answer()
         if self._checked and not known.addresses:
             return Row(host, "name", known.trouble)
         address = ", ".join(known.addresses)

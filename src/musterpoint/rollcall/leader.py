@@ -11,7 +11,7 @@ from musterpoint.channel.leader import JobHosts, LeaderChannel
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import HostState, Resume, Session, draw
+from musterpoint.channel.session import HostState, Resume, Session, random_token
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
 from musterpoint.rollcall.attendance import Attendance, ProgressPrinter
@@ -191,7 +191,7 @@ class LeaderCall:
             self._attendance.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
         self._record("host-here", host=call.name, address=call.address)
         if link is not None:
-            link.allow(wire.MEMBER_LIMIT)
+            link.set_limit(wire.MEMBER_LIMIT)
             link.send(call.welcome(self._me))
         if self._stopped is not None:
             self._send_stop(self._stopped, call.state)
@@ -202,7 +202,7 @@ class LeaderCall:
 
     def _frame(self, link: Link, payload: bytes) -> None:
         call = self._calls[link]
-        call.state.session.heard(self._loop.clock())
+        call.state.session.received(self._loop.clock())
         if wire.is_beat(payload):
             wire.beat_count(payload)
         else:
@@ -240,7 +240,7 @@ class LeaderCall:
         for member in self._beats.next():
             member.beat()
         for link, call in list(self._calls.items()):
-            if link in self._calls and now - call.state.session.heard_at >= self._timeouts.silence:
+            if link in self._calls and now - call.state.session.received_at >= self._timeouts.silence:
                 link.close()
                 self._ended(link, "it fell silent", False)
         self._apply(self._seats.tick(now))
@@ -280,7 +280,7 @@ class LeaderCall:
                 offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
-        return Roster(self._offer.job, draw(), tuple(seats), address, self._choose_port(), self._me)
+        return Roster(self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me)
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())

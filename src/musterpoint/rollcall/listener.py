@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.channel.link import Context, Link, LinkOwner, plain_address
-from musterpoint.channel.session import Resume, draw
+from musterpoint.channel.session import Resume, random_token
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ
 from musterpoint.rollcall.hello import ANOTHER_PROTOCOL, ANOTHER_SECRET, Hello
@@ -165,7 +165,7 @@ class Listener:
             stranger = self._strangers[link] = _Stranger(self._loop.clock())
             self._sweep_soon()
             if self._secret:
-                stranger.nonce = draw()
+                stranger.nonce = random_token()
                 link.send(wire.pack("challenge", nonce=stranger.nonce))
 
     def _pause(self) -> None:

@@ -44,7 +44,9 @@ class NamesCall:
                 self.result = self._found
 
     def _rows(self) -> list[Row]:
-        return [Row(host, "name", self._names.known(host).trouble) for host in self._hosts if host not in self._found]
+        return [
+            Row(host, "name", self._names.last_answer(host).trouble) for host in self._hosts if host not in self._found
+        ]
 
     def _deadline(self) -> None:
         rows = self._rows()

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 from musterpoint.channel import wire
 from musterpoint.channel.leader import LeaderChannel
 from musterpoint.channel.link import Context, Link
-from musterpoint.channel.session import OVER, Resume, same
+from musterpoint.channel.session import OVER, Resume, same_token
 from musterpoint.rollcall.hello import NO_SEAT, Hello
 from musterpoint.rollcall.listener import Listener, ListenerOwner
 from musterpoint.rollcall.roster import Roster
@@ -63,12 +63,16 @@ class Reconnects:
     def _check_answer(self, call: Call, asked_at: float) -> None:
         self._asked.discard(call.name)
         session = call.state.session
-        if session.state != OVER and session.heard_at <= asked_at:
+        if session.state != OVER and session.received_at <= asked_at:
             self._channel.restarted(call.state)
 
     def _resume(self, link: Link, resume: Resume) -> None:
         call = self._calls.get(resume.host)
-        if call is None or resume.session != self._roster.session or not same(resume.token, call.state.ticket.token):
+        if (
+            call is None
+            or resume.session != self._roster.session
+            or not same_token(resume.token, call.state.ticket.token)
+        ):
             self._refuse(link, "it knows no such session", over=True)
             return
         reply = wire.pack("resumed", answer=call.state.ticket.answer, got=call.state.mailbox.received)

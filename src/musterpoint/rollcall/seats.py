@@ -49,7 +49,7 @@ class Seated(NamedTuple):
     warning: str = ""
 
 
-class Turned(NamedTuple):
+class TurnedAway(NamedTuple):
     """``call`` doesn't get the seat, or no longer has it, and why."""
 
     call: Call
@@ -63,7 +63,7 @@ class Contested(NamedTuple):
     holder: Call
 
 
-Change = Union[Seated, Turned, Contested]
+Change = Union[Seated, TurnedAway, Contested]
 Check = Literal["warn", "strict", "off"]
 """What a caller gets whose address is not one its name resolves to: the seat after a while, none, the seat at once."""
 
@@ -104,10 +104,10 @@ class Seats:
         if fits:
             return self._seat_matching(call, holder)
         waiting = self.waiting.setdefault(call.name, [])
-        changes: list[Change] = [Turned(old, _LATER) for old in waiting if old.address == call.address]
+        changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
         if len(waiting) >= _MOST_WAITING:
-            return [*changes, Turned(call, _TAKEN)]
+            return [*changes, TurnedAway(call, _TAKEN)]
         waiting.append(call)
         return changes
 
@@ -115,20 +115,20 @@ class Seats:
         itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
         outranks = fits and call.name not in self._matched
         if proved or itself or outranks:
-            return [*_turned(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
+            return [*_turned_away(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
         if not fits and (call.name in self._matched or holder.address != call.address):
-            return [Turned(call, _TAKEN)]
+            return [TurnedAway(call, _TAKEN)]
         rival = self._newcomers.get(call.name)
         if rival is not None and rival[0].incarnation != call.incarnation:
-            return [Turned(call, _TAKEN)]
+            return [TurnedAway(call, _TAKEN)]
         self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
-        return [*_turned(rival), Contested(call, holder)]
+        return [*_turned_away(rival), Contested(call, holder)]
 
     def answered(self, call: Call) -> list[Change]:
         """``call`` sent something: if it holds a seat, it keeps it."""
         if call.name not in self._newcomers or self.taken.get(call.name) is not call:
             return []
-        return [Turned(self._newcomers.pop(call.name)[0], _TAKEN)]
+        return [TurnedAway(self._newcomers.pop(call.name)[0], _TAKEN)]
 
     def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
         """``name`` has these addresses now; a call that waits from one of them takes the seat."""
@@ -166,7 +166,7 @@ class Seats:
             first = self.waiting[name][0]
             if first.since + self._patience <= now:
                 changes.append(self._take(first))
-                changes += self._turn_waiting(name, first)
+                changes += self._turn_waiting_away(name, first)
         return changes
 
     def oddity(self, call: Call) -> str:
@@ -176,26 +176,26 @@ class Seats:
         return f"{call.name} calls from {call.address}, but its name {expected} on this host"
 
     def _seat_matching(self, call: Call, holder: Call | None) -> list[Change]:
-        changes: list[Change] = [Turned(holder, _LATER)] if holder is not None else []
+        changes: list[Change] = [TurnedAway(holder, _LATER)] if holder is not None else []
         self.taken[call.name] = call
         self._matched.add(call.name)
         changes.append(Seated(call))
-        return changes + self._turn_waiting(call.name, call)
+        return changes + self._turn_waiting_away(call.name, call)
 
     def _replace(self, call: Call, holder: Call, matching: bool) -> list[Change]:
-        return self._seat_matching(call, holder) if matching else [Turned(holder, _LATER), self._take(call)]
+        return self._seat_matching(call, holder) if matching else [TurnedAway(holder, _LATER), self._take(call)]
 
     def _take(self, call: Call) -> Seated:
         self.taken[call.name] = call
         return Seated(call, self.oddity(call))
 
-    def _turn_waiting(self, name: str, winner: Call) -> list[Change]:
+    def _turn_waiting_away(self, name: str, winner: Call) -> list[Change]:
         others = [call for call in self.waiting.pop(name, []) if call is not winner]
-        return [Turned(call, _TAKEN) for call in others]
+        return [TurnedAway(call, _TAKEN) for call in others]
 
 
-def _turned(rival: tuple[Call, float] | None) -> list[Change]:
-    return [] if rival is None else [Turned(rival[0], _LATER)]
+def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
+    return [] if rival is None else [TurnedAway(rival[0], _LATER)]
 
 
 _LATER = "a later start of this host took its seat"

@@ -13,7 +13,7 @@ from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import Ticket, draw
+from musterpoint.channel.session import Ticket, random_token
 from musterpoint.channel.worker import Membership, WorkerChannel
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
@@ -41,7 +41,7 @@ class WorkerCall:
         self._offer = participant.offer
         self._settings = participant.settings
         self._stopped: StoppedEarly | None = None
-        self._incarnation = draw()
+        self._incarnation = random_token()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
         self._follower = Follower(context, names, self._own_name)
@@ -53,7 +53,7 @@ class WorkerCall:
         self._waits = False
         self._ticket: Ticket | None = None
         self._stage = Row(self._leader, "name", UNANSWERED.trouble)
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._dialling = False
         self._leaving = False
         self._progress: ProgressPrinter
@@ -105,7 +105,7 @@ class WorkerCall:
             self._dialer.start()
 
     def _missed(self, kind: Miss, detail: str) -> None:
-        in_name = kind == VANISHED or (kind == NOTHING and not self._names.known(self._leader).addresses)
+        in_name = kind == VANISHED or (kind == NOTHING and not self._names.last_answer(self._leader).addresses)
         self._stage = Row(self._leader, "name" if in_name else "connect", detail)
         self._dialer.again()
 
@@ -113,12 +113,12 @@ class WorkerCall:
         if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last is worth more
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
-        nonce = draw() if self._settings.secret else ""
-        known = map(plain_address, self._names.known(self._leader).addresses)
+        nonce = random_token() if self._settings.secret else ""
+        known = map(plain_address, self._names.last_answer(self._leader).addresses)
         sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
         stop = self._stopped.signal if self._stopped else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
-        self._heard_at = self._loop.clock()
+        self._received_at = self._loop.clock()
         self._hello_timer = self._loop.call_later(self._timeouts.hello, self._no_answer)
         self._handshake = Handshake(self._loop, self._link, self._settings.secret, hello.pack())
 
@@ -141,10 +141,10 @@ class WorkerCall:
     # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        taken = self._handshake.take(payload)
+        taken = self._handshake.receive(payload)
         if taken is None:
             return
-        self._heard_at = self._loop.clock()
+        self._received_at = self._loop.clock()
         if wire.is_beat(taken):
             wire.beat_count(taken)
             if not link.busy:
@@ -181,7 +181,7 @@ class WorkerCall:
         if wire.host(message) != self._leader or wire.text(message, "job") != self._offer.job:
             raise wire.WireError("the welcome of another job's leader")
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
-        link.allow(wire.LEADER_LIMIT)
+        link.set_limit(wire.LEADER_LIMIT)
         self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
@@ -209,7 +209,7 @@ class WorkerCall:
     def _sweep(self, now: float) -> None:
         link = self._link
         there = self._ticket is not None or self._waits
-        if link is not None and there and now - self._heard_at >= self._timeouts.silence:
+        if link is not None and there and now - self._received_at >= self._timeouts.silence:
             link.close()
             self._ended(link, "it fell silent", False)
 

@@ -45,19 +45,22 @@ class Session(NamedTuple):
 class HostProcesses:
     """Starts plans and watches what becomes of them.
 
-    ``emit`` gets every event. ``greet`` gets the first line of every connection at the control socket that is no
-    rank's, and says whether it takes the connection.
+    ``emit`` gets every event. ``take_connection`` gets the first line of every control-socket connection that is not a
+    rank's, and returns whether it takes that connection.
     """
 
     def __init__(
-        self, context: SupervisorContext, emit: Callable[[LocalEvent], None], greet: Callable[[Connection, str], bool]
+        self,
+        context: SupervisorContext,
+        emit: Callable[[LocalEvent], None],
+        take_connection: Callable[[Connection, str], bool],
     ) -> None:
-        self._context, self._pump, self._emit, self._greet = context, context.pump, emit, greet
+        self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
         self._ranks = Ranks(context, self._others, emit)
         self.sessions: dict[int, Session] = {}
-        self.refusing = False
-        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.refusing)
+        self.is_ending = False
+        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
         self._terminal = Terminal()
         self._texts = Texts()
         self._temporary = TemporaryDirectory()
@@ -99,7 +102,7 @@ class HostProcesses:
         key = (session.number, process.local_rank or 0)
         rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
         self._ranks.add(rank)
-        self._ranks.has_pid(rank, pid)
+        self._ranks.set_pid(rank, pid)
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -152,13 +155,13 @@ class HostProcesses:
         if words[:1] == ["rank"] and len(words) == 6:
             number, local_rank, world, stub, session = map(number_of, words[1:])
             self._registered(connection, (session, local_rank), number, world, stub)
-        elif not self._greet(connection, line):
+        elif not self._take_connection(connection, line):
             connection.close()
 
     def _registered(self, connection: Connection, key: Key, number: int, world: int, stub: int) -> None:
         """A launcher has started a stub, with the pid ``stub``, in the place of rank ``number``."""
         session = self.sessions.get(key[0])
-        if session is None or self.refusing:
+        if session is None or self.is_ending:
             connection.close()  # the stub exits when it gets no answer
             return
         self._context.record("registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
@@ -196,11 +199,11 @@ class HostProcesses:
         if word == "started":
             if rank.pid or number < 2 or number == os.getpid():
                 raise ValueError(f"{number} is no pid of a rank")
-            self._ranks.has_pid(rank, number)
+            self._ranks.set_pid(rank, number)
             self._context.record("started", role="rank", rank=rank.number, pid=number)
         elif word == "signal":
             self._context.record("launcher-signal", rank=rank.number, signal=number)
-            self._mpi_exits.ask_why(rank)
+            self._mpi_exits.signalled_by_mpi(rank)
         elif word == "ended":
             status = os.waitstatus_to_exitcode(number)
             self._ranks.ended(rank, status)
@@ -208,11 +211,11 @@ class HostProcesses:
 
     def _lost_stub(self, rank: Rank) -> None:
         self._ranks.lost_stub(rank)
-        self._mpi_exits.ask_why(rank)
+        self._mpi_exits.signalled_by_mpi(rank)
 
     def release(self, number: int, code: int) -> None:
         """Lets the stubs of a session exit; tells its owner how it ended."""
-        for rank in self._ranks.of(number):
+        for rank in self._ranks.of_session(number):
             if rank.connection is not None:
                 rank.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
@@ -255,12 +258,12 @@ class HostProcesses:
             from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
 
             end = ServiceOrLauncherEnd(
-                process.name, process.role, status, len(self._ranks.of(number)), tail, process.users, mpi,
+                process.name, process.role, status, len(self._ranks.of_session(number)), tail, process.users, mpi,
                 self._ranks.oom_struck(status),
             )  # fmt: skip
-            failure = failures.of_service_or_launcher(end, self._context.diagnosis)
+            failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
-            failure = self._mpi_exits.instead_of(failure, number, process.name, status)
+            failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
         vital = mpi or process.role == "service"
         self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
         ended.on_end(status, tail)
@@ -273,7 +276,7 @@ class HostProcesses:
         ``wait_for_orphans``: what the ranks leave behind is signalled too, when the last one has ended, and has its
         time.
         """
-        self.refusing = True
+        self.is_ending = True
         self._others.signal(signo)
         self._context.record("signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
 
@@ -284,7 +287,7 @@ class HostProcesses:
 
     def kill(self) -> None:
         """SIGKILL to everything of the job."""
-        self.refusing = True
+        self.is_ending = True
         self._ranks.being_killed()
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
 
@@ -294,12 +297,12 @@ class HostProcesses:
         self._ranks.dismiss()
 
     @property
-    def left(self) -> list[tree.Stat]:
+    def remaining(self) -> list[tree.Stat]:
         """The job's processes that are still there."""
         return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
 
     def close(self) -> None:
-        self.refusing = True
+        self.is_ending = True
         self._terminal.take_back()
         self._ranks.close()
         self.control_socket.close()

@@ -127,7 +127,7 @@ class MpiDaemons:
 
     def _start(self, event: StartAsked, local: bool = False) -> None:
         session = event.number & (1 << _SESSION_BITS) - 1
-        if self._processes.refusing:
+        if self._processes.is_ending:
             self._tell_ended(event.number, REFUSED, "this host is stopping", local)
         elif session not in self._processes.sessions:
             self._early.append((event, local))

@@ -18,12 +18,16 @@ BLAMED = 20.0
 
 
 class MpiExits:
-    """``refusing`` says that the job is ending anyway; nothing of this counts then."""
+    """``is_ending`` says that the job is ending anyway; nothing of this counts then."""
 
     def __init__(
-        self, context: SupervisorContext, ranks: Ranks, emit: Callable[[LocalEvent], None], refusing: Callable[[], bool]
+        self,
+        context: SupervisorContext,
+        ranks: Ranks,
+        emit: Callable[[LocalEvent], None],
+        is_ending: Callable[[], bool],
     ) -> None:
-        self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, refusing
+        self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
         self._left: dict[int, tuple[Rank, float]] = {}
 
     def ended(self, rank: Rank, status: int) -> None:
@@ -40,7 +44,7 @@ class MpiExits:
             self._left[rank.session] = (rank, self._context.loop.clock())
             rank.connection.send("release")
 
-    def ask_why(self, rank: Rank) -> None:
+    def signalled_by_mpi(self, rank: Rank) -> None:
         """An MPI has signalled a rank to end, or killed its stub. The program goes on; the reason is known soon."""
         if rank.mpi and not self._refusing() and self._ranks.is_expected(rank):
             self._context.loop.call_later(UNEXPLAINED, lambda: self._unexplained(rank))
@@ -56,7 +60,7 @@ class MpiExits:
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
-    def instead_of(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
+    def failure_at_end(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
         """What the end of a session's mpirun or daemon ``name`` means, which alone would mean ``failure``."""
         if session not in self._left:
             return failure

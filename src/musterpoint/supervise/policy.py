@@ -20,9 +20,9 @@ from musterpoint.supervise.state import (
     State,
     code_of,
     end_grace,
-    end_of,
     first_line,
-    session_of,
+    session_end_point,
+    session_of_point,
 )
 
 ROOT_CAUSE_SECONDS = 60.0
@@ -60,7 +60,7 @@ def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Deci
     if event.keys:
         return state, []
     if event.session:
-        return state, [ev.ReportArrival(end_of(event.session))]
+        return state, [ev.ReportArrival(session_end_point(event.session))]
     return _all_ended_here(state, [], rules)
 
 
@@ -85,7 +85,7 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
         state, actions = _failed_here(state, event.failure, rules)
     session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
-        actions.append(ev.ReportArrival(end_of(session)))
+        actions.append(ev.ReportArrival(session_end_point(session)))
         if state.phase == "ending":
             state = state._replace(released=state.released | {session})
             actions.append(ev.Release(session, code_of(state, rules)))
@@ -261,7 +261,7 @@ def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
     if event.point == RANKS_ENDED:
         stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
         return _stop_outside(state, rules) if stops else (state, [])
-    session = session_of(event.point)
+    session = session_of_point(event.point)
     if session and session not in state.released:
         return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
     return state, []

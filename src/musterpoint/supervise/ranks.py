@@ -101,7 +101,7 @@ class Ranks:
     def add(self, rank: Rank) -> None:
         self._ranks[rank.key] = rank
 
-    def has_pid(self, rank: Rank, pid: int) -> None:
+    def set_pid(self, rank: Rank, pid: int) -> None:
         """The program was started, by us or by its stub."""
         rank.pid = pid
         self._by_pid[pid] = rank
@@ -110,7 +110,7 @@ class Ranks:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)
 
-    def of(self, session: int) -> list[Rank]:
+    def of_session(self, session: int) -> list[Rank]:
         """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
@@ -187,7 +187,7 @@ class Ranks:
         """What a launcher in a rank of the job's own plan reported, where the rank ended as it did; else its error."""
         from musterpoint.diagnosis import failures
 
-        failure = failures.of_rank(end, self._context.diagnosis)
+        failure = failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         return reported if reported is not None and reported.code == failure.code else failure
 
@@ -200,7 +200,7 @@ class Ranks:
         """
         if self._held_back is None:
             return
-        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._known(), self._signal):
+        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._own_children(), self._signal):
             self._orphans_had_time = True
             return
         (event, end), self._held_back = self._held_back, None
@@ -215,9 +215,9 @@ class Ranks:
         since = self._pump.tail(end.rank, name).removeprefix(end.tail)
         since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
         end = end._replace(status=1, tail=since, stdout_tail=since_out)
-        return failures.of_orphans(end, self._context.diagnosis)
+        return failures.failure_of_orphans(end, self._context.diagnosis)
 
-    def _known(self) -> set[int]:
+    def _own_children(self) -> set[int]:
         """Children of ours that nobody left behind."""
         stubs = (rank.stub for rank in self._ranks.values())
         return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *stubs}
@@ -245,7 +245,7 @@ class Ranks:
         """A rank that its launcher hasn't brought up yet: the launcher goes, and the rank with it."""
         if rank is not None and rank.connection is not None:
             rank.connection.close()
-        if not any(other.pid for other in self.of(key[0])):
+        if not any(other.pid for other in self.of_session(key[0])):
             self._others.kill(key[0], "launcher")
         self._expected.discard(key)
         self._emit(RankEnded(key, None))

@@ -126,12 +126,12 @@ def first_line(failure: Failure) -> str:
     return failure.reason.partition("\n")[0].removeprefix("muster: ")
 
 
-def end_of(session: int) -> str:
+def session_end_point(session: int) -> str:
     """The point that every host arrives at when the ranks of a handed-over session have ended there."""
     return f"session-{session}-ended"
 
 
-def session_of(point: str) -> int:
+def session_of_point(point: str) -> int:
     """The session whose end a point is; 0 where it is another point."""
     number = point.removeprefix("session-").removesuffix("-ended")
     return int(number) if number.isdecimal() else 0

@@ -60,7 +60,7 @@ class Supervisor:
         self._busy = False
         self._finished = False
         self._roster = dict(roster or {})
-        self._processes = HostProcesses(context, self.on_event, self._greet)
+        self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
 
     @property
@@ -72,7 +72,7 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            if self._finished and not self._processes.left:
+            if self._finished and not self._processes.remaining:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
@@ -103,10 +103,10 @@ class Supervisor:
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
-        self._say_last(outcome)
+        self._say_what_ended_it(outcome)
         return outcome
 
-    def _say_last(self, outcome: Outcome) -> None:
+    def _say_what_ended_it(self, outcome: Outcome) -> None:
         """A launcher whose daemons were ended says so in a box of its own; the log ends with why they were."""
         if outcome.code and self._pump.launcher_last:
             why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
@@ -163,13 +163,13 @@ class Supervisor:
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
                 self._state, actions = decide(self._state, happened, self._rules)
-                self._note(happened)
+                self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
 
-    def _note(self, event: Event) -> None:
+    def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
@@ -190,15 +190,15 @@ class Supervisor:
     def _end_what_is_left(self) -> None:
         """Nothing survives the job. What is killed is waited for: until it ends, it holds memory, devices and ports."""
         self._processes.dismiss()
-        if self._processes.left:
+        if self._processes.remaining:
             self._processes.kill()
             too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
-            if self._processes.left:
+            if self._processes.remaining:
                 self._loop.run()
             too_long.cancel()
         self._processes.reap()
 
-    def _greet(self, connection: Connection, line: str) -> bool:
+    def _take_connection(self, connection: Connection, line: str) -> bool:
         """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
         why they end.
         """
@@ -206,23 +206,23 @@ class Supervisor:
             return self._daemons.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
-        if line.strip() != handover.HELLO or not self._roster or self._processes.refusing:
+        if line.strip() != handover.HELLO or not self._roster or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
         connection.send(handover.encode(self._roster))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
-        from musterpoint.diagnosis.failures import of_nested_launcher
+        from musterpoint.diagnosis.failures import failure_of_nested_launcher
 
-        self._processes.reported(of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
+        self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:
         plan, environ = handover.plan_from(text)
-        if self._processes.refusing:
+        if self._processes.is_ending:
             connection.close()
             return
         connection.ignore()

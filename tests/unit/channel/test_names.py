@@ -77,8 +77,8 @@ def test_known_names_are_never_looked_up(loop: Loop) -> None:
 
     answers: list[Answer] = []
     names = Names(loop, {"algo-1": ("10.0.0.1",)}, lookup)
-    names.ask("ALGO-1", answers.append)
-    names.ask_both("algo-1", answers.append)
+    names.look_up("ALGO-1", answers.append)
+    names.look_up_both("algo-1", answers.append)
     assert answers == [Answer(("10.0.0.1",))] * 2
 
 
@@ -99,7 +99,7 @@ def test_at_most_sixteen_at_a_time(loop: Loop) -> None:
     names = Names(loop, {}, lookup)
     answers: list[Answer] = []
     for number in range(60):
-        names.ask(f"algo-{number}", answers.append)
+        names.look_up(f"algo-{number}", answers.append)
     while len(answers) < 60:
         loop.turn(1.0)
     assert 2 <= most <= 16

@@ -21,8 +21,8 @@ from musterpoint.channel.session import (
     Resume,
     Session,
     Silent,
-    draw,
-    same,
+    random_token,
+    same_token,
 )
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.channel.wire import WireError
@@ -32,7 +32,7 @@ Step = tuple[float, Callable[[Session, float], list[Action]]]
 
 
 def heard(session: Session, now: float) -> list[Action]:
-    return session.heard(now)
+    return session.received(now)
 
 
 def closed(session: Session, now: float) -> list[Action]:
@@ -152,14 +152,14 @@ def test_a_resume_survives_the_wire() -> None:
 
 
 def test_draws_differ() -> None:
-    assert draw() != draw()
-    assert len(draw()) == 32
+    assert random_token() != random_token()
+    assert len(random_token()) == 32
 
 
 @pytest.mark.parametrize("other", ["b", "", "\ud800", "\u00e9", "a\0"])
 def test_tokens_that_are_not_the_same(other: str) -> None:
-    assert same("a", "a")
-    assert not same("a", other)
+    assert same_token("a", "a")
+    assert not same_token("a", other)
 
 
 class Ends:

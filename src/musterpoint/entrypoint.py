@@ -48,7 +48,7 @@ def run(request: Request) -> int:
     except StoppedEarly as stop:
         outcome = Outcome(options.stop_exit_code, None, stop.host)
         runtime.console.say(str(stop))
-    except Exception as error:  # a bug of ours is reported like everything else
+    except Exception as error:  # a bug of ours is reported, too
         failure = runtime.failure_of(error)
         outcome = Outcome(failure.code, failure)
         runtime.console.say(failure.reason.removeprefix("muster: "))
@@ -58,8 +58,8 @@ def run(request: Request) -> int:
 
 
 def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) -> Outcome:
-    """All steps in order. A host that can't run its part, or was told to stop, still attends the roll call: the others
-    would wait for it in vain.
+    """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
+    would wait for it.
     """
     for note in job.notes:
         runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
@@ -98,7 +98,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
-    # a program that somebody typed is here, with what it needs
+    # a program from a command line is here already, with its packages
     tools = (lambda: runtime.tools(job, options)) if request.program is None else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
@@ -125,7 +125,7 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
 
 
 def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
-    mask = runtime.masker.mask_user  # failures quote the user's own words
+    mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
         job.current_host, mask, job.paths.code,

@@ -1,6 +1,6 @@
-"""What is done when the job is over on this host: the last uploads, the reports, and files given back to their owner.
+"""The end of a job on this host: the last uploads, the reports, and the ownership of files.
 
-Imported at the start, it imports what it needs when it is called: the user's first line comes that much earlier.
+Its imports are inside the functions, since only the end of a job needs them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from musterpoint.supervise.state import Outcome
 def finish(runtime: Runtime, outcome: Outcome) -> None:
     """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
 
-    A failure is reported before the last uploads, so that its reason is never lost with them; a success after them,
-    since the platform may end the container when it sees it.
+    A failure is reported before the last uploads, in case they hang; a success after them, since the platform may end
+    the container then.
     """
     runtime.open_output()
     if outcome.code:
@@ -29,13 +29,13 @@ def finish(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def warn_of_missing_model(runtime: Runtime) -> None:
-    """Says so where a TensorFlow job that ended well has left no model."""
+    """Warns if a TensorFlow job that ended well has saved no model."""
     if missing := missing_model(runtime.paths.model):
         runtime.console.say(f"warning: {missing}")
 
 
 def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
-    """The final upload of intermediate outputs. After a stop it has what is left of the platform's grace."""
+    """The final upload of intermediate outputs. After a stop it gets the rest of the platform's grace."""
     sync = runtime.sync
     if sync is not None:
         runtime.signals.route_to(sync.on_signal)

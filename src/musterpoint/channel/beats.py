@@ -1,4 +1,4 @@
-"""Signs of life: when each host gets its beat, and when silence is looked at."""
+"""When each host is sent a beat, and when connections are checked for silence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sweeper:
         self._timer = self._loop.call_later(self._beat / ROUNDS, self._run)
 
     def now(self) -> float:
-        """The time, at which silence may be counted: a standstill of this process is forgiven first."""
+        """The time; if this process stood still before it, ``forgive`` is called first."""
         now = self._loop.clock()
         late = now - self._last - self._beat / ROUNDS
         if late > self._beat:

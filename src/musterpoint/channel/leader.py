@@ -1,4 +1,4 @@
-"""The leader's end of the channel: takes what every host reports, finds the root cause, sends it to all."""
+"""The leader's end of the channel: gets every host's reports, finds the root cause and sends it to all hosts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class JobHosts(NamedTuple):
 
     ``me``: the leader's name.
     ``others``: all other hosts by name.
-    ``group``: the names of those that take part in the distribution: barriers wait for them.
-    ``opaque``: the names of those whose programs may start ranks by themselves, so that their failures are known late.
+    ``group``: names of the hosts in the distribution group; barriers wait for them.
+    ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
     """
 
     me: str
@@ -47,7 +47,7 @@ class JobHosts(NamedTuple):
 
 
 class LeaderChannel(EventQueue):
-    """``goes_on`` says that a failure doesn't end the job. ``close_listener`` closes the port at which hosts resume."""
+    """``goes_on``: a failure doesn't end the job. ``close_listener`` closes the port where hosts reconnect."""
 
     def __init__(self, context: Context, hosts: JobHosts, goes_on: bool, close_listener: Callable[[], None]) -> None:
         super().__init__(context.loop)
@@ -160,7 +160,7 @@ class LeaderChannel(EventQueue):
             raise wire.WireError(f"more than {_MOST_FAILURES} failures")
         failure = wire.failure(message, "failure")
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
-        # a host reports its own failures only; the loss of another one it repeats as it got it
+        # a host reports only its own failures, or repeats the loss of another host that we announced
         self.failed(loss or failure._replace(host=member.name))
 
     def _leave(self, member: HostState) -> None:
@@ -175,11 +175,11 @@ class LeaderChannel(EventQueue):
     # connections
 
     def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
-        """``member``, which has received ``got`` messages, goes on with its session over ``link``: it gets the frames
-        ``replies``, then what it missed.
+        """Continues the session of ``member`` over ``link``: sends the frames ``replies``, then the messages after the
+        ``got`` that it has received.
 
         Raises:
-            WireError: it can't have received so many.
+            WireError: ``got`` is more than was sent.
         """
         self._disconnect(member)
         self._unanswered.discard(member.name)
@@ -194,12 +194,12 @@ class LeaderChannel(EventQueue):
         self._act(member, member.session.resumed(self._loop.clock()))
 
     def restarted(self, member: HostState) -> None:
-        """``member``'s container was started anew: the one of this session is lost."""
+        """The container of ``member`` was restarted, so the host of this session is lost."""
         self._gone(member, "it was started anew while the job ran")
 
     @property
     def root_cause(self) -> Announce | None:
-        """What was announced to all, if anything."""
+        """The root cause that was announced to all hosts; None before."""
         return self._causes.announced
 
     def _ended(self, link: Link, why: str, eof: bool) -> None:
@@ -252,22 +252,22 @@ class LeaderChannel(EventQueue):
 
     @property
     def _settled(self) -> bool:
-        """How the job ends is known: that a host goes now changes nothing."""
+        """Whether it is known how the job ends, so that losing a host changes nothing."""
         return self._causes.announced is not None or self._stopped or self._all_done
 
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
-        """``member`` is lost, for a reason or, after so many seconds, for mere ``silence``."""
+        """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
         if not silence:
             self._lose(member, PeerLost(member.name, why))
             return
-        there = [other for other in self._members.values() if other is not member and not other.session.is_away]
+        connected = [other for other in self._members.values() if other is not member and not other.session.is_away]
         later = member.session.received_at + 1.5 * self._timeouts.beat
-        heard = [other.name for other in there if other.session.received_at > later]
-        unheard = [other.name for other in there if other.session.received_at <= later]
-        self._lose(member, loss_by_silence(self._me, member.name, silence, heard, unheard))
+        answering = [other.name for other in connected if other.session.received_at > later]
+        silent = [other.name for other in connected if other.session.received_at <= later]
+        self._lose(member, loss_by_silence(self._me, member.name, silence, answering, silent))
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
-        """Ends the session of ``member``; it counts as lost unless it was done or how the job ends is known."""
+        """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
         member.session.end()
         self._disconnect(member)
         if member.code is None and not self._settled and member.name not in self._lost:
@@ -333,7 +333,7 @@ class LeaderChannel(EventQueue):
             self._broadcast(wire.pack("arrived", point=point))
 
     def _left(self, host: str) -> None:
-        """``host`` is done or gone: barriers may be reached by that, and all may be done."""
+        """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
@@ -347,5 +347,5 @@ class LeaderChannel(EventQueue):
 
 
 def _is_over(member: HostState) -> bool:
-    """Whether it is done, left or lost: the job's end doesn't wait for it."""
+    """Whether it is done, has left or is lost, so that the end of the job doesn't wait for it."""
     return member.code is not None or member.session.state == OVER

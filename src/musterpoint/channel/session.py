@@ -1,8 +1,8 @@
-"""When a quiet or broken connection means what: pure rules for one peer, the same at both ends.
+"""The session with one peer: it outlives connections. Rules for silence and loss are the same at both ends.
 
-A network blip is not a death: silence is reported, dialled against and waited out; only a closed connection that nobody
-re-opens, a peer that is refused, or a very long silence is a loss. A session outlives its connections: :class:`Resume`
-opens the next one, and :class:`Mailbox` keeps what the peer may have missed.
+A silent peer is reported and dialled again. It is lost only if a closed connection isn't opened again, if dialling is
+refused for some time, or after a very long silence. :class:`Resume` continues the session on a new connection, and
+:class:`Mailbox` keeps the messages that the peer may have missed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Back(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """``silence`` is not 0 where only so many seconds of silence say so: the network may have failed, not the peer."""
+    """The peer is lost. ``silence``: seconds, if silence is the only sign: the network may have failed instead."""
 
     why: str
     silence: float = 0.0
@@ -52,9 +52,9 @@ Action = Union[Dial, Silent, Back, Lost]
 class Session:
     """The state of one peer. Each method takes what happened and the time, and returns what to do.
 
-    ``dials`` is true for the end that dials. ``most_silence`` is after how many seconds mere silence is a loss.
-    ``received_at`` is when the last bytes came. ``closed`` says that the peer's side ended the last connection, and the
-    session has not been resumed since.
+    ``dials`` is true for the end that dials. ``most_silence``: seconds of silence after which the peer is lost.
+    ``received_at`` is when the last bytes came. ``closed``: the peer's side closed the last connection,
+    and the session has not been resumed since.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Session:
 
     def tried(self, now: float, kind: Miss) -> list[Action]:
         """A round of dialling brought no connection."""
-        # a name can vanish with the network; after a closed connection it vanished with the host
+        # a name may vanish because of the network; after the peer closed the connection, the host is gone
         gone = kind == REFUSED or (kind != NOTHING and self.state == CUT and self.closed)
         if not gone:
             self._refused_from = None
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def is_away(self) -> bool:
-        """The peer left, is lost, or closed its connection: its silence says nothing of the network."""
+        """The peer left, is lost, or closed its connection: its silence says nothing about the network."""
         return self.state == OVER or self.closed
 
     def end(self) -> None:
@@ -129,7 +129,7 @@ class Session:
 
     def forgive(self, seconds: float, now: float) -> None:
         """This process itself stood still for ``seconds`` before ``now``: they don't count as the peer's silence."""
-        # what came after the standstill must not seem to come from the future
+        # bytes that came after the standstill must not get a time in the future
         self.received_at = min(now, self.received_at + seconds)
         self._cut_at = min(now, self._cut_at + seconds)
         if self._refused_from is not None:
@@ -172,7 +172,7 @@ class Session:
 
 
 class Mailbox:
-    """The messages of one session, numbered by counting at both ends. ``received`` counts the peer's."""
+    """The messages that the peer may not have. Both ends number messages by counting; ``received``: the peer's."""
 
     __slots__ = ("_acknowledged", "_kept", "received")
 
@@ -196,7 +196,7 @@ class Mailbox:
         self.received += 1
 
     def acknowledge(self, count: int) -> None:
-        """The peer has received ``count`` messages in all. WireError if that can't be."""
+        """The peer has received ``count`` messages in all. WireError if fewer were sent."""
         kept = self._kept or []
         if count > self._acknowledged + len(kept):
             raise wire.WireError("an acknowledgement of messages never sent")
@@ -236,9 +236,9 @@ class Ticket(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """What a worker says first on a connection that goes on with a session.
+    """A worker's first message on a connection that continues a session.
 
-    ``token`` is that of its :class:`Ticket`; ``got`` counts the messages received so far. ``nonce`` is empty without a
+    ``token`` is that of its :class:`Ticket`; ``got``: messages received so far. ``nonce`` is empty without a
     secret.
     """
 
@@ -263,7 +263,7 @@ class Resume(NamedTuple):
 class HostState:
     """What the leader keeps of another host; one per host, so it is small.
 
-    ``link`` is None while the host is cut off.
+    ``link`` is None while it has no connection.
 
     ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported.
     ``ticket`` is what it can resume its session with.
@@ -281,7 +281,7 @@ class HostState:
         self.failed = 0
 
     def connect(self, link: Link) -> None:
-        """It is connected by ``link`` from now on."""
+        """``link`` is its connection from now on."""
         self.link = link
 
     def disconnect(self) -> None:
@@ -291,7 +291,7 @@ class HostState:
             self.link = None
 
     def count_failure(self) -> int:
-        """It reported a failure; how many by now."""
+        """Counts one more reported failure; returns how many there are now."""
         self.failed += 1
         return self.failed
 
@@ -306,6 +306,6 @@ class HostState:
             self.link.send(data)
 
     def beat(self) -> None:
-        """Sends a beat, which asks for one and acknowledges; not while the host doesn't read."""
+        """Sends a beat, which acknowledges messages and asks for a beat; not while earlier bytes are unsent."""
         if self.link is not None and not self.link.busy:
             self.link.send(wire.pack_beat(self.mailbox.received))

@@ -1,6 +1,6 @@
-"""Every failure of this host: what the end of a rank, a service or a launcher means, and what of our own went wrong.
+"""Makes the failures of this host: from the ends of ranks, services and launchers, and from errors of our own.
 
-The user's programs come first, then what is around them: launchers, services, the plan, MPI, errors of our own.
+Failures of the user's programs come first, then those of launchers, the plan, MPI and musterpoint itself.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from musterpoint.launch.plan import ProcessPlan
 from musterpoint.untrusted import clip
 
 KILLED = 137
-"""The code of what died by SIGKILL, and of a shell whose child did."""
+"""The exit code after SIGKILL, also of a shell whose child was killed."""
 ABORTED = 134
-"""The code of what died by SIGABRT."""
+"""The exit code after SIGABRT."""
 OPEN_MPI_GAVE_UP = 14
 """``MPI_ERR_UNKNOWN``, with which Open MPI 5 ends ranks when another one's connection closes ("Socket closed")."""
 
 
 def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
-    """What a rank's end means: its exact code, its class, and the reason in the order of importance.
+    """The failure of a rank: its exact code, its class, and the reason, the most important first.
 
-    A rank that is itself a launcher (of the user's own) and hides its child's code behind its 1 gets the child's.
+    If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
     """
     tails = (end.tail, end.stdout_tail)
     if end.mpi:
@@ -41,19 +41,16 @@ def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
 
 
 def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
-    """What the processes mean that a rank left behind when it was stopped; None where they raised nothing themselves.
-
-    ``end`` has what they wrote.
-    """
+    """The failure of processes that a stopped rank left behind, from their output in ``end``; None if there is none."""
     error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)
     raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
-    # sys.exit() in a handler that came in the midst of a clean-up is printed, too
+    # sys.exit() in a signal handler is printed, too, if it interrupts a clean-up
     ended = error is not None and error.text.startswith(("SystemExit", "KeyboardInterrupt"))
     return failure_of_rank(end, context) if raised and not ended else None
 
 
 def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
-    """What it means that a service of the user's own ended by itself: as for a rank, by the service's name."""
+    """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
     blank = Failure(context.host, 1, "user", "user", "", at=context.now())
     return _of_program(blank, end, (end.tail, b""), context, end.name)
 
@@ -64,14 +61,14 @@ def _of_program(
 ) -> Failure:  # fmt: skip
     """``blank`` with code, class, reason and signal of a program of the user's own that ended.
 
-    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). A rank that is itself a
-    launcher gives way to the one whose failure it tells of; without a ``name`` the rank is who failed.
+    ``tails`` are the ends of its stderr and of its stdout (empty where they share a pipe). ``name``: the service; empty
+    for a rank. If the rank is a launcher that names a failed rank of its own, that one is reported.
     """
     status, oom, mask = end.status, end.oom, context.mask
     tail = tails[0] or tails[1]
     try:
         error = _error_in(tails, status, context)
-    except Exception:  # a mistake of ours about the words doesn't cost the exit code
+    except Exception:  # a bug in reading the output must not lose the exit code
         error = None
     inner = program_output.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
@@ -98,7 +95,7 @@ def _of_program(
 
 
 def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
-    """The error that ended the program: as it was printed, or as its source says what it gave to ``sys.exit``."""
+    """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
     error = program_output.find_error(tails[0] or tails[1], status, context.files.read) or program_output.find_error(
         tails[1]
     )
@@ -151,7 +148,7 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
         said = context.mask(end.tail.decode("utf-8", "replace")).strip().splitlines()
         said = [line for line in said if not is_greeting(line)]
         lines += ["its last lines:", *said[-8:]] if said else []
-    # an mpirun that ends by itself has lost a rank or a host, and whoever knows which may say so in a moment
+    # an mpirun that ends by itself has lost a rank or a host; the cause may be reported in a moment
     kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
     return _failure(context, exit_codes.LAUNCHER, lines, kind)
 
@@ -177,13 +174,13 @@ _USERS_MISTAKE: tuple[int, Kind] = (exit_codes.USAGE, "user")
 
 
 def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) -> Failure:
-    """The launcher made another world than the one planned."""
+    """The launcher started another number of ranks than planned."""
     text = f"muster: rank {rank} on {context.host} got a world of {got} rank(s), but {planned} were planned"
     return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
 def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisContext) -> Failure:
-    """The launcher brought up a rank that the plan puts on another host, or the same one twice."""
+    """The launcher started a rank that the plan puts on another host, or one rank twice."""
     text = (
         f"muster: the launcher started rank {rank} (local rank {local_rank}) on {context.host}, "
         f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
@@ -192,7 +189,7 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
-    """MPI ended the job because a rank had ended with 0 without telling it."""
+    """MPI ended the job because a rank had ended with 0, but without MPI_Finalize."""
     text = (
         f"rank {rank} (local rank {local_rank}) on {context.host} ended with exit code 0, but without MPI_Finalize, "
         "while other ranks ran on: MPI ended them, as they may wait for it for ever"
@@ -201,13 +198,13 @@ def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext)
 
 
 def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
-    """MPI signalled a rank to end; what for, another host may know."""
+    """MPI signalled a rank to end; another host may know why."""
     text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {context.host} to end: a rank left the job"
     return _failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
 def failure_of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
-    """Why a launcher of ours that runs as the job's program ended: of what it ``reported``, what may stand."""
+    """The failure that a nested launcher ``reported``; only kinds ``user`` and ``infra`` are accepted."""
     kind: Kind = reported.kind if reported.kind in ("user", "infra") else "user"
     lines = [context.mask(f"muster: {reported.reason.removeprefix('muster: ')}")]
     return _failure(context, reported.code, lines, kind)
@@ -220,7 +217,7 @@ def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
 
 
 def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
-    """A failure of our own: the sentence of a :class:`MusterError`, or what of a bug's traceback fits. Code 70 then."""
+    """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
     if isinstance(error, MusterError):
         kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"
         # a roll call that failed is the same failure on every host

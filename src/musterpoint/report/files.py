@@ -21,8 +21,8 @@ def write(
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
-    A non-empty failure file that the user's script wrote during this run is kept, and never lies beside a ``success``.
-    A stopped job gets neither file. Returns what could not be written, as sentences.
+    A non-empty failure file that the user's script wrote in this run is kept, and no ``success`` is written then. A
+    stopped job gets neither file. Returns what could not be written, as sentences.
     """
     record = OutcomeRecord.from_outcome(outcome, attempt)
     problems: list[str] = []
@@ -36,7 +36,7 @@ def write(
         output.remove(success)
     elif success and record.kind == "done":
         if failure:
-            output.remove(failure)  # an empty one, or what is left of an earlier run
+            output.remove(failure)  # an empty one, or an earlier run's
         problems.append(write_file(output, success, b""))
     if output.folder:
         import json
@@ -49,9 +49,9 @@ def write(
 
 
 def write_file(output: OutputDirectory, name: str, data: bytes) -> str:
-    """Writes ``data`` to the file ``name`` of ``output`` atomically; an empty string, or the sentence of why not.
+    """Writes the file ``name`` of ``output`` atomically; returns an empty string, or why it failed.
 
-    Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
+    Uses the space reserved for it. Where no second file can be made, ``name`` itself is written.
     """
     if output.fd < 0:
         return _sentence(os.path.join(output.folder, name), output.error)
@@ -75,7 +75,7 @@ def write_file(output: OutputDirectory, name: str, data: bytes) -> str:
 
 
 def _write_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
-    """Writes over a file that is there, or a new one; never over what a link leads to."""
+    """Writes the file ``name`` without a second file; refuses links."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, 0o644, dir_fd=folder)
@@ -96,7 +96,7 @@ def _sentence(path: str, error: OSError | None) -> str:
 
 
 def _overwrite(fd: int, data: bytes) -> None:
-    """Writes over the bytes that are there, then cuts: space that was set aside stays ours until it is used."""
+    """Writes over the old bytes, then truncates, so that reserved space isn't released before it is used."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
@@ -152,7 +152,7 @@ class OutcomeRecord(NamedTuple):
 def write_timeline(
     timeline: Timeline, output: OutputDirectory, mask: Callable[[Any], Any] = lambda facts: facts
 ) -> list[str]:
-    """Writes ``timeline.json`` into ``output``, each moment as ``mask`` makes it.
+    """Writes ``timeline.json`` into ``output``; ``mask`` hides secrets in each moment.
 
     Returns what could not be written, as sentences.
     """

@@ -24,7 +24,7 @@ _MOST_ROWS = 40
 
 
 class Row(NamedTuple):
-    """One host that isn't here. ``address`` is what is known of where it is."""
+    """One host that isn't here. ``address``: where it is, as far as known."""
 
     host: str
     stage: Stage
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def sentence(total: int, rows: list[Row]) -> str:
-    """``998 of 1000 hosts here; waiting for algo-7 (…), algo-9 and algo-12 (…)``; hosts with one trouble share it."""
+    """``998 of 1000 hosts here; waiting for algo-7 (…), algo-9 and algo-12 (…)``; same problems are grouped."""
     here = f"{total - len(rows)} of {total} hosts here"
     if not rows:
         return here
@@ -48,7 +48,7 @@ def sentence(total: int, rows: list[Row]) -> str:
 
 
 def table(headline: str, total: int, rows: list[Row], notes: list[str]) -> str:
-    """The headline, then host, stage and detail of each missing host in columns, then what else is odd."""
+    """The headline, then a table of the missing hosts (host, stage, detail), then ``notes``."""
     shown = rows[:_MOST_ROWS]
     wide = max(len(host) for host in ("host", *(row.host for row in shown)))
     lines = [headline, f"{'host':{wide}}  {'stage':7}  detail"]
@@ -70,9 +70,7 @@ def _names(hosts: list[str]) -> str:
 
 
 class ProgressPrinter:
-    """Prints what ``line()`` gives when it has changed: after the longest pause between two tries, then at most once
-    every ``progress`` seconds.
-    """
+    """Prints ``line()`` whenever it has changed, at most every ``progress`` seconds; first after ``retry_most``."""
 
     def __init__(self, context: Context, line: Callable[[], str]) -> None:
         self._loop = context.loop
@@ -96,9 +94,9 @@ class ProgressPrinter:
 
 
 class Attendance:
-    """``refused`` is what the leader has against each host and the address that was called from.
+    """What the leader knows about each host. ``refused``: by host, why it was refused and the caller's address.
 
-    ``callers``, where a method takes them, are the addresses of callers that have not said hello.
+    ``callers`` of methods are the addresses of callers that have sent no hello yet.
     """
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
@@ -114,7 +112,7 @@ class Attendance:
         self._notes: dict[str, None] = {}
 
     def note(self, text: str) -> None:
-        """Keeps a remark; of many only the first few."""
+        """Keeps a remark for the table; only the first 8."""
         if len(self._notes) < _MOST_NOTES:
             self._notes[text] = None
 
@@ -123,17 +121,17 @@ class Attendance:
         self._own = answer
 
     def disconnected(self, host: str, why: str) -> None:
-        """``host`` was here, then its connection ended."""
+        """``host`` had its seat, then its connection ended."""
         self._left[host] = why
 
     def refuse(self, host: str, refusal: Refusal, address: str) -> bool:
-        """Keeps why ``host`` was refused; whether that is new."""
+        """Keeps why ``host`` was refused; returns whether that is new."""
         new = self.refused.get(host) != (refusal, address)
         self.refused[host] = (refusal, address)
         return new
 
     def seated(self, hello: Hello) -> None:
-        """A host has its seat: compares how it sees this one with how this one sees itself."""
+        """``hello``'s host has its seat: compares our addresses as it sees them with our own view."""
         self.refused.pop(hello.host, None)
         own = {address for address in self._own.addresses if not is_loopback(address)}
         seen = {address for address in hello.sees if not is_loopback(address)}
@@ -144,7 +142,7 @@ class Attendance:
             )
 
     def address(self) -> str:
-        """Where the others reach this host: what most of those with a seat dialled, since that worked."""
+        """The address where others reach this host: the one that most seated hosts have dialled."""
         dialled = Counter(call.hello.dialled for call in self._seats.taken.values() if call.hello.dialled)
         if dialled:
             return dialled.most_common(1)[0][0]
@@ -157,7 +155,7 @@ class Attendance:
         return table(headline, len(self._hosts), self.rows(callers), self.remarks(over=True))
 
     def remarks(self, over: bool = False) -> list[str]:
-        """What is odd but keeps no host away; ``over``: the deadline is."""
+        """Warnings that kept no host away; ``over``: the deadline has passed."""
         strangers = [
             f"{count} call{'s' if count > 1 else ''} refused, the last from {address}: the caller {claim}"
             for claim, (count, address) in self._strangers.items()
@@ -165,15 +163,15 @@ class Attendance:
         return [*oddities(self._me, self._own, over), *self._notes, *strangers]
 
     def refused_stranger(self, claim: str, address: str) -> None:
-        """A caller that is none of the hosts was refused; ``claim`` is one of a few."""
+        """A caller that is none of the hosts was refused; ``claim`` is one of a few fixed texts."""
         self._strangers[claim] = (self._strangers.get(claim, (0, ""))[0] + 1, address)
 
     def is_sure(self, host: str, address: str) -> bool:
-        """Whether a caller from there that says it is ``host`` is taken for it without a proof."""
+        """Whether a caller from ``address`` that claims to be ``host`` is believed without a proof."""
         return not self._checked or self._seats.matches(host, address)
 
     def rows(self, callers: list[str]) -> list[Row]:
-        """One for each host that has no seat, in rank order."""
+        """One row for each host without a seat, in rank order."""
         missing = self._seats.missing()
         return [self._row(host, callers) for host in self._hosts if host in missing]
 
@@ -201,9 +199,7 @@ UNANSWERED = Answer((), "the name was not answered yet")
 
 
 def oddities(me: str, own: Answer, over: bool) -> list[str]:
-    """Warnings about ``own``, the addresses of the name ``me``. A resolver that takes longer than the others take to
-    be here is none; once the deadline is ``over``, it is.
-    """
+    """Warnings about ``own``, the addresses of the name ``me``. No answer counts only if the deadline is ``over``."""
     if not own.addresses:
         return [] if own == UNANSWERED and not over else [f"warning: on {me} its own name: {own.trouble}"]
     if not any(map(is_local, own.addresses)):

@@ -1,4 +1,4 @@
-"""The leader's roll call: lets every host in, gives out the seats, publishes the roster."""
+"""The leader's roll call: accepts hosts, gives each its seat, and publishes the roster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LeaderCall:
                 self._follower.follow(host)
 
     def stop(self, stop: StoppedEarly) -> None:
-        """This host was told to stop: so are the others. A second time, and on Ctrl-C, it waits for none of them."""
+        """This host was told to stop: tells the others. At the second call, or for Ctrl-C, it doesn't wait for them."""
         if self._asked_to_stop or stop.signal == SIGINT:
             self._stopped = self._stopped or stop
             self._stop_now()
@@ -77,9 +77,7 @@ class LeaderCall:
         self._broadcast_stop(stop)
 
     def _broadcast_stop(self, stop: StoppedEarly) -> None:
-        """A host was told to stop: so are all that are here, and for a while those that come late, or they would wait
-        for this one until their deadline.
-        """
+        """Sends the stop to all hosts here and, for 8 s, to late ones, which would wait until their deadline."""
         if self._stopped is not None or self.result:
             return
         self._stopped = stop
@@ -123,7 +121,7 @@ class LeaderCall:
             self._follower.follow(hello.host)
 
     def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
-        """Ends the roll call too if it is certain that this was the host itself: no other will come for its seat."""
+        """Refuses a caller; ends the roll call, too, if it certainly was the host: no other will take its seat."""
         if hello.host not in self._others:
             self._listener.refuse(link, refusal.reason if proved else refusal.answer)
             self._refused_stranger(refusal.claim, link.peer)
@@ -135,7 +133,7 @@ class LeaderCall:
             self._fail(refusal.reason)
 
     def _unproved(self, host: str, address: str, claim: str) -> None:
-        """A caller without the secret can't end the roll call; the table mentions it if the host stays away."""
+        """Keeps the refusal for the table; a caller without the secret can't end the roll call."""
         if host in self._others:
             self._refused_host(host, address, Refusal("", claim), claim)
         else:
@@ -180,7 +178,7 @@ class LeaderCall:
             self._publish()
 
     def _seated(self, call: Call, warning: str) -> None:
-        """From here on what the host said in its hello counts."""
+        """The host has its seat, so its hello is trusted from now on."""
         hello, link = call.hello, call.state.link
         self._follower.drop(call.name)
         self._attendance.seated(hello)
@@ -291,7 +289,7 @@ class LeaderCall:
         self._fail(headline)
 
     def _fail(self, headline: str) -> None:
-        """Every host gets the same table; not when it ends with a stop anyway."""
+        """Ends the roll call with the same table on every host, unless it is ending with a stop."""
         if self._stopped is not None:
             return
         text = self._attendance.table(headline, self._listener.waiting())

@@ -1,4 +1,4 @@
-"""The small roll call: every name must resolve before the deadline; no host is called."""
+"""The roll call by names only: every host name must resolve before the deadline; no connections."""
 
 from __future__ import annotations
 

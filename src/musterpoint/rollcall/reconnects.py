@@ -1,4 +1,4 @@
-"""What calls the leader once the roster is out: hosts that resume their sessions, and callers that are refused."""
+"""Connections to the leader after the roster is out: hosts that resume their sessions, and callers it refuses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from musterpoint.rollcall.seats import Call
 
 
 class Reconnects:
-    """Takes over the ``listener``: hands the ``channel`` the connections on which its sessions go on, refuses others.
+    """Takes over the ``listener``: gives connections that resume a session to the ``channel``, refuses others.
 
-    ``calls`` are those that got the seats, by host; ``packed`` is the roster as it was sent.
+    ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent.
 
-    Without a secret, another process at a host's address can say that it is that host, started anew. So the host is
-    asked for a sign of life first, and is given up only if none comes in time.
+    Without a secret, another process at a host's address can claim to be that host, restarted. So the host is sent a
+    beat first, and is given up only if it doesn't answer in time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A worker's roll call: reaches the leader, says who it is, waits for the roster."""
+"""A worker's roll call: connects to the leader, sends its hello, waits for the roster."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WorkerCall:
 
     def start(self) -> None:
         self._progress = ProgressPrinter(self._context, self._sentence)
-        # a standstill of this host is not forgiven here: a connection of the roll call is cheaply made anew
+        # a standstill of this host isn't subtracted here: a new connection costs little during the roll call
         self._sweeper = Sweeper(self._context, lambda _seconds, _now: None, self._sweep)
         self._timers = [
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
@@ -72,8 +72,9 @@ class WorkerCall:
         self._follower.follow(self._me)
 
     def stop(self, stop: StoppedEarly) -> None:
-        """This host was told to stop. The leader passes that on, and is given a few seconds to be reached, or it would
-        wait for this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
+        """This host was told to stop: tries for 8 s to tell the leader, which tells the others.
+
+        At the second call, or for Ctrl-C, it doesn't wait.
         """
         again, self._stopped = self._stopped is not None, stop
         if self._ticket is not None or again or stop.signal == SIGINT:
@@ -110,7 +111,7 @@ class WorkerCall:
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last is worth more
+        if (self._stage.stage, self._stage.address) != ("hello", address):  # its last answer says more
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
         nonce = random_token() if self._settings.secret else ""
@@ -155,7 +156,7 @@ class WorkerCall:
         if kind == "wait" and self._ticket is None:
             self._wait(link)
         elif kind == "challenge" and self._ticket is None:
-            pass  # it has a secret and we have none: it refuses us in a moment
+            pass  # it has a secret and we have none: its refusal follows
         elif kind == "welcome" and self._ticket is None:
             self._welcome(link, message)
         elif kind == "refused":
@@ -208,13 +209,13 @@ class WorkerCall:
 
     def _sweep(self, now: float) -> None:
         link = self._link
-        there = self._ticket is not None or self._waits
-        if link is not None and there and now - self._received_at >= self._timeouts.silence:
+        answered = self._ticket is not None or self._waits
+        if link is not None and answered and now - self._received_at >= self._timeouts.silence:
             link.close()
             self._ended(link, "it fell silent", False)
 
     def _deadline(self) -> None:
-        """The leader knows who is missing, so it is asked for its table first."""
+        """Asks the leader for its table first, since it knows who is missing."""
         if self._link is not None and self._ticket is not None:
             self._leaving = True
             self._link.send(wire.pack("leaving"))

@@ -1,4 +1,4 @@
-"""The processes of this host: started from plans; what becomes of them comes out as events."""
+"""The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
 
 import os
 from typing import Callable, Mapping, NamedTuple
@@ -29,7 +29,7 @@ _DIGITS = 10
 
 
 class Session(NamedTuple):
-    """One plan that was started here, and who handed it over (nobody: the job's own)."""
+    """One plan that was started here. ``owner``: the launcher that handed it over; None for the job's own plan."""
 
     number: int
     plan: LaunchPlan
@@ -43,7 +43,7 @@ class Session(NamedTuple):
 
 
 class HostProcesses:
-    """Starts plans and watches what becomes of them.
+    """Starts plans and watches their processes.
 
     ``emit`` gets every event. ``take_connection`` gets the first line of every control-socket connection that is not a
     rank's, and returns whether it takes that connection.
@@ -176,7 +176,7 @@ class HostProcesses:
             self._emit(Broken(wrong))
 
     def _misplaced(self, session: Session, key: Key, number: int, world: int) -> Failure | None:
-        """What is wrong with a rank that came up: nobody planned it, or it is part of another world."""
+        """The failure of a rank that isn't planned here or has another world size; None if it is right."""
         plan, local_rank = session.plan, key[1]
         if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
             return None
@@ -194,7 +194,7 @@ class HostProcesses:
             os.close(fd)
 
     def _stub_line(self, rank: Rank, words: list[str]) -> None:
-        """A ValueError, which ends the connection: no stub sends that."""
+        """Handles a line from a stub; a ValueError (a line that no stub sends) closes the connection."""
         word, number = words[0], number_of(words[1])
         if word == "started":
             if rank.pid or number < 2 or number == os.getpid():
@@ -214,7 +214,7 @@ class HostProcesses:
         self._mpi_exits.signalled_by_mpi(rank)
 
     def release(self, number: int, code: int) -> None:
-        """Lets the stubs of a session exit; tells its owner how it ended."""
+        """Lets the stubs of a session exit; sends its code to its owner."""
         for rank in self._ranks.of_session(number):
             if rank.connection is not None:
                 rank.connection.send("release")
@@ -226,12 +226,12 @@ class HostProcesses:
     # -- ends --
 
     def reported(self, failure: Failure) -> None:
-        """A launcher of ours that runs as the job's program says why the rank that it is, or is part of, will end."""
+        """A nested launcher reports why its rank will end."""
         self._context.record("reported", code=failure.code)
         self._ranks.reported(failure)
 
     def reap(self) -> None:
-        """Collects every child that has ended: the one place that waits."""
+        """Collects every child that has ended; no other code waits for children of the job."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -273,15 +273,14 @@ class HostProcesses:
     def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
         """Sends ``signo`` to every live rank and to services of the user's own, once.
 
-        ``wait_for_orphans``: what the ranks leave behind is signalled too, when the last one has ended, and has its
-        time.
+        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
         """
         self.is_ending = True
         self._others.signal(signo)
         self._context.record("signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
 
     def pass_on(self, signo: int) -> None:
-        """Sends a signal that means something to the user's programs only."""
+        """Sends SIGUSR1 or SIGUSR2 to the user's programs."""
         self._ranks.pass_on(signo)
         self._others.pass_on(signo)
 
@@ -292,13 +291,13 @@ class HostProcesses:
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
 
     def dismiss(self) -> None:
-        """Ends services, launchers and stubs: the ranks have ended, and nothing that they print counts."""
+        """Ends services, launchers and stubs, since all ranks have ended."""
         self._others.kill()
         self._ranks.dismiss()
 
     @property
     def remaining(self) -> list[tree.Stat]:
-        """The job's processes that are still there."""
+        """The job's processes that still run."""
         return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
 
     def close(self) -> None:
@@ -311,7 +310,7 @@ class HostProcesses:
 
 
 def number_of(word: str) -> int:
-    """A number that a stub or an agent sends. A ValueError: it is none, or longer than any."""
+    """A number from a stub or an agent; ValueError if it isn't one, or is too long."""
     if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
         raise ValueError(f"{word[:20]!r} is no number")
     return int(word)

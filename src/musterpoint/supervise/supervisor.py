@@ -1,4 +1,4 @@
-"""The supervisor: gets events of this host's processes and of the other hosts, does what the policy decides."""
+"""The supervisor: gets events of this host's processes and of other hosts, and does what the policy decides."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DRAIN_SECONDS_STOPPED = 3.0
 class Supervisor:
     """Runs one job on this host.
 
-    ``roster`` is what a launcher that runs as the job's program is given (JSON object). Everything happens in the
+    ``roster``: JSON object for a nested launcher. Everything happens in the
     thread that calls :meth:`run`, but for the pump.
     """
 
@@ -80,7 +80,7 @@ class Supervisor:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
 
     def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
-        """Starts ``plan`` and returns when it is over and nothing of it is left.
+        """Starts ``plan``; returns when it is over and no process of it is left.
 
         ``refusal`` is why this host can't run its part; the other hosts learn it, and all end with it.
         """
@@ -107,7 +107,7 @@ class Supervisor:
         return outcome
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
-        """A launcher whose daemons were ended says so in a box of its own; the log ends with why they were."""
+        """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
         if outcome.code and self._pump.launcher_last:
             why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
             self._context.say(f"what ended the job: {why}")
@@ -152,7 +152,7 @@ class Supervisor:
         )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
-        """Decides and acts; events that actions cause wait their turn."""
+        """Decides and acts. Events caused by the actions are handled after them."""
         self._queue.append(event)
         if self._busy:
             return
@@ -188,7 +188,7 @@ class Supervisor:
         self._finished = True
 
     def _end_what_is_left(self) -> None:
-        """Nothing survives the job. What is killed is waited for: until it ends, it holds memory, devices and ports."""
+        """Kills what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
         self._processes.dismiss()
         if self._processes.remaining:
             self._processes.kill()
@@ -199,8 +199,8 @@ class Supervisor:
         self._processes.reap()
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
-        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
-        why they end.
+        """Takes connections of mpirun's launch agents, and of nested launchers (which ask for the roster, or report why
+        they end).
         """
         if line.startswith("start "):
             return self._daemons.asked(connection, line.split())

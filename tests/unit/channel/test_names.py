@@ -38,14 +38,14 @@ def ask(loop: Loop, lookup: Lookup, method: str, seconds: float = 30.0) -> list[
     return answers
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_family_is_enough(loop: Loop, method: str, family: int) -> None:
     answers = ask(loop, lambda name, asked: Answer(("10.0.0.1",)) if asked == family else NO, method)
     assert answers == [Answer(("10.0.0.1",))]
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_hangs_costs_little(loop: Loop, method: str, family: int) -> None:
     release = threading.Event()
@@ -61,7 +61,7 @@ def test_a_family_that_hangs_costs_little(loop: Loop, method: str, family: int) 
     time.sleep(0.05)
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 def test_no_address_says_why(loop: Loop, method: str) -> None:
     assert ask(loop, lambda _name, _family: NO, method) == [NO]
 

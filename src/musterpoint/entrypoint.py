@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 
-from musterpoint import settings
+from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
@@ -46,7 +46,7 @@ def run(request: Request) -> int:
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options)
     except StoppedEarly as stop:
-        outcome = Outcome(options.stop_exit_code, None, stop.host)
+        outcome = Outcome(exit_codes.of_job(0, stop.signal, options.stop_exit_code), None, stop.host)
         runtime.console.say(str(stop))
     except Exception as error:  # a bug of ours is reported, too
         failure = runtime.failure_of(error)
@@ -111,7 +111,12 @@ def _call_the_roll(
     roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
     if stop is not None:
         roll_call.stopped_before(stop)
-    runtime.signals.route_to(lambda signo: roll_call.stop(signo) if signo in STOPPING else None)
+
+    def on_signal(signo: int) -> None:
+        if signo in STOPPING and not roll_call.stop(signo):
+            runtime.signals.keep(signo)
+
+    runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run()
     if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
         runtime.console.say(roster.summary(offer.launcher))

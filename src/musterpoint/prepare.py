@@ -15,8 +15,9 @@ from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
+from musterpoint.launch import smdistributed
 from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import WANTED, Choice, capacity_of, choose, miscounted
+from musterpoint.launch.choose import MPIRUN, WANTED, Choice, capacity_of, choose, miscounted
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
@@ -75,20 +76,25 @@ def prepare_host(
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
     launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
 
-    answers: dict[str, bool] = {}
-
-    def has(module: str) -> bool:
+    def find(module: str, environ: Mapping[str, str]) -> bool:
         from musterpoint import probe
         from musterpoint.code.interpreter import has_module
 
+        return has_module(workspace.interpreter, module, environ, "/", ask or probe.ask)
+
+    answers: dict[str, bool] = {}
+
+    def has(module: str) -> bool:
         if module not in answers:
-            answers[module] = has_module(workspace.interpreter, module, launcher_environ, "/", ask or probe.ask)
+            answers[module] = has_mpi(environ) if module == MPIRUN else find(module, launcher_environ)
         return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
+    if job.distribution.dataparallel and workspace.kind in ("python", "module"):
+        smdistributed.check(job, environ, lambda module: find(module, environ))
     module = WANTED.get(choice.launcher, "")
     modules = frozenset([module]) if module and has(module) else frozenset()
     mpi = None
@@ -97,6 +103,12 @@ def prepare_host(
 
         mpi = find_mpi(environ, choice.reason, ask)
     return PreparedHost(workspace, devices, choice, modules, mpi)
+
+
+def has_mpi(environ: Mapping[str, str]) -> bool:
+    from musterpoint.fabric.mpi import mpirun_of
+
+    return bool(mpirun_of(environ))
 
 
 def plan_host(
@@ -127,6 +139,8 @@ def plan_host(
     plan = build_plan(inputs)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    if job.in_group:
+        notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
 
 

@@ -53,8 +53,11 @@ def standin(path: Path, text: str, folder: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", WAITS)
-def test_a_stop_is_heard(train: Train, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "signo", "code"),
+    [*((name, signal.SIGTERM, 143) for name in WAITS), (next(iter(WAITS)), signal.SIGINT, 130)],
+)
+def test_a_stop_is_heard(train: Train, tmp_path: Path, name: str, signo: int, code: int) -> None:
     wait = WAITS[name]
     train.program(wait.program)
     for file, text in wait.files.items():
@@ -67,9 +70,9 @@ def test_a_stop_is_heard(train: Train, tmp_path: Path, name: str) -> None:
         environ["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{train.environ['PATH']}"
     process = train.start(**environ)
     eventually((tmp_path / "asked").exists)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signo)
     stdout, stderr = process.communicate(timeout=45)  # less than what a question may take
-    assert process.returncode == 143, stderr
+    assert process.returncode == code, stderr
     assert b"never" not in stdout
     assert json.loads((train.base / "output/outcome.json").read_text())["class"] == "stopped"
     assert not (train.base / "output/failure").exists()

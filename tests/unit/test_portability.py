@@ -51,9 +51,9 @@ IMPORT_ALL = """
 import pkgutil
 import musterpoint
 PROGRAMS = ("rank_stub", "launch_agent", "horovod_rendezvous", "tensorflow_server", "__main__")  # never imported
-NEEDS_AN_EXTRA = ("musterpoint.sagemaker",)
+LEFT_OUT = ("musterpoint.sagemaker", "musterpoint.smdistributed.dataparallel")  # needs an extra, has another name
 for found in pkgutil.walk_packages(musterpoint.__path__, "musterpoint."):
-    if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in NEEDS_AN_EXTRA:
+    if not found.name.endswith(PROGRAMS) and "patches" not in found.name and found.name not in LEFT_OUT:
         importlib.import_module(found.name)
 """
 COMMAND = """

@@ -46,6 +46,11 @@ class Mpi(NamedTuple):
         return self.version[0] if self.version else 0
 
 
+def mpirun_of(environ: Mapping[str, str]) -> str:
+    """The first of :data:`COMMANDS` on the PATH of ``environ``; empty: there is none."""
+    return next((found for name in COMMANDS if (found := executables.find(name, environ))), "")
+
+
 def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None) -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
 
@@ -54,7 +59,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
     Raises:
         LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
     """
-    path = next((found for name in COMMANDS if (found := executables.find(name, environ))), "")
+    path = mpirun_of(environ)
     if not path:
         asked = f" ({why})" if why else ""
         raise LauncherError(

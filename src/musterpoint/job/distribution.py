@@ -79,6 +79,7 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
         groups=groups_named(values, where) if kind != "none" else (),
         parameters=parameters if kind in ("torch_distributed", "smdistributed_modelparallel") else None,
         processes=_first_count(values, _PROCESSES, where) if over_mpi else None,
+        dataparallel="smdistributed_dataparallel" in kinds,
     )
     return Decoded(distribution, tuple(notes))
 

@@ -44,6 +44,7 @@ class Distribution(NamedTuple):
     ``parameters``: the model-parallel library's ``mp_parameters``.
     ``processes``: the number of ranks over all hosts, where the job says that (Chainer,
     ``sagemaker_mpi_num_processes``).
+    ``dataparallel``: whether scripts expect ``smdistributed.dataparallel``, whatever starts them.
     ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job has, where it
     says that.
     """
@@ -54,6 +55,7 @@ class Distribution(NamedTuple):
     groups: tuple[str, ...] = ()
     parameters: dict[str, Any] | None = None
     processes: int | None = None
+    dataparallel: bool = False
     roles: tuple[tuple[str, int], ...] = ()
 
 

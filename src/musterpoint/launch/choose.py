@@ -11,6 +11,9 @@ from musterpoint.settings import Launcher, Settings
 WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
 """The module of the user's Python that matters to a launcher."""
 
+MPIRUN = "mpirun"
+"""Asked for as a module is: whether this host has an MPI."""
+
 _KINDS: dict[str, tuple[Launcher, str]] = {
     "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
     "pytorch_ddp": ("torchrun", "the job asks for pytorchddp, which is torchrun by another name"),
@@ -44,10 +47,10 @@ def choose(
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
-    ``has`` asks the user's interpreter for a module; it is called only where the answer matters. ``local`` is true
-    where the user typed the program himself (``muster launch``, ``muster local``): a job without distribution
-    settings then still gets a world as large as its slots and hosts. ``environ`` may have a TF_CONFIG, by which some
-    hosts only serve the others.
+    ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
+    answer matters. ``local`` is true where the user typed the program himself (``muster launch``, ``muster local``): a
+    job without distribution settings then still gets a world as large as its slots and hosts. ``environ`` may have a
+    TF_CONFIG, by which some hosts only serve the others.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or its module is missing.
@@ -107,6 +110,11 @@ def _launcher(
     kind = job.distribution.kind
     if settings.tf_roles and kind == "none":
         return "parameter-server", "--tf-roles was given"
+    if kind == "smdistributed_dataparallel" and not has(MPIRUN) and has("torch"):
+        return "torchrun", (
+            "the job asks for smdistributed data parallelism; there is no mpirun on PATH, and torchrun starts ranks "
+            "of PyTorch as well"
+        )
     if kind in _KINDS:
         return _KINDS[kind]
     if kind != "none":

@@ -10,6 +10,7 @@ from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
 from musterpoint.job.model import Job
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
+from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
 from musterpoint.stop_budget import grace
@@ -20,6 +21,8 @@ _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/
 STANDINS = os.path.join(_PACKAGE, "standins")
 """Packages that scripts import on SageMaker's images, where musterpoint took their place; of the one-file launcher a
 folder in its archive."""
+SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
+"""What makes Python find musterpoint's ``smdistributed``, likewise."""
 
 
 class LaunchInputs(NamedTuple):
@@ -73,10 +76,15 @@ class LaunchInputs(NamedTuple):
 
     @property
     def pythonpath(self) -> str:
-        """The user's PYTHONPATH with the code's directories in front and our stand-ins behind."""
+        """The user's PYTHONPATH with the code's directories in front and our stand-ins behind.
+
+        Before all of them is what has to run when Python starts.
+        """
         own = self.environ.get("PYTHONPATH", "")
-        standins = self.job.platform == "sagemaker" and STANDINS not in own.split(os.pathsep)
-        return os.pathsep.join((*self.workspace.pythonpath, *([own] if own else []), *([STANDINS] if standins else [])))
+        there = own.split(os.pathsep)
+        first = [SMDISTRIBUTED] if wanted(self.job, self.environ) and SMDISTRIBUTED not in there else []
+        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in there else []
+        return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those that every launcher adds, without what the user set."""

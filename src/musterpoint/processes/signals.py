@@ -32,6 +32,7 @@ class Signals:
 
     def __init__(self, loop: Loop, handler: Handler) -> None:
         self._loop, self._handler = loop, handler
+        self._kept: list[int] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -45,6 +46,13 @@ class Signals:
     def route_to(self, handler: Handler) -> None:
         """From now on ``handler`` gets every signal, also those that weren't handled yet."""
         self._handler = handler
+        kept, self._kept = self._kept, []
+        for signo in kept:
+            self._loop.call_later(0, lambda signo=signo: self.deliver(signo))  # type: ignore[misc]
+
+    def keep(self, signo: int) -> None:
+        """Keeps a signal that came too late for the handler of now: the next one gets it, in the loop."""
+        self._kept.append(signo)
 
     def deliver(self, signo: int) -> None:
         """Calls the handler as if this process had received ``signo``."""

@@ -54,6 +54,7 @@ class RollCall:
         self._seams = seams
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
         self._stopped: StoppedEarly | None = None
+        self._gathered = False
 
     def run(self) -> tuple[Roster, Peers]:
         """Runs the loop until every host is here; returns the roster and this host's end of the channel.
@@ -66,6 +67,11 @@ class RollCall:
         if self._stopped is not None:
             self._report_stop(self._stopped)
             raise self._stopped
+        gathered = self._gather()
+        self._gathered = True
+        return gathered
+
+    def _gather(self) -> tuple[Roster, Peers]:
         if self._settings.rollcall == "off":
             given = self._given_addresses()
             addresses = {host: given.get(host.lower(), (host,))[0] for host in self._hosts}
@@ -94,13 +100,19 @@ class RollCall:
         """This host was told to stop before :meth:`run`, which then only tells the others: they would wait for it."""
         self._stopped = stop
 
-    def stop(self, signal: int) -> None:
-        """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached."""
+    def stop(self, signal: int) -> bool:
+        """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached.
+
+        False: the roster is here already, and the stop is for the supervisor.
+        """
+        if self._gathered or (self._call is not None and self._call.result is not None):
+            return False
         stop = StoppedEarly(self._me, signal)
         if self._call is None:
             self.stopped_before(stop)
         else:
             self._call.stop(stop)
+        return True
 
     def _report_stop(self, stop: StoppedEarly) -> None:
         settings = self._settings

@@ -17,7 +17,7 @@ SENT = {case: entry["hyperparameters"] for case, entry in VECTORS.items() if "hy
 NONE = Distribution()
 TORCH = Distribution("torch_distributed")
 MPI = Distribution("mpi")
-SMDDP = Distribution("smdistributed_dataparallel")
+SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
 XLA = Distribution("pytorch_xla")
 SERVERS = Distribution("parameter_server")
 MIRRORED = Distribution("multi_worker_mirrored_strategy")
@@ -35,7 +35,7 @@ EXPECTED: dict[str, Distribution] = {
     "PT smp v2 + torch_distributed": TORCH._replace(parameters={"tensor_parallel_degree": 8}),
     "PT torch_distributed": TORCH,
     "PT torch_distributed extra keys": TORCH,
-    "PT torch_distributed + smddp": TORCH,
+    "PT torch_distributed + smddp": TORCH._replace(dataparallel=True),
     "PT pytorchddp": SMDDP,
     "PT pytorchddp opts": SMDDP._replace(options="-x B=2"),
     "PT parameter_server": SERVERS,
@@ -87,7 +87,7 @@ EXPECTED: dict[str, Distribution] = {
     "MX torch_distributed": NONE,
     "BASE SKLearn": NONE,
     "BASE XGB": NONE,
-    "PT p5 td+smddp": TORCH,
+    "PT p5 td+smddp": TORCH._replace(dataparallel=True),
     "PT sh mpi": MPI,
 }
 REFUSED_BY_THE_SDK = {case for case, entry in VECTORS.items() if "error" in entry}

@@ -45,6 +45,20 @@ def test_what_came_before_anybody_listened_is_kept(loop: Loop) -> None:
     assert received == [signal.SIGTERM]
 
 
+def test_what_is_kept_goes_to_the_next_handler_in_the_loop(loop: Loop) -> None:
+    received: list[int] = []
+    signals = Signals(loop, lambda signo: signals.keep(signo))
+    os.kill(os.getpid(), signal.SIGTERM)
+    loop.turn(1)
+    signals.route_to(received.append)
+    assert received == []
+    loop.turn(1)
+    signals.route_to(lambda signo: None)
+    loop.turn(0)
+    signals.close()
+    assert received == [signal.SIGTERM], "once"
+
+
 def test_handlers_are_as_they_were_afterwards(loop: Loop) -> None:
     before = [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)]
     signals = Signals(loop, lambda signo: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 from typing import Any, Callable
 
@@ -23,6 +24,43 @@ from ..meeting import EVER, LONG_NOTICE, TIMEOUTS
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom", rank=2)
+
+
+@pytest.mark.parametrize("how", ["full", "names", "off"])
+@pytest.mark.parametrize("moment", ["with the roster", "after it"])
+def test_a_stop_that_comes_with_the_roster_is_left_to_the_supervisor(port: int, how: Any, moment: str) -> None:
+    """All that is ready in one turn of the loop is handled, so that a signal may come behind the roster."""
+    hosts = ("algo-1", "algo-2")
+    taken: list[bool] = []
+
+    def record(name: str, **facts: Any) -> None:
+        if name == "rollcall-done" and moment == "with the roster":
+            taken.append(roll_call.stop(15))
+
+    settings = Settings(rollcall=how, rollcall_port=port, rollcall_timeout=60)
+    loop = Loop()
+    loop.prepare_posts()
+    offer = Offer("job", "script", 1, "0.1")
+    participant = Participant(hosts, hosts, "algo-1", offer, settings)
+    addresses = dict.fromkeys(hosts, ("127.0.0.1",))
+    roll_call = RollCall(loop, participant, lambda text: None, record, addresses)
+    other = threading.Thread(target=take_part, args=(participant._replace(me="algo-2"), addresses))
+    other.start()
+    roster, peers = roll_call.run()
+    if moment == "after it" or how == "off":
+        taken.append(roll_call.stop(15))
+    assert (taken, roster.me) == ([False], "algo-1")
+    peers.close()
+    other.join()
+    loop.close()
+
+
+def take_part(participant: Participant, addresses: dict[str, tuple[str, ...]]) -> None:
+    loop = Loop()
+    loop.prepare_posts()
+    _, peers = RollCall(loop, participant, lambda text: None, lambda name, **facts: None, addresses).run()
+    peers.close()
+    loop.close()
 
 
 @pytest.mark.parametrize("secret", ["", "hush"])

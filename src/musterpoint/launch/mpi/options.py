@@ -66,6 +66,21 @@ def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -
     return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 
+def without_mpi(distribution: Distribution) -> tuple[tuple[EnvSetting, ...], str]:
+    """What of the job's options holds where mpirun doesn't start its ranks: variables, and the words of all others.
+
+    ``-x NAME`` without a value is what every host has anyway.
+
+    Raises:
+        UsageError: as for :func:`read_options`.
+    """
+    options = read_options(distribution, OPEN_MPI)
+    given = [flag.words[1].partition("=") for flag in options.flags if flag.key.startswith("x ")]
+    exports = tuple(EnvSetting(name, value, REASON) for name, equals, value in given if equals)
+    others = [word for flag in options.flags if not flag.key.startswith("x ") for word in flag.words]
+    return (*options.exports, *exports), " ".join(others)
+
+
 def _read(text: str, source: str, flavour: Flavour) -> Options:
     given = _split(text, source)
     words = _Words(_without_env_list(given) if flavour == OPEN_MPI else given, source)

@@ -13,9 +13,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run_next() -> None:
-    """Runs the ``sitecustomize`` that this one hides."""
-    others = [path for path in sys.path if os.path.abspath(path) != HERE]
-    spec = PathFinder.find_spec("sitecustomize", others)
+    """Runs the ``sitecustomize`` that this one hides; one in front of it may have called this one."""
+    entries = [os.path.abspath(entry) for entry in sys.path]
+    spec = PathFinder.find_spec("sitecustomize", sys.path[entries.index(HERE) + 1 :])
     if spec is not None and spec.loader is not None:
         from importlib.util import module_from_spec
 

@@ -1,0 +1,98 @@
+"""What the backend ``smddp`` costs over the plain backend, for the same training step of the same ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks import trial
+from benchmarks.figure import Figure, milliseconds
+
+STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
+RANKS = 2
+ROUNDS = 120
+JOBS = 3  # in a single one, where memory lies can favour either backend by a percent
+GOAL = 1.02
+
+# One job: the same model twice, over a group of each backend, in rounds that change which one comes first.
+PROGRAM = """
+import json, os, sys, time
+import smdistributed.dataparallel.torch.torch_smddp
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+torch.set_num_threads(1)
+dist.init_process_group("smddp")
+cuda = torch.cuda.is_available()
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+groups = {"smddp": dist.new_group(), "plain": dist.new_group(backend="nccl" if cuda else "gloo")}
+models = {}
+for name, group in groups.items():
+    network = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8))).to(device)
+    models[name] = DistributedDataParallel(network, process_group=group)
+data = torch.randn(16, 256, device=device)
+
+def steps(name, count):
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(count):
+        models[name](data).sum().backward()
+    if cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+times = {name: [] for name in models}
+for index in range(-3, int(sys.argv[1])):
+    for name in sorted(models, reverse=index % 2 == 0):
+        seconds = steps(name, 10)
+        if index >= 0:
+            times[name].append(seconds)
+if dist.get_rank() == 0:
+    print(json.dumps(times), flush=True)
+dist.barrier()
+os._exit(0)
+"""
+
+
+def measure(inputs: trial.Bench) -> list[Figure]:
+    jobs = [run(inputs) for _ in range(JOBS)]
+    return [judge({name: [seconds for job in jobs for seconds in job[name]] for name in jobs[0]})]
+
+
+def run(inputs: trial.Bench) -> dict[str, list[float]]:
+    """Seconds of a step in each round of one job, by backend."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        program = Path(folder, "program.py")
+        program.write_text(PROGRAM)
+        started = []
+        for rank in range(RANKS):
+            launched = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank), "MASTER_PORT": "29577",
+                        "MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(STARTUP)}  # fmt: skip
+            command = [str(inputs.python), str(program), str(ROUNDS)]
+            started.append(subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**trial.environment(), **launched}
+            ))  # fmt: skip
+        said = [process.communicate(timeout=trial.LIMIT) for process in started]
+    for process, (_out, words) in zip(started, said):
+        if process.returncode:
+            raise SystemExit(f"bench: a rank of smddp ended with {process.returncode}:\n{os.fsdecode(words)[-2000:]}")
+    times: dict[str, list[float]] = json.loads(said[0][0])
+    return times
+
+
+def judge(times: dict[str, list[float]]) -> Figure:
+    """By the median of the rounds' own ratios: whatever else the machine does in a round slows down both."""
+    ratio = statistics.median(ours / plain for ours, plain in zip(times["smddp"], times["plain"]))
+    ours, plain = (statistics.median(times[name]) for name in ("smddp", "plain"))
+    return Figure(
+        f"a DistributedDataParallel step over `smddp`, {RANKS} ranks, over the plain backend in the same run",
+        f"≤ {GOAL} ×",
+        f"{ratio:.3f} × ({milliseconds(ours)}, {milliseconds(plain)})",
+        ratio <= GOAL,
+        {"ratio": round(ratio, 4), "smddp": round(ours, 6), "plain": round(plain, 6), "rounds": len(times["smddp"])},
+    )

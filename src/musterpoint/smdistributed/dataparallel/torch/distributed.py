@@ -1,0 +1,137 @@
+"""The functions that scripts for the library's versions before 1.4 call, over torch.distributed.
+
+Names, arguments and defaults are theirs; each does what the function of that name in torch.distributed does.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Any, Sequence
+
+import torch
+import torch.distributed as dist
+
+from . import torch_smddp  # noqa: F401 - registers the backend
+from .backend import NAME
+
+
+class ReduceOp(enum.Enum):
+    """How a collective combines tensors. AVERAGE is the sum divided by the number of ranks."""
+
+    AVERAGE = "average"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+class group:
+    """``group.WORLD``: all ranks."""
+
+    WORLD: dist.ProcessGroup | None = None
+
+
+class Averaging:
+    """The handle of an asynchronous sum that becomes an average once it is waited for."""
+
+    def __init__(self, work: Any, tensor: torch.Tensor, ranks: int) -> None:
+        self._work, self._tensor, self._ranks = work, tensor, ranks
+
+    def wait(self, *timeout: Any) -> bool:
+        done: bool = self._work.wait(*timeout)
+        ranks, self._ranks = self._ranks, 1
+        if ranks > 1:
+            self._tensor.div_(ranks)
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
+_OPERATIONS = {
+    ReduceOp.AVERAGE: dist.ReduceOp.SUM,
+    ReduceOp.SUM: dist.ReduceOp.SUM,
+    ReduceOp.MIN: dist.ReduceOp.MIN,
+    ReduceOp.MAX: dist.ReduceOp.MAX,
+}
+
+
+def is_available() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def init_process_group(*args: Any, **kwargs: Any) -> None:
+    """Joins all ranks, once. Arguments are taken and don't matter, as in AWS's library."""
+    if not dist.is_initialized():
+        dist.init_process_group(NAME)
+
+
+def is_initialized() -> bool:
+    return dist.is_initialized()
+
+
+def get_world_size(group: dist.ProcessGroup | None = group.WORLD) -> int:
+    return dist.get_world_size(group)
+
+
+def get_rank(group: dist.ProcessGroup | None = group.WORLD) -> int:
+    return dist.get_rank(group)
+
+
+def get_local_rank() -> int:
+    """This rank's place among those of its host.
+
+    Raises:
+        RuntimeError: no launcher told this process.
+    """
+    try:
+        return int(os.environ["LOCAL_RANK"])
+    except (KeyError, ValueError):
+        raise RuntimeError(
+            f"LOCAL_RANK={os.environ.get('LOCAL_RANK')!r}: expected a number, which the launcher of this process sets "
+            "(torchrun, mpirun)"
+        ) from None
+
+
+def all_reduce(
+    tensor: torch.Tensor, op: Any = ReduceOp.SUM, group: dist.ProcessGroup | None = group.WORLD, async_op: bool = False
+) -> Any:
+    """Combines ``tensor`` over all ranks, in place. A handle to wait for if ``async_op``, else None."""
+    work = dist.all_reduce(tensor, _OPERATIONS.get(op, op), group, async_op)
+    if op is not ReduceOp.AVERAGE:
+        return work
+    if work is not None:
+        return Averaging(work, tensor, dist.get_world_size(group))
+    tensor.div_(dist.get_world_size(group))
+    return None
+
+
+def broadcast(
+    tensor: torch.Tensor, src: int = 0, group: dist.ProcessGroup | None = group.WORLD, async_op: bool = False
+) -> Any:
+    return dist.broadcast(tensor, src, group, async_op)
+
+
+def all_gather(
+    tensor_list: list[torch.Tensor],
+    tensor: torch.Tensor,
+    group: dist.ProcessGroup | None = group.WORLD,
+    async_op: bool = False,
+) -> Any:
+    return dist.all_gather(tensor_list, tensor, group, async_op)
+
+
+def all_to_all_single(
+    output_t: torch.Tensor,
+    input_t: torch.Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: dist.ProcessGroup | None = group.WORLD,
+    async_op: bool = False,
+) -> Any:
+    return dist.all_to_all_single(output_t, input_t, output_split_sizes, input_split_sizes, group, async_op)
+
+
+def barrier(group: dist.ProcessGroup | None = group.WORLD, async_op: bool = False) -> Any:
+    return dist.barrier(group, async_op)

@@ -1,0 +1,185 @@
+"""Whose ``smdistributed`` a program imports: AWS's, package by package, where it is installed, and else ours."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+import musterpoint
+from musterpoint.cli.bundle import archive
+from musterpoint.local.environment import PATCHES
+
+from .conftest import SMDISTRIBUTED, STARTUP
+
+Says = Callable[..., str]
+
+WHO = """
+import importlib
+for name in ("dataparallel", "modelparallel"):
+    try:
+        module = importlib.import_module("smdistributed." + name)
+        print(getattr(module, "WHO", "") or module.__shim__)
+    except ImportError as error:
+        print(error)
+"""
+NO_MODEL_PARALLEL = "No module named 'smdistributed.modelparallel'"
+EDITABLE = """
+import sys
+from importlib.util import spec_from_file_location
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "smdistributed":
+            return spec_from_file_location(name, {place!r} + "/__init__.py", submodule_search_locations=[{place!r}])
+sys.meta_path.insert(3, Finder)
+"""
+
+
+def aws(folder: Path, *packages: str, regular: bool = True) -> Path:
+    """A folder of installed packages that has these of AWS's; the top package a regular one or a namespace."""
+    top = folder / "smdistributed"
+    for package in packages:
+        (top / package).mkdir(parents=True)
+        (top / package / "__init__.py").write_text(f"WHO = 'AWS {package}'\n")
+    if regular:
+        (top / "__init__.py").touch()
+    return folder
+
+
+def test_nothing_installed(python_says: Says) -> None:
+    assert python_says(WHO).splitlines() == ["musterpoint", NO_MODEL_PARALLEL]
+
+
+@pytest.mark.parametrize("regular", [True, False], ids=["regular", "namespace"])
+def test_both_installed(python_says: Says, tmp_path: Path, regular: bool) -> None:
+    place = aws(tmp_path / "site", "dataparallel", "modelparallel", regular=regular)
+    assert python_says(WHO, place).splitlines() == ["AWS dataparallel", "AWS modelparallel"]
+
+
+@pytest.mark.parametrize("regular", [True, False], ids=["regular", "namespace"])
+def test_each_package_is_a_matter_of_its_own(python_says: Says, tmp_path: Path, regular: bool) -> None:
+    place = aws(tmp_path / "data", "dataparallel", regular=regular)
+    assert python_says(WHO, place).splitlines() == ["AWS dataparallel", NO_MODEL_PARALLEL]
+    place = aws(tmp_path / "model", "modelparallel", regular=regular)
+    assert python_says(WHO, place).splitlines() == ["musterpoint", "AWS modelparallel"]
+
+
+def test_what_another_finder_finds_comes_first(python_says: Says, tmp_path: Path) -> None:
+    place = str(aws(tmp_path / "site", "dataparallel") / "smdistributed")
+    assert python_says(EDITABLE.format(place=place) + WHO).splitlines()[0] == "AWS dataparallel"
+
+
+def test_the_finders_are_the_last(python_says: Says) -> None:
+    code = "import sys; print([finder.__name__ for finder in sys.meta_path[-2:]])"
+    assert python_says(code) == "['PackageFinder', 'TopFinder']"
+
+
+def test_a_program_that_only_looks_finds_it(python_says: Says) -> None:
+    """As transformers and accelerate look."""
+    code = (
+        "import sys; from importlib.util import find_spec\n"
+        "print(find_spec('smdistributed') is not None, 'torch' in sys.modules)"
+    )
+    assert python_says(code) == "True False"
+
+
+def test_switched_off(python_says: Says, tmp_path: Path) -> None:
+    said = python_says("import smdistributed", SMDISTRIBUTED_SHIM="0")
+    assert said == "ModuleNotFoundError: No module named 'smdistributed'"
+
+
+def test_forced(python_says: Says, tmp_path: Path) -> None:
+    """Packages that we haven't got still come from where they are."""
+    place = aws(tmp_path / "site", "dataparallel", "modelparallel")
+    assert python_says(WHO, place, SMDISTRIBUTED_SHIM="1").splitlines() == ["musterpoint", "AWS modelparallel"]
+
+
+def test_another_value_of_the_switch_is_an_error(python_says: Says) -> None:
+    said = python_says(
+        "import musterpoint.smdistributed", Path(musterpoint.__file__).parents[1], SMDISTRIBUTED_SHIM="no"
+    )
+    assert said == "ValueError: SMDISTRIBUTED_SHIM='no': expected 0 (never musterpoint's smdistributed) or 1 (always)"
+
+
+def test_switched_on_by_an_import(environ: dict[str, str]) -> None:
+    code = "import musterpoint.smdistributed, smdistributed.dataparallel as d; print(d.__name__, d.__shim__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "smdistributed.dataparallel musterpoint\n", done.stderr
+
+
+def test_switched_on_by_a_pth_file(root: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "smdistributed.pth").write_text((root / "container" / "smdistributed.pth").read_text())
+    code = f"import site; site.addsitedir({str(tmp_path)!r}); import smdistributed.dataparallel as d; print(d.__shim__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "musterpoint\n", done.stderr
+
+
+def test_switched_on_out_of_the_one_file_launcher(environ: dict[str, str], tmp_path: Path) -> None:
+    packed = tmp_path / "launcher.zip"
+    packed.write_bytes(archive(str(SMDISTRIBUTED.parent)))
+    environ["PYTHONPATH"] = f"{packed}/musterpoint/smdistributed/startup"
+    code = "import smdistributed.dataparallel.exceptions as e; print(e.__file__, e.SMDDPError.__mro__[1].__name__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    place = f"{packed}/musterpoint/smdistributed/dataparallel/exceptions.py"
+    assert done.stdout == f"{place} Exception\n", done.stderr
+
+
+def test_what_it_adds_to_the_one_file_launcher() -> None:
+    """As docs/smdistributed.md says it."""
+    with zipfile.ZipFile(io.BytesIO(archive(str(SMDISTRIBUTED.parent)))) as packed:
+        sizes = [entry.compress_size for entry in packed.infolist() if "smdistributed" in entry.filename]
+    assert sum(sizes) * 4 / 3 < 16 * 1024
+
+
+@pytest.mark.parametrize("other_first", [True, False])
+def test_a_sitecustomize_of_the_users_runs_as_well(environ: dict[str, str], tmp_path: Path, other_first: bool) -> None:
+    """Also one that calls all others itself, before this one or after it."""
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "from importlib.machinery import PathFinder\n"
+        "print('theirs')\n"
+        "here = os.path.dirname(__file__)\n"
+        "spec = PathFinder.find_spec('sitecustomize', [path for path in sys.path if path != here])\n"
+        "spec and spec.loader.load_module('sitecustomize')\n"
+    )
+    paths = [str(others), STARTUP] if other_first else [STARTUP, str(others)]
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    code = "import smdistributed.dataparallel as d; print(d.__shim__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["theirs", "musterpoint"], done.stderr
+
+
+def test_the_patches_of_local_jobs_call_what_lies_behind_them(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    environ["PYTHONPATH"] = os.pathsep.join([STARTUP, PATCHES, str(tmp_path)])
+    code = "import sys; print('muster_gloo_exit' in sys.modules, sys.meta_path[-1].__name__)"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["theirs", "True TopFinder"], done.stderr
+
+
+def test_it_has_one_name(environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import musterpoint.smdistributed.dataparallel"], env=environ, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert "ImportError: import it as smdistributed.dataparallel" in done.stderr
+
+
+def test_versions(python_says: Says) -> None:
+    code = "import smdistributed.dataparallel as d; print(d.__version__)"
+    assert python_says(code) == f"1.8.0+musterpoint.{musterpoint.__version__}"
+
+
+def test_tensorflow_is_missing_by_its_own_name(python_says: Says) -> None:
+    said = python_says("import smdistributed.dataparallel.tensorflow as sdp")
+    assert said.startswith("ImportError: smdistributed.dataparallel.tensorflow: musterpoint's smdistributed")
+    assert "is for PyTorch only" in said

@@ -132,7 +132,7 @@ def test_links_to_files_are_files_but_where_the_program_wrote(tmp_path: Path) ->
     with open(tmp_path / "link", opener=open_regular) as file:
         assert file.read() == "text"
     with pytest.raises(OSError, match="symbolic links"):
-        open_regular_nofollow(str(tmp_path / "link"))
+        open_regular_nofollow(str(tmp_path / "link"), os.O_RDONLY)
     os.close(open_regular_nofollow(str(tmp_path / "file")))
 
 

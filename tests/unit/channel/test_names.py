@@ -68,7 +68,7 @@ def test_no_address_says_why(loop: Loop, method: str) -> None:
 
 def test_a_vague_answer_is_no_proof_that_the_name_is_gone(loop: Loop) -> None:
     vague = Answer((), "try again")
-    assert ask(loop, lambda _name, family: NO if family == SIX else vague, "ask_both") == [vague]
+    assert ask(loop, lambda _name, family: NO if family == SIX else vague, "look_up_both") == [vague]
 
 
 def test_known_names_are_never_looked_up(loop: Loop) -> None:

@@ -155,7 +155,7 @@ def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
 def test_who_is_missing(slot: Slot) -> None:
     slot.ranks.expect([(0, 1), (1, 0)])
     assert [slot.ranks.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
-    assert (slot.ranks.of_session(0), slot.ranks.of(1)) == ([slot.rank], [])
+    assert (slot.ranks.of_session(0), slot.ranks.of_session(1)) == ([slot.rank], [])
     slot.ranks.forget((0, 1))
     assert not slot.ranks.is_missing((0, 1))
 

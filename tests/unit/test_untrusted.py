@@ -133,7 +133,7 @@ def test_links_to_files_are_files_but_where_the_program_wrote(tmp_path: Path) ->
         assert file.read() == "text"
     with pytest.raises(OSError, match="symbolic links"):
         open_regular_nofollow(str(tmp_path / "link"), os.O_RDONLY)
-    os.close(open_regular_nofollow(str(tmp_path / "file")))
+    os.close(open_regular_nofollow(str(tmp_path / "file"), os.O_RDONLY))
 
 
 def test_what_a_program_left_in_place_of_the_report_is_not_followed(tmp_path: Path) -> None:

@@ -192,9 +192,7 @@ class Dialer:
             code = errno.ECONNREFUSED  # TCP connected to itself: our ephemeral port is the port dialled
         if code:
             sock.close()
-            if (
-                code == errno.ECONNREFUSED
-            ):  # there is a route; from another source address the leader would not recognise us
+            if code == errno.ECONNREFUSED:  # there is a route; the leader wouldn't know us from another source
                 self._left = [(to, source) for to, source in self._left if to != address]
             self._missed(address, code)
             self._try_next()

@@ -284,7 +284,7 @@ class LeaderChannel(EventQueue):
 
     def _decide(self, decisions: list[Decision]) -> None:
         """Carries out ``decisions`` about the root cause, and those that are due."""
-        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unheard())]:
+        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
                 self._emit(JobFailed(decision.failure, decision.secondary))
                 self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
@@ -299,7 +299,7 @@ class LeaderChannel(EventQueue):
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
-    def _is_any_unheard(self) -> bool:
+    def _is_any_unanswered(self) -> bool:
         """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
             member.session.state == UP and member.code is None

@@ -263,10 +263,8 @@ class Resume(NamedTuple):
 class HostState:
     """What the leader keeps of another host; one per host, so it is small.
 
-    ``link`` is None while it has no connection.
-
-    ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported.
-    ``ticket`` is what it can resume its session with.
+    ``link`` is None while it has no connection. ``code`` is the exit code its ranks ended with, None before;
+    ``failed`` counts the failures it reported. ``ticket`` is what it can resume its session with.
     """
 
     __slots__ = ("code", "failed", "link", "mailbox", "name", "session", "ticket")

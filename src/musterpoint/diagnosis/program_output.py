@@ -212,9 +212,7 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
             return _error_of_silent_rank(lines, table)
         last = inner or last
-    if (
-        _is_wrapper(last) and "SignalException" not in last.name
-    ):  # a launcher that was signalled to end has no error to look for
+    if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))

@@ -63,9 +63,7 @@ class Signals:
             numbers = os.read(self._read, 4096)
         except BlockingIOError:
             return
-        for signo in dict.fromkeys(
-            numbers
-        ):  # a wrapper may repeat a signal that the terminal has sent: they count as one
+        for signo in dict.fromkeys(numbers):  # a wrapper may repeat a signal of the terminal: it counts once
             self._handler(signo)
 
     def close(self) -> None:

@@ -28,14 +28,14 @@ def adopt_orphans() -> bool:
     return _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(parent: int, signo: int = int(getattr(signal, "SIGKILL", 9))) -> None:
-    """In a child of ``parent``: get ``signo`` when the *thread* that forked it ends, so fork in the main thread.
+def die_with_parent(parent: int) -> None:
+    """In a child of ``parent``: get SIGKILL when the *thread* that forked it ends, so fork in the main thread.
 
     A parent that has ended already counts, too.
     """
-    _prctl(PR_SET_PDEATHSIG, signo)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signo)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Stat:

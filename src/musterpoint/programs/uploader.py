@@ -1,9 +1,8 @@
 """The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
 
 A line ``finish SECONDS`` on stdin begins its end; it ends at once when stdin does. Facts go to stdout, one JSON object
-a line.
-The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory is to be
-watched and there is no watchdog.
+a line. The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory
+is to be watched and there is no watchdog.
 """
 
 from __future__ import annotations
@@ -291,9 +290,7 @@ class Uploader:
         done = self._files + self._bytes + (sum(self._bucket.sent.values()) if self._bucket else 0)
         if done > self._best:
             self._best, self._headway_at = done, now
-        waits = self._bucket is not None and any(
-            self._bucket.sent.values()
-        )  # all bytes may be sent, and S3's answer missing
+        waits = self._bucket is not None and any(self._bucket.sent.values())  # perhaps only S3's answer is missing
         longest = STALLED if self._ledger.up or waits else NEVER
         still = now - self._headway_at
         hopeless = still >= longest or (self._lasting >= HOPELESS and still >= HOPED)

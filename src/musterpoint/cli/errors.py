@@ -37,9 +37,9 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.diagnosis.job_failures import of_error
+    from musterpoint.diagnosis.failures import failure_of_error
 
-    return of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
+    return failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 
 
 def _console() -> Console:

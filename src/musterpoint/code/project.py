@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 REQUIREMENTS = "requirements.txt"
 SETUP = "setup.py"
@@ -84,7 +84,7 @@ def _pyproject(code: str) -> tuple[bool, bool, str]:
     """
     tables, backend = set(), ""
     try:
-        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=regular) as file:
+        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=open_regular) as file:
             for line in file:
                 text = line.partition("#")[0].replace(" ", "").strip()
                 if text.startswith("["):

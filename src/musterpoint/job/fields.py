@@ -7,7 +7,7 @@ from typing import Any
 
 from musterpoint.errors import UsageError
 from musterpoint.executables import LONGEST_WORD, size_of
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 _SHOWN = 80
 LONGEST_PATH = 4096
@@ -54,7 +54,7 @@ def load(path: str) -> Any:
         UsageError: it can't be read, is not a regular file, is too long, isn't UTF-8 or isn't JSON.
     """
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise UsageError(f"{path} is longer than {LARGEST_FILE >> 20} MiB, expected a configuration file")

@@ -20,9 +20,9 @@ from typing import Any, Iterator, Literal, Mapping, NamedTuple
 from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
-from musterpoint.report.files import put
+from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import TIMELINE, OutputDirectory
-from musterpoint.untrusted import regular_itself
+from musterpoint.untrusted import open_regular_nofollow
 
 FinalStatus = Literal["Completed", "Failed", "Stopped"]
 Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
@@ -168,7 +168,9 @@ def read_host_files(layout: Layout, host: str) -> HostFiles:
     output = os.path.join(layout.tree(host), "output")
     outcome = _json(os.path.join(output, "outcome.json"))
     try:
-        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
+        with open(
+            os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=open_regular_nofollow
+        ) as file:
             failure = file.read(4096)
     except OSError:
         failure = ""
@@ -227,7 +229,7 @@ def write_timeline(
             moments.extend(moment for moment in events if isinstance(moment, dict))
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
     text = ",\n".join(json.dumps(moment) for moment in moments)
-    return put(directory, TIMELINE, f"[\n{text}\n]\n".encode())
+    return write_file(directory, TIMELINE, f"[\n{text}\n]\n".encode())
 
 
 def _files(directory: str) -> Iterator[tuple[str, str]]:
@@ -252,7 +254,7 @@ def _same(one: str, other: str) -> bool:
 def _json(path: str) -> Any:
     """The file's JSON value; None if there is none."""
     try:
-        with open(path, encoding="utf-8", opener=regular_itself) as file:
+        with open(path, encoding="utf-8", opener=open_regular_nofollow) as file:
             return json.loads(file.read(LARGEST_FILE))
     except (OSError, ValueError, RecursionError):
         return None

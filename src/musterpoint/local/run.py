@@ -26,7 +26,7 @@ from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
-from musterpoint.report.files import put
+from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.timeline import Timeline
 
@@ -106,7 +106,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     for problem in (
-        put(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
+        write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
         results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
     ):
         if problem:

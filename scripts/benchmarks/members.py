@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from musterpoint.channel import wire
-from musterpoint.channel.session import draw
+from musterpoint.channel.session import random_token
 from musterpoint.loop import Loop
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.roll_call import RollCall
@@ -64,8 +64,8 @@ class SimulatedHost:
         self.sock.setblocking(False)
         self.sock.bind((address, 0))
         self.sock.connect_ex((LEADER_ADDRESS, port))
-        nonce = draw() if secret else ""
-        self.hello = Hello(name, OFFER, draw(), (LEADER_ADDRESS,), LEADER_ADDRESS, nonce).pack()
+        nonce = random_token() if secret else ""
+        self.hello = Hello(name, OFFER, random_token(), (LEADER_ADDRESS,), LEADER_ADDRESS, nonce).pack()
         self.opening = self.hello[4:]
         self.secret = secret
         self.challenged = not secret

@@ -21,8 +21,7 @@ from typing import Any, Callable
 from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint import exit_codes, settings
 from musterpoint.errors import MusterError
-from musterpoint.job.read import read_job
-from musterpoint.job.secrets import masker_of, masker_of_files
+from musterpoint.job.read import masker_of, masker_of_files, read_job
 from musterpoint.launch.explain import to_json, to_text
 from musterpoint.prepare import plan_host, prepare_host
 from musterpoint.preview import assumed_roster

@@ -18,7 +18,7 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.channel import wire
 from musterpoint.channel.peers import JobFailed, PeerEvent, Peers, StopAll
 from musterpoint.channel.secret import Seal, prove
-from musterpoint.channel.session import Resume, draw
+from musterpoint.channel.session import Resume, random_token
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import MusterError
 from musterpoint.loop import Loop
@@ -156,13 +156,13 @@ class Fuzzer:
             "host": me, "code": 7, "cause": "user", "kind": "user", "reason": "boom", "rank": 1, "local_rank": 0,
             "signal": None, "at": 1.5,
         }  # fmt: skip
-        hello = Hello(me, OFFER, draw(), ("6.6.6.6",), "6.6.6.6", stop=15)
+        hello = Hello(me, OFFER, random_token(), ("6.6.6.6",), "6.6.6.6", stop=15)
         roster = {
             "job": JOB, "session": "s", "master_address": "6.6.6.6", "master_port": 7777,
             "seats": [[name, found[0], 1, True, "0.1", 1, [21000]] for name, found in ADDRESSES.items()],
         }  # fmt: skip
         return [
-            _fields(hello.pack()), _fields(hello._replace(stop=0, nonce=draw()).pack()), _fields(Resume(me,
+            _fields(hello.pack()), _fields(hello._replace(stop=0, nonce=random_token()).pack()), _fields(Resume(me,
             session or "s", "t", 0).pack()), {"t": "proof", "proof": "0" * 32}, {"t": "challenge",
             "nonce": "0" * 32}, {"t": "wait"}, {"t": "bye"}, {"t": "leaving"}, {"t": "welcome", "host": "algo-1",
             "job": JOB, "token": "t", "answer": "a"}, {"t": "roster", "roster": roster}, {"t": "abandon",
@@ -361,7 +361,7 @@ class Fuzzer:
         valid.append(next(one for one in self.messages("algo-2") if one["t"] == "roster"))
         stage = self.draw.randrange(4 if secret else 3)
         if secret and stage:
-            nonce = draw()
+            nonce = random_token()
             send(json.dumps({"t": "challenge", "nonce": nonce}).encode())
             frames.next()
             seal = Seal(prove(secret, opening, nonce)[1], leads=True)
@@ -384,7 +384,7 @@ class Seat:
         self._token = ""
         self._session = ""
         self._sock: socket.socket | None = None
-        self._open(Hello("algo-2", OFFER, draw(), (), "127.0.0.1", draw() if secret else "").pack())
+        self._open(Hello("algo-2", OFFER, random_token(), (), "127.0.0.1", random_token() if secret else "").pack())
         while not self._session:
             message: dict[str, Any] = wire.unpack(self._hear(), compressed=True)
             if message["t"] == "welcome":
@@ -425,7 +425,7 @@ class Seat:
                 self._sock.settimeout(PATIENCE)
         except OSError:
             self._sock.close()
-            self._open(Resume("algo-2", self._session, self._token, 0, draw() if self._secret else "").pack())
+            self._open(Resume("algo-2", self._session, self._token, 0, random_token() if self._secret else "").pack())
 
     def close(self) -> None:
         if self._sock is not None:

@@ -1,7 +1,7 @@
-"""musterpoint's own lines: one prefix, one place, never mixed into the middle of a user's line.
+"""Prints musterpoint's own lines, with a prefix, to stderr.
 
-They go to stderr. Once the log pump runs they go through it (:meth:`Console.write_through`), so that a reader who
-doesn't read our output never holds up the thread that handles signals.
+Once the log pump runs, lines go through it (:meth:`Console.write_through`): they never split a user's line, and a
+reader that doesn't read our output doesn't block the thread that handles signals.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def _write_all(data: bytes) -> None:
         try:
             data = data[os.write(2, data) :]
         except OSError:
-            return  # nobody to tell
+            return  # stderr is closed
 
 
 class Console:
-    """``mask`` hides secrets in every line; ``sink`` takes finished bytes."""
+    """``mask`` hides secrets in every line; ``sink`` gets the bytes to write."""
 
     def __init__(self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all) -> None:
         self._mask = mask
@@ -32,11 +32,11 @@ class Console:
         self._sink = sink
 
     def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
-        """One message; further lines of it are indented under the first. ``mask`` stands in for the console's own."""
+        """Prints a message; its further lines are indented. ``mask`` replaces the console's own."""
         first, *rest = (mask or self._mask)(text).splitlines() or [""]
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
         self._sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
     def show(self, text: str) -> None:
-        """A line of a program that we run, as it is but for its secrets."""
+        """Prints a line of a program that we run, with secrets hidden."""
         self._sink((self._mask(text) + "\n").encode("utf-8", "replace"))

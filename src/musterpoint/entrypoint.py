@@ -15,11 +15,11 @@ from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
-from musterpoint.job.hyperparameters import text_of
+from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
+from musterpoint.launch.choose import TENSORFLOW
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import TENSORFLOW
 from musterpoint.prepare import PreparedHost, offer_of, plan_host, prepare_host, user_environment, warn_of_build_locks
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
@@ -28,10 +28,8 @@ from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
-from musterpoint.stop_budget import grace
 from musterpoint.supervise.context import SupervisorContext
-from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.state import Rules
+from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 
@@ -43,13 +41,13 @@ def run(request: Request) -> int:
         options = settings.from_environ(request.environ, request.given)
         runtime.watch_pid1(options.pid1_watch)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
-        runtime.learn(job)
+        runtime.set_job(job)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options)
     except StoppedEarly as stop:
         outcome = Outcome(exit_codes.of_job(0, stop.signal, options.stop_exit_code), None, stop.host)
         runtime.console.say(str(stop))
-    except Exception as error:  # a bug of ours is reported like everything else
+    except Exception as error:  # a bug of ours is reported, too
         failure = runtime.failure_of(error)
         outcome = Outcome(failure.code, failure)
         runtime.console.say(failure.reason.removeprefix("muster: "))
@@ -59,8 +57,8 @@ def run(request: Request) -> int:
 
 
 def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) -> Outcome:
-    """All steps in order. A host that can't run its part, or was told to stop, still attends the roll call: the others
-    would wait for it in vain.
+    """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
+    would wait for it.
     """
     for note in job.notes:
         runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
@@ -81,7 +79,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     if host is not None and plan is not None:
         for text in plan.notes:
             runtime.console.say(text)
-        if text_of(job.hyperparameters, "sagemaker_s3_output"):
+        if text_value(job.hyperparameters, "sagemaker_s3_output"):
             runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
@@ -99,7 +97,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
-    # a program that somebody typed is here, with what it needs
+    # a program from a command line is here already, with its packages
     tools = (lambda: runtime.tools(job, options)) if request.program is None else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
@@ -131,7 +129,7 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
 
 
 def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
-    mask = runtime.masker.mask_user  # failures quote the user's own words
+    mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
         job.current_host, mask, job.paths.code,
@@ -140,7 +138,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
     return Rules(
-        host=job.current_host, grace=grace(job.grace, options.stop_grace),
+        host=job.current_host, grace=options.rank_grace(job.grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,

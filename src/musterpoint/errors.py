@@ -1,4 +1,4 @@
-"""The few errors that end a job before its ranks do; each knows its exit code.
+"""The errors that end a job before its ranks do, each with its exit code.
 
 Every message is one clear sentence: which file, key, option, host or rank, what was there, what was expected and what
 to do about it.
@@ -10,7 +10,7 @@ from musterpoint import exit_codes
 
 
 class MusterError(Exception):
-    """Something that ends the job with a code of musterpoint's own. ``str(error)`` is the sentence people read."""
+    """Ends the job with a code of musterpoint's own. ``str(error)`` is the message that people read."""
 
     code = exit_codes.INTERNAL
 
@@ -22,7 +22,7 @@ class UsageError(MusterError):
 
 
 class RollCallError(MusterError):
-    """Not every host was here by the deadline. The message holds the table of hosts and stages."""
+    """Not every host joined by the deadline. The message has the table of hosts and stages."""
 
     code = exit_codes.ROLLCALL
 
@@ -34,7 +34,7 @@ class FetchError(MusterError):
 
 
 class LauncherError(MusterError):
-    """The launcher can't start, or started another world than the one planned."""
+    """The launcher can't start, or started another number of ranks than planned."""
 
     code = exit_codes.LAUNCHER
 
@@ -44,11 +44,11 @@ IN_ROLL_CALL = "during the roll call"
 
 
 class StoppedEarly(MusterError):
-    """A stop came before there was anything to run: no rank has started, on any host.
+    """The job was stopped before any rank had started, on any host.
 
-    ``host``: the host that was told to stop; every other host that it can reach stops, too.
-    ``signal``: the number of the signal that said so.
-    ``when``: at which step, in words: :data:`PREPARING` or :data:`IN_ROLL_CALL`. Only the message has it.
+    ``host``: the host that got the signal; every other host that it can reach stops too.
+    ``signal``: the number of the signal.
+    ``when``: at which step, for the message: :data:`PREPARING` or :data:`IN_ROLL_CALL`.
     """
 
     code = exit_codes.STOPPED

@@ -23,18 +23,18 @@ def find(command: str, environ: Mapping[str, str]) -> str:
 LONGEST_WORD = 128 * 1024 - 1
 """Bytes of one argument, or of one variable with its name."""
 _LEAST, _MOST = 128 << 10, 6 << 20
-"""Bounds of what Linux takes for all words together, in bytes."""
+"""Bounds of Linux' limit for all words together, in bytes."""
 _POINTER = 8
 """Bytes of each word's address, which count too."""
 
 
 def size_of(word: str) -> int:
-    """Bytes of ``word`` as the system gets it."""
+    """Bytes of ``word`` for the system."""
     return len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass"))
 
 
-def too_much(words: Iterable[str]) -> tuple[int, int] | None:
-    """The bytes that ``words`` (arguments, and variables with their names) take and the limit; None if they fit."""
+def over_limit(words: Iterable[str]) -> tuple[int, int] | None:
+    """Size of ``words`` (arguments, and variables with their names) and the limit, in bytes; None if they fit."""
     taken = sum(size_of(word) + 1 + _POINTER for word in words)
     if taken <= _LEAST:
         return None

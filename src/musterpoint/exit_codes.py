@@ -1,14 +1,14 @@
 """The exit codes musterpoint itself gives; every other code is the user's own.
 
-A code of ours is told from a user's same number by the ``muster:`` prefix of the failure reason and by
-``outcome.json``.
+Where the user's program ends with the same number, the ``muster:`` prefix of the failure reason and ``outcome.json``
+tell the two apart.
 """
 
 OK = 0
 USAGE = 64
 """A file, key or option is wrong; an entry point is missing or not executable."""
 ROLLCALL = 69
-"""Not every host was here by the deadline."""
+"""Not every host joined by the deadline."""
 INTERNAL = 70
 """A bug of musterpoint's own."""
 FETCH = 71
@@ -16,7 +16,7 @@ FETCH = 71
 LAUNCHER = 72
 """The launcher can't start: ``mpirun`` or torch missing, wrong world size."""
 HOST_LOST = 76
-"""A host was lost without a word."""
+"""A host was lost: it neither ended its part nor reported a failure."""
 STOPPED = 143
 """Stopped by the platform (SIGTERM), also when every rank then ended with 0."""
 
@@ -34,7 +34,7 @@ def of_status(returncode: int) -> int:
 def of_job(failure: int, stop_signal: int, stop_code: int) -> int:
     """The exit code of a job whose root cause has the code ``failure`` (0: none).
 
-    A stop counts for more: ``stop_code`` then, but 130 for Ctrl-C. ``stop_signal`` 0: the job wasn't stopped.
+    A stop comes before a failure: the code is then ``stop_code``, or 130 for Ctrl-C. ``stop_signal`` 0: no stop.
     """
     if not stop_signal:
         return failure

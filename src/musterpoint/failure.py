@@ -1,23 +1,26 @@
-"""One failure, and counts of those beside it, as they travel between hosts and into the reports."""
+"""One failure, its reason, and counts of the failures beside it, as they travel between hosts and into the reports."""
 
 from typing import Any, Iterable, Literal, NamedTuple
 
 from musterpoint import exit_codes
+from musterpoint.untrusted import check_types, clip, is_host_name, printable
 
 Cause = Literal["user", "muster", "platform", "host"]
-"""Whose failure it is: the user's program's, ours, the platform's (a stop), or a host's that was lost."""
+"""Where the failure comes from: the user's program, us, the platform (a stop), or a lost host."""
 Kind = Literal["user", "oom", "peer", "infra"]
 """The class in ``outcome.json``; ``peer`` is a symptom of another host's failure."""
 
 MOST_REASON = 900
 """Bytes of UTF-8 in a reason: SageMaker shows 1,024 characters and adds words of its own."""
+ERROR_SHARE = 480
+"""Bytes of a reason that the error gets at least, if there are other parts."""
 
 
 class Failure(NamedTuple):
     """One failure as it travels between hosts and into the reports (JSON: an object of these keys).
 
     ``code`` is what the control plane gets (1–255), ``at`` is seconds since the epoch on the host that failed.
-    ``second_hand`` says that only a launcher of the user's own tells of it, without a word of the rank itself.
+    ``second_hand``: only the user's own launcher reports it; the rank itself printed no error.
     """
 
     host: str
@@ -33,24 +36,22 @@ class Failure(NamedTuple):
 
     @property
     def is_symptom(self) -> bool:
-        """Whether another failure may be what this one comes from: it waits for that one."""
+        """Whether another failure may have caused this one."""
         return self.kind == "peer" or self.second_hand
 
     def is_same_as(self, other: "Failure") -> bool:
-        """Whether both are the same failure, whatever became of its words on the way."""
+        """Whether both are the same failure; their reasons may differ by cutting and masking."""
         return self._replace(reason="") == other._replace(reason="")
 
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
         """Builds it from decoded JSON; unknown keys are dropped, a reason is cut and made printable.
 
-        A cause or kind of another version of ours stays as it is.
+        Unknown causes and kinds (of other versions) are kept.
 
         Raises:
             ValueError: a key is missing, has a wrong type or is out of its range.
         """
-        from musterpoint.untrusted import check_types, is_host_name, printable
-
         if not isinstance(value, dict):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
         try:
@@ -71,7 +72,7 @@ class Failure(NamedTuple):
 
 
 def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
-    """The failure that a host lost without a word stands for; see :class:`PeerLost`."""
+    """The failure for a lost host; arguments as in :class:`PeerLost`."""
     reason = f"muster: host {host} was lost: {why}"
     if apart_from:
         reason = f"muster: hosts {' and '.join(sorted((host, apart_from)))} lost each other: {why}"
@@ -89,7 +90,7 @@ _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Secondary(NamedTuple):
-    """How many ranks failed beside the first: with the ``same`` error, because a peer was ``lost``, otherwise."""
+    """How many ranks failed beside the first: with the ``same`` error, because a peer was ``lost``, or ``other``."""
 
     same: int = 0
     lost: int = 0
@@ -104,7 +105,7 @@ class Secondary(NamedTuple):
 
     @classmethod
     def of(cls, failures: Iterable[Failure], first: Failure) -> "Secondary":
-        """What ``failures`` are beside ``first``, which may be among them."""
+        """Counts ``failures`` except ``first``, which may be among them."""
         tally = cls()
         for failure in failures:
             if not failure.is_same_as(first):
@@ -118,7 +119,7 @@ NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1),
 
 
 def _same_words(one: Failure, other: Failure) -> bool:
-    """Whether two failures are one mistake made twice: numbers in their words may differ, and who it was."""
+    """Whether two failures have the same first line and code, except for numbers and the host."""
     return one.code == other.code and _words_of(one) == _words_of(other)
 
 
@@ -126,3 +127,31 @@ def _words_of(failure: Failure) -> str:
     import re  # only failures need it
 
     return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])
+
+
+def fit(parts: Iterable[str], limit: int = MOST_REASON, last_first: bool = False) -> str:
+    """``parts`` as lines within ``limit`` bytes. The first is cut to its share if there are others; then the end.
+
+    ``last_first``: the last part is kept whole and the text before it is cut.
+    """
+    parts = [part for part in parts if part]
+    whole = "\n".join(parts)
+    if len(whole.encode("utf-8", "replace")) <= limit:
+        return whole
+    if last_first:
+        kept = "\n" + parts[-1]
+        return clip("\n".join(parts[:-1]), limit - len(kept.encode())) + kept
+    rest = len("\n".join(parts[1:]).encode("utf-8", "replace")) + 1
+    first = clip(parts[0], limit if len(parts) == 1 else max(ERROR_SHARE, limit - rest))
+    return clip("\n".join([first, *parts[1:]]), limit)
+
+
+def with_secondary(failure: Failure, others: Secondary) -> str:
+    """``failure``'s reason with the counts of the others."""
+    if not others.total:
+        return failure.reason
+    what = {"the same way": others.same, "after it (peer lost)": others.lost, "with another error": others.other}
+    kinds = [(how, count) for how, count in what.items() if count]
+    who = "1 other rank" if others.total == 1 else f"{others.total} other ranks"
+    said = kinds[0][0] if len(kinds) == 1 else ", ".join(f"{count} {how}" for how, count in kinds)
+    return fit([failure.reason, f"{who} failed{' ' if len(kinds) == 1 else ': '}{said}"], last_first=True)

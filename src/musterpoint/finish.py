@@ -1,19 +1,21 @@
-"""What is done when the job is over on this host: the last uploads, the reports, and files given back to their owner.
+"""The end of a job on this host: the last uploads, the reports, and the ownership of files.
 
-Imported at the start, it imports what it needs when it is called: the user's first line comes that much earlier.
+Its imports are inside the functions, since only the end of a job needs them.
 """
 
 from __future__ import annotations
 
+import os
+
 from musterpoint.runtime import Runtime
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.state import Outcome
 
 
 def finish(runtime: Runtime, outcome: Outcome) -> None:
     """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
 
-    A failure is reported before the last uploads, so that its reason is never lost with them; a success after them,
-    since the platform may end the container when it sees it.
+    A failure is reported before the last uploads, in case they hang; a success after them, since the platform may end
+    the container then.
     """
     runtime.open_output()
     if outcome.code:
@@ -27,15 +29,13 @@ def finish(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def warn_of_missing_model(runtime: Runtime) -> None:
-    """Says so where a TensorFlow job that ended well has left no model."""
-    from musterpoint.report.saved_model import warning_of
-
-    if missing := warning_of(runtime.paths.model):
+    """Warns if a TensorFlow job that ended well has saved no model."""
+    if missing := missing_model(runtime.paths.model):
         runtime.console.say(f"warning: {missing}")
 
 
 def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
-    """The final upload of intermediate outputs. After a stop it has what is left of the platform's grace."""
+    """The final upload of intermediate outputs. After a stop it gets the rest of the platform's grace."""
     sync = runtime.sync
     if sync is not None:
         runtime.signals.route_to(sync.on_signal)
@@ -61,3 +61,29 @@ def _give_back(runtime: Runtime) -> None:
     from musterpoint.report.ownership import give_back
 
     give_back(runtime.paths)
+
+
+MODEL_KINDS = "SavedModel (saved_model.pb), .keras or .h5 file"
+
+
+def missing_model(directory: str) -> str:
+    """A sentence for a job that ended well and left no model under ``directory``; empty if there is one.
+
+    Files of weights alone (``.weights.h5``, checkpoints) are none.
+    """
+    if not directory or _has_model(directory):
+        return ""
+    return (
+        f"{directory} has no {MODEL_KINDS}: the job's model artifact will hold no TensorFlow model; save it there "
+        "on the chief (SM_MODEL_DIR)"
+    )
+
+
+def _has_model(directory: str) -> bool:
+    return any(_is_model(name) for _folder, _folders, names in os.walk(directory) for name in names)
+
+
+def _is_model(name: str) -> bool:
+    if name.endswith(".weights.h5"):
+        return False
+    return name in ("saved_model.pb", "saved_model.pbtxt") or name.endswith((".keras", ".h5", ".hdf5"))

@@ -1,4 +1,4 @@
-"""A descriptor read by the loop and cut into lines: the output of sidecars, and of what fetches and installs code."""
+"""Reads lines from a descriptor in the loop: output of sidecars, and of programs that fetch and install code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from musterpoint.loop import READ, Loop
 Line = Callable[[str], None]
 
 LONGEST_LINE = 1024 * 1024
-"""Bytes after which an unfinished line is cut; if possible between two words, so that a secret stays whole."""
+"""Bytes after which an unfinished line is cut, between two words if possible, so that no secret is split."""
 _BETWEEN = b" \t\r,;\"'|"
 _SEARCHED = 64 * 1024
-"""Bytes from the end in which such a place is looked for."""
+"""Bytes from the end that are searched for such a place."""
 
 
 class Lines:
@@ -52,7 +52,7 @@ class Lines:
         return True
 
     def close(self) -> None:
-        """Reads what is there, and waits for no more: a program's child may keep the other end open."""
+        """Reads what has been written without waiting for the end: a program's child may keep the other end open."""
         if self._fd < 0:
             return
         self._on_end = lambda: None

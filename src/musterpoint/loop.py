@@ -1,4 +1,4 @@
-"""One small event loop for everything that waits: descriptors, timers, and calls from other threads.
+"""The event loop: descriptors, timers, and calls from other threads.
 
 asyncio costs 42 ms at import; this needs ``select`` and ``heapq`` only. Nothing polls: a signal, a dead child, a
 datagram and a due timer each wake the one ``poll``.
@@ -89,7 +89,7 @@ class Loop:
             os.read(self._wake_read, 65536)
         except BlockingIOError:
             pass
-        # one at a time: a list swapped for a new one could still get a call from another thread, and lose it
+        # one at a time: if the list were replaced, a call added by another thread could be lost
         while self._posted:
             self._posted.pop(0)()
 
@@ -114,7 +114,7 @@ class Loop:
         if not self._dispatch(timeout):
             return
         now = self.clock()
-        # what was ready before a timer was due goes first, even where this process was paused after the wait
+        # descriptors that were ready before a timer was due come first, even if this process was paused after the wait
         if not (self._timers and self._timers[0].when <= now) or not self._dispatch(0):
             return
         while self._timers and self._timers[0].when <= now:

@@ -1,6 +1,7 @@
-"""Secrets, hidden in every line we print: by the name of what holds them, and by the shape of known credentials.
+"""Hides secrets in every line we print: values with a secret name, and credentials of a known form.
 
-A hash or a long base64 text alone is no secret. ``token`` is; ``tokenizer``, ``max_tokens`` and ``pad_token`` are not.
+A hash or a long base64 text alone is no secret. A value called ``token`` is; ``tokenizer``, ``max_tokens`` and
+``pad_token`` are not.
 """
 
 from __future__ import annotations
@@ -18,33 +19,34 @@ __all__ = ["MASK", "SHORTEST", "Masker", "is_secret"]
 
 MASK = "***"
 SHORTEST = 6
-"""Shorter values are replaced in a text only if they mix letters with something else: else they match by chance."""
+"""Shorter values are hidden only if they mix letters and other characters: otherwise they match by chance."""
 SHORTEST_MIXED = 4
 _LONG_LINE = 12
-"""Characters from which on one line of a secret of several lines is a secret itself, whatever is in it."""
+"""A line this long in a secret of several lines is always a secret itself."""
 _LONG_WORD = 20
-"""Letters from which on a text is no word of a sentence."""
+"""A text of this many letters is no ordinary word."""
 _CUT = 8
-"""How much of a secret's beginning is known for it where a text was cut there, with an ellipsis."""
+"""Characters of a secret's beginning that are hidden where the text was cut there, with an ellipsis."""
 _CUT_UNMARKED = 24
+"""The same without an ellipsis."""
 _LONGEST = 256 << 10
-"""Characters of one text that are looked at: no argument, variable or quotation is longer."""
+"""Characters of one text that are searched: no argument, variable or quotation is longer."""
 _COMMON = frozenset(' :{["')
-"""In the beginnings of URLs, JSON texts and keys, which many share."""
+"""Characters at the beginning of URLs, JSON texts and keys, which many texts share."""
 _PATHS = ("/", "./", "../", "~", "%2F", "%2f", "\\/")
-"""How paths begin, in every spelling: two in one directory share more than any two secrets."""
+"""Beginnings of paths, in every spelling: two paths in one directory share a long beginning."""
 
 _BESIDE = frozenset((
     "type", "kind", "user", "username", "name", "email", "client_email", "project", "project_id", "region", "id",
     "client_id", "host", "port", "url", "uri", "auth_uri", "token_uri", "universe_domain", "database", "scope",
 ))  # fmt: skip
-"""Names within an object called a secret whose values are none."""
+"""Names inside an object with a secret name whose values aren't secret."""
 _PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"))
-"""How lists spell variables: one item holds the name, the other the value."""
+"""How lists give variables: one item has the name, the other the value."""
 
 
 class Masker:
-    """Hides secrets. What is secret follows from names, at any depth and in JSON text, and from the shape of values.
+    """Hides secrets in texts. It finds them by names, at any depth and in JSON text, and by the form of values.
 
     ``environ`` are variables, ``hyperparameters`` values of any type, ``arguments`` words of a command line and
     ``files`` decoded files, by name.
@@ -56,25 +58,25 @@ class Masker:
     ) -> None:  # fmt: skip
         self._sources = (environ or {}, hyperparameters or {}, files or {})
         self._arguments = arguments
-        self._more: list[str] = []
+        self._added: list[str] = []
         self._values: list[str] | None = None
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
 
     def know(self, secret: str) -> None:
-        """Hides ``secret``, too."""
-        self._more.append(secret)
+        """Hides ``secret`` too from now on."""
+        self._added.append(secret)
         self._values = None
 
     def mask(self, text: str) -> str:
-        """``text`` for a line we print: known values, named values (``--api-key X``) and credentials by shape."""
+        """``text`` for a line we print. Hides known and named values (``--api-key X``) and credentials."""
         from musterpoint.secret_shapes import by_name, by_shape
 
         text = _without(self.mask_user(text), by_shape)
         return _without(text, by_name)
 
     def mask_user(self, text: str) -> str:
-        """``text`` of the user's own, such as an exception's message: only values known to be secret are hidden."""
-        found = tuple(value for value in self._known() if value in text)
+        """``text`` of the user, such as an exception's message. Only values known to be secret are hidden."""
+        found = tuple(value for value in self._spellings() if value in text)
         if found:
             pattern = self._patterns.get(found)
             if pattern is None:
@@ -86,11 +88,11 @@ class Masker:
         return _without(text, self._beginnings)
 
     def mask_value(self, name: str, value: str) -> str:
-        """The value of a variable or option ``name`` for a table."""
+        """``value`` of a variable or option ``name``, for a table."""
         return MASK if value and is_secret(name) and not is_plain(value) else self.mask(value)
 
     def mask_facts(self, value: Any) -> Any:
-        """A JSON value with all its texts masked as lines of ours, and those under secret names hidden."""
+        """A JSON value with all its texts masked, and values of secret names hidden."""
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
@@ -100,20 +102,20 @@ class Masker:
             }
         return [self.mask_facts(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
-    def _known(self) -> list[str]:
-        """What to look for, the longest first. Found when something is first printed: most jobs start before."""
+    def _spellings(self) -> list[str]:
+        """All spellings of the secrets, the longest first. Made when something is first printed."""
         if self._values is None:
-            secrets = {secret for source in self._sources for secret in _within("", source, False)}
-            secrets.update(_of_arguments(self._arguments))
-            secrets.update(self._more)
-            bare = {text for secret in secrets for text in _bare(secret) if _is_findable(text)}
+            secrets = {secret for source in self._sources for secret in _secrets_in_value("", source, False)}
+            secrets.update(_secrets_in_arguments(self._arguments))
+            secrets.update(self._added)
+            bare = {text for secret in secrets for text in _unquoted(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
         return self._values
 
     def _beginnings(self, text: str) -> Iterator[Span]:
-        """What is left of secrets that were cut short; of a path only where an ellipsis says that it was cut."""
-        for value in self._known():
+        """Beginnings of secrets that were cut off; those of paths only where an ellipsis follows."""
+        for value in self._spellings():
             begins = value[:_CUT]
             at = text.find(begins) if len(value) > _CUT else -1
             while at >= 0:
@@ -139,9 +141,9 @@ def _without(text: str, search: Callable[[str], Iterator[Span]]) -> str:
     return "".join(parts) + text[at:]
 
 
-def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
-    """The secrets of ``value``, which is called ``name``; ``secret`` says that it is part of one."""
-    left = [(name, value, secret)]  # not by recursion: a secret may lie deeper than Python's stack
+def _secrets_in_value(name: str, value: Any, secret: bool) -> Iterator[str]:
+    """The secrets in ``value``, whose name is ``name``. ``secret``: it is part of a secret."""
+    left = [(name, value, secret)]  # no recursion: a secret may be nested deeper than Python's stack allows
     while left:
         name, value, secret = left.pop()
         secret = secret or is_secret(name)
@@ -151,7 +153,7 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
             if secret and not is_plain(value):
                 yield value
             if inside is None:
-                yield from _of_lines(value)
+                yield from _secrets_in_text(value)
             else:
                 left.append((name, inside, secret))
         elif isinstance(value, Mapping):
@@ -160,14 +162,14 @@ def _within(name: str, value: Any, secret: bool) -> Iterator[str]:
                 left.append((named.get(key, str(key)), inner, secret and str(key).lower() not in _BESIDE))
         elif isinstance(value, (list, tuple)):
             if all(isinstance(word, str) for word in value):
-                yield from _of_arguments(value)
+                yield from _secrets_in_arguments(value)
             left += [("", inner, secret) for inner in value]
         elif secret and isinstance(value, int) and not isinstance(value, bool):
             yield str(value)
 
 
 def _decoded(text: str, secret: bool) -> Any:
-    """The JSON value that ``text`` is, if it is a ``secret`` or a name in it may be a secret's; else None."""
+    """``text`` decoded as JSON, if it is a ``secret`` or may have secret names in it; else None."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     lowered = text.lower()
@@ -181,8 +183,8 @@ def _decoded(text: str, secret: bool) -> Any:
     return None
 
 
-def _of_lines(text: str) -> Iterator[str]:
-    """Secrets inside a text. A mere word is one only behind what no sentence has: ``name=`` or a URL's ``user:``."""
+def _secrets_in_text(text: str) -> Iterator[str]:
+    """Secrets inside a text. An ordinary word counts only after ``name=`` or a URL's ``user:``."""
     from musterpoint.secret_shapes import by_name, by_shape
 
     for search, signs in ((by_shape, "=:"), (by_name, "='\"")):
@@ -192,21 +194,21 @@ def _of_lines(text: str) -> Iterator[str]:
                 yield found
 
 
-def _of_arguments(words: Iterable[str]) -> Iterator[str]:
+def _secrets_in_arguments(words: Iterable[str]) -> Iterator[str]:
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
-        # the option before it first: a secret in base64 may end in "="
+        # look at the option before it first: a secret in base64 may end in "="
         if before.startswith("-") and is_secret(before.lstrip("-")) and not word.startswith("--"):
-            yield from _within("", word, True)
+            yield from _secrets_in_value("", word, True)
         elif equals and " " not in name and is_secret(name.lstrip("-")):
-            yield from _within("", value, True)
-        yield from _of_lines(word[:_LONGEST])
+            yield from _secrets_in_value("", value, True)
+        yield from _secrets_in_text(word[:_LONGEST])
         before = "" if equals else word
 
 
 def _is_findable(secret: str) -> bool:
-    """Whether a secret differs enough from other text. A fraction doesn't: ``0.25`` is in ``10.257``."""
+    """Whether a secret can be told from other text. A fraction can't: ``0.25`` is in ``10.257``."""
     if MASK in secret or _is_fraction(secret):
         return False
     mixed = not secret.isalpha() and not secret.isdigit()
@@ -221,13 +223,13 @@ def _is_fraction(text: str) -> bool:
     return "." in text or "e-" in text
 
 
-def _bare(secret: str) -> tuple[str, ...]:
-    """``secret`` and what it may stand for: without blanks and quotes around it, without percent-encoding."""
+def _unquoted(secret: str) -> tuple[str, ...]:
+    """``secret``, and the same without blanks and quotes around it, and without percent-encoding."""
     return secret, secret.strip(), secret.strip().strip("'\""), _from_url(secret)
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """How a secret may be spelled: in base64, in URLs, in JSON, in Python's and a shell's quotes, line by line."""
+    """The spellings of a secret: in base64, in URLs, in JSON, in Python's and a shell's quotes, line by line."""
     yield secret
     data = _bytes(secret)
     if len(secret) >= SHORTEST:
@@ -259,7 +261,7 @@ def _is_telling(line: str) -> bool:
 
 
 def _bytes(text: str) -> bytes:
-    """As a program would find it in its environment; half of a surrogate pair can only be from JSON."""
+    """``text`` as it would be in a program's environment; half of a surrogate pair can only come from JSON."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -273,7 +275,7 @@ def _in_url(data: bytes, safe: str, digits: str) -> str:
 
 
 def _from_url(text: str) -> str:
-    """What a percent-encoded ``text`` stands for."""
+    """``text`` without its percent-encoding."""
     first, *rest = text.split("%")
     data = bytearray(_bytes(first))
     for part in rest:
@@ -285,13 +287,13 @@ def _from_url(text: str) -> str:
 
 
 _AFTER = ("%[0-9A-Fa-f][0-9A-Fa-f]", r"\\[nrtbfv]", r"\[[0-9]m", r"\[[0-9][0-9]m", r"\[[0-9];[0-9][0-9]m")
-"""What ends in a letter or digit and still stands before a word: an escape of a URL, of a string, of a terminal."""
+"""Escapes of URLs, strings and terminals: they end in a letter or digit, but a word may begin after them."""
 
 
 def _bounded(pattern: str, value: str) -> str:
-    """Short ones, and those that may be words or counts, are hidden only where they stand alone.
+    """The pattern for ``value``. Short values, words and numbers match only where they aren't part of a longer word.
 
-    Words of letters are parts of names, too: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
+    Words of letters also occur in names: ``tokenizer`` isn't hidden in ``--tokenizer`` or ``{"tokenizer": …}``.
     """
     edge, name = "[A-Za-z0-9]", ""
     if len(value) < _LONG_WORD and value.replace("-", "").replace("_", "").isalpha():

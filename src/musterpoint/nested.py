@@ -1,7 +1,7 @@
 """``muster launch`` inside a job that another musterpoint runs: the plan is made here, and the outer one runs it.
 
 This happens when ``train`` has our own ``launcher.py`` as entry point. The roll call, the channel, the stop budget and
-the failure file are the outer one's; it also gets the reason when the inner one ends without a plan.
+the failure file are the outer one's. If the inner one has no plan, it reports the reason.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.console import Console
 from musterpoint.failure import Failure
 from musterpoint.job.model import Counted, Job
-from musterpoint.job.read import read_job
-from musterpoint.job.secrets import masker_of
+from musterpoint.job.read import masker_of, read_job
 from musterpoint.launch.choose import Choice, slots_of
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.prepare import plan_host, prepare_host, user_environment
@@ -41,10 +40,10 @@ def launch_nested(request: Request) -> int | None:
         Console(str).say(why)
         return exit_codes.STOPPED
     for signo in STOPPING:
-        signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once, whatever we wait for
+        signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once
     options = settings.from_environ(request.environ, request.given)
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
-    # what the outer one set for its own launcher isn't the user's wish
+    # variables that the outer one set for its own launcher aren't the user's
     planned = set(request.environ.get(PLANNED, "").split(","))
     own = {name: value for name, value in request.environ.items() if name not in planned}
     environ = user_environment(own, options.python)
@@ -59,7 +58,7 @@ def launch_nested(request: Request) -> int | None:
 
 
 def report(failure: Failure, environ: Mapping[str, str]) -> None:
-    """Sends the outer musterpoint the reason why this launcher is about to end; without one nothing happens."""
+    """Reports to the outer musterpoint, if there is one, why this launcher is about to end."""
     outer = Outer.find(environ)
     if outer is not None:
         outer.report(failure)

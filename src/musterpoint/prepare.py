@@ -1,6 +1,6 @@
-"""This host's part of a job: what it would run, prepared before any other host is known, and its plan once all are.
+"""Prepares this host's part of a job before the roll call, and makes its plan after it.
 
-``muster plan`` and a launcher below another musterpoint take the same steps.
+``muster plan`` and a nested launcher take the same steps.
 """
 
 import sys
@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 from musterpoint import __version__
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
-from musterpoint.executables import size_of, too_much
+from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
-from musterpoint.launch.build import build_plan
-from musterpoint.launch.choose import MPIRUN, WANTED, Choice, capacity_of, choose, miscounted
-from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.choose import (
+    MPIRUN,
+    WANTED,
+    Choice,
+    agreed_ports,
+    build_plan,
+    choose,
+    miscounted,
+    option_for_ports,
+    wanted_ports,
+)
+from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.rollcall.ports import check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, MASTER_PORT, PYTHON, Settings
@@ -34,7 +42,7 @@ class PreparedHost(NamedTuple):
     """This host before the roll call.
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
-    slots. ``modules`` are those that matter to the launcher and that the user's Python has. ``mpi`` is this host's MPI
+    slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
     where the launcher is one.
     """
 
@@ -65,10 +73,10 @@ def prepare_host(
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
 
     ``environ`` is a :func:`user_environment`. Without ``tools`` nothing is fetched and nothing installed. ``ask`` asks
-    programs of this host where a stop has to be heard meanwhile.
+    programs of this host, and is interrupted by a stop.
 
     Raises:
-        MusterError: the program is missing, its code or packages can't be had, or the launcher can't.
+        MusterError: the program, its code, packages or launcher are missing.
     """
     workspace = prepare(job, environ, environ.get(PYTHON) or sys.executable, tools, options.installer)
     devices = survey(environ)
@@ -145,11 +153,11 @@ def plan_host(
 
 
 def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
-    """Whether the system takes every process's arguments and variables; a UsageError names the longest."""
+    """Raises a UsageError, with the longest words, if a process's arguments and variables are too large."""
     for process in plan.processes:
         variables = dict(environ)
         variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
-        exceeded = too_much((*process.words, *(f"{name}={value}" for name, value in variables.items())))
+        exceeded = over_limit((*process.words, *(f"{name}={value}" for name, value in variables.items())))
         if exceeded is not None:
             before = ("", *process.words)
             sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]
@@ -163,10 +171,10 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
 
 
 def offer_of(job: Job, options: Settings, host: PreparedHost | None) -> Offer:
-    """What this host says of itself in the roll call; None is a host that can't run its part.
+    """What this host says about itself in the roll call; ``host`` is None if it can't run its part.
 
     Raises:
-        MusterError: a port that all hosts go by can't be had.
+        MusterError: a port that all hosts must use is taken.
     """
     if host is None:
         return Offer(job.name, "", 0, __version__)
@@ -178,7 +186,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
-    ports = offered(wanted, insisted(launcher, options))
+    ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, options.master_port or MASTER_PORT)
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
@@ -186,9 +194,9 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
 
 
 def warn_of_build_locks(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Says which builds of torch's extensions would be waited for without end (:mod:`musterpoint.code.build_locks`).
+    """Warns of stale locks on builds of torch's extensions (:mod:`musterpoint.code.build_locks`).
 
-    To be called when the ranks have been started: that is early enough for them, and they start that much earlier.
+    Call it when the ranks have been started, to start them earlier; the warning is in time then, too.
     """
     from musterpoint.code.build_locks import warnings
 

@@ -1,4 +1,4 @@
-"""What ``muster plan`` and ``muster env`` show: every host's plan, made with an assumed roster, without a network."""
+"""Every host's plan for ``muster plan`` and ``muster env``, made with an assumed roster and no network."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from musterpoint import __version__, settings
 from musterpoint.channel.names import read_hosts
 from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
-from musterpoint.job.read import platform_here, read_job
+from musterpoint.job.read import masker_of, platform_here, read_job
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.job.secrets import masker_of
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
@@ -59,7 +58,7 @@ class Preview(NamedTuple):
 
 
 def preview_request(request: Request) -> Preview:
-    """The plans of the job that this container is, or of the program that ``request`` names.
+    """The plans of this container's job, or of the program that ``request`` names.
 
     Raises:
         UsageError: there is no job and no program.
@@ -121,7 +120,7 @@ def preview(views: Sequence[HostView], typed: bool) -> Preview:
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:
-    """What the hosts files of this machine say; nobody is asked."""
+    """The addresses in this machine's hosts files, by name; no look-ups."""
     known: dict[str, str] = {}
     for path in (options.hosts_file, "/etc/hosts"):
         try:
@@ -154,8 +153,8 @@ def assumed_roster(
 ) -> Roster:
     """The roster of ``job`` with its own hosts, the leader on its preferred port.
 
-    ``slots_of`` says how many ranks a host of the group will have. A host that ``addresses`` doesn't know stands there
-    by its name; the roll call will put its numeric address in that place.
+    ``slots_of`` says how many ranks a host of the group will have. A host without an address in ``addresses`` gets
+    its name in that place, until the roll call.
     """
     grouped = set(job.group_hosts)
     seats = tuple(

@@ -1,4 +1,4 @@
-"""Short questions to programs of this machine, such as their version; a stop interrupts the wait for an answer."""
+"""Asks programs of this machine short questions, such as their version; a stop interrupts the wait."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 Ask = Callable[[Sequence[str], Mapping[str, str], str, bool], Answer]
-"""Words, environment and working directory of the program, and whether its stderr is part of the answer.
+"""A function like :func:`ask`: words, environment, working directory, and whether stderr belongs to the answer.
 
 Raises:
     OSError, ValueError: the program can't be started.
@@ -32,7 +32,7 @@ def ask(
     words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool = False, loop: Loop | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Answer:  # fmt: skip
-    """Runs a program to its end, without waiting for what it leaves behind; an :data:`Ask`.
+    """Runs a program to its end, without waiting for its children; an :data:`Ask`.
 
     ``check`` is called whenever something woke ``loop`` (None: one of its own); where it raises, the program and what
     it started are killed.
@@ -65,7 +65,7 @@ def ask(
 
 
 class _Reader:
-    """Keeps what comes through ``fd``."""
+    """Reads ``fd`` and keeps the first :data:`LONGEST_ANSWER` bytes."""
 
     def __init__(self, loop: Loop, fd: int) -> None:
         self._loop, self._fd = loop, fd
@@ -87,7 +87,7 @@ class _Reader:
         return bool(piece)
 
     def text(self) -> str:
-        """All that is there now."""
+        """What has been written so far."""
         pieces = LONGEST_ANSWER // 65536
         while pieces and self._read_piece():
             pieces -= 1

@@ -1,4 +1,4 @@
-"""The runtime: what every step of a job may use, and what was asked of this process."""
+"""The runtime: what every step of a job may use; and the request: what this process was asked to do."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from musterpoint.console import Console
 from musterpoint.errors import PREPARING, StoppedEarly
 from musterpoint.failure import Failure
 from musterpoint.job.model import Job, Paths
+from musterpoint.job.read import masker_of, masker_of_files
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.job.secrets import masker_of, masker_of_files
 from musterpoint.loop import Loop
 from musterpoint.masking import Masker
 from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
@@ -19,7 +19,6 @@ from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.settings import Settings, without_own
-from musterpoint.stop_budget import whole_grace
 from musterpoint.supervise.handover import OUTER
 from musterpoint.timeline import Timeline
 
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     from musterpoint.probe import Answer
 
 SHARE_OF_ROLLCALL = 0.9
-"""Of the roll call's deadline, what getting this host's code ready may take: the others still hear why it failed."""
+"""Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
 
 
 class Request(NamedTuple):
     """What was asked of this process. ``given`` are options of the command line, by field.
 
-    ``program`` is None for ``train``, where the platform names it. ``typed`` is true where a person did. ``arguments``
-    are the program's; None: those that the platform's hyperparameters make.
+    ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
+    are the program's; None: made from the platform's hyperparameters.
     """
 
     environ: Mapping[str, str]
@@ -76,7 +75,7 @@ class Runtime:
         self._stop_signal: int | None = None
 
     def watch_pid1(self, mode: str) -> None:
-        """Sees to it that a stop reaches this process where PID 1 keeps SIGTERM to itself. ``mode`` is --pid1-watch.
+        """Watches a PID 1 that drops SIGTERM, so that a stop reaches this process. ``mode`` is --pid1-watch.
 
         To be called as early as possible: a stop may come while the code is being made ready.
         """
@@ -88,21 +87,21 @@ class Runtime:
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
 
-    def learn(self, job: Job) -> None:
-        """What the job says counts from now on: its secrets, the host's name, and where reports go."""
+    def set_job(self, job: Job) -> None:
+        """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
         self._job = job
         self.masker = masker_of(self._variables, job)
-        self.timeline.belongs_to(job.current_host)
+        self.timeline.set_host(job.current_host)
         self.open_output()
 
     def open_output(self) -> None:
-        """Opens the directory that reports go to; nothing happens where one is open already."""
+        """Opens the directory of the reports, unless it is open."""
         if not self.output.folder:
             self.output = OutputDirectory(self.paths, shared=OUTER in self.environ)
 
     @property
     def paths(self) -> Paths:
-        """The job's directories; those of the platform where the job can't be read, which is reported there, too."""
+        """The job's directories; the platform's if the job can't be read, to report that there."""
         if self._job is not None:
             return self._job.paths
         paths = paths_of(base_of(self.environ))
@@ -111,11 +110,11 @@ class Runtime:
 
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
-        from musterpoint.diagnosis.job_failures import of_error
+        from musterpoint.diagnosis.failures import failure_of_error
 
-        if self._job is None:  # the error may quote the job's files: whatever looks secret in them is hidden
+        if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
             self.masker = masker_of_files(self._variables)
-        return of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
+        return failure_of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
         """Asks a program of this host (:mod:`musterpoint.probe`).
@@ -128,7 +127,7 @@ class Runtime:
         return probe.ask(words, environ, cwd, errors, self.loop, self._check)
 
     def tools(self, job: Job, options: Settings) -> "Tools":
-        """What the user's code is fetched and packages are installed with; a stop ends that work."""
+        """The tools that fetch the user's code and install packages; a stop ends their work."""
         from musterpoint.code.tools import Output, Tools
 
         if self._tools is None:
@@ -144,7 +143,7 @@ class Runtime:
         """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
         from musterpoint.outputs.sync import Sync, sync_plan
 
-        whole = whole_grace(job.grace, options.stop_grace)
+        whole = options.whole_grace(job.grace)
         say = self.console.say
         plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
         if plan is not None:
@@ -159,7 +158,7 @@ class Runtime:
         self.signals.close()
 
     def _on_early_signal(self, signo: int) -> None:
-        """Until the roll call takes signals: a stop ends what makes this host ready."""
+        """Handles signals until the roll call does: a stop ends the preparation of this host."""
         if signo in STOPPING:
             self._stop_signal = self._stop_signal or signo
             if self._tools is not None:
@@ -171,7 +170,7 @@ class Runtime:
 
 
 def _open_standard_streams() -> None:
-    """A closed 0, 1 or 2 would be given to the next file we open, and ranks would write into it."""
+    """Opens closed ones of 0, 1 and 2: the next opened file would get that number, and ranks would write into it."""
     for fd in range(3):
         try:
             os.fstat(fd)

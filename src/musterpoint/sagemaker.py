@@ -3,8 +3,8 @@
     from musterpoint.sagemaker import Muster
     ModelTrainer(..., distributed=Muster(process_count_per_node=8))
 
-The SDK uploads the one-file launcher with the job and runs it in place of its own torchrun or MPI driver; the image
-needs nothing of ours. This module is for the machine that submits jobs and needs ``sagemaker-train`` there.
+The SDK uploads the one-file launcher with the job and runs it in place of its own torchrun or MPI driver, so the image
+needs no musterpoint. This module is for the machine that submits jobs; it needs ``sagemaker-train``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Muster(DistributedConfig):
     """Runs a ModelTrainer's entry script through musterpoint's launcher.
 
     Every option of ``muster launch`` is a field, such as ``rollcall_timeout=60`` or ``log_prefix="rank"``; see the
-    table of options for their meaning. One that is wrong is an error here, before anything is uploaded.
+    table of options for their meaning. A wrong option is an error here, before anything is uploaded.
 
     Parameters:
         process_count_per_node: ranks per host; the host's GPUs, else its Neuron cores, else 1.
@@ -68,7 +68,7 @@ class Muster(DistributedConfig):
 
     @property
     def driver_script(self) -> str:
-        """The launcher's file name there, by which it knows what it is."""
+        """The launcher's file name there; it makes the file act as the driver."""
         return f"{NAME}.py"
 
 
@@ -79,7 +79,7 @@ def _names() -> list[str]:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Made once, when it is first asked for, and removed with this process."""
+    """The folder with the launcher: made on first use, removed when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="musterpoint-")
     os.chmod(folder.name, 0o755)  # the SDK copies the mode, too, and containers need not run as this user
     path = os.path.join(folder.name, f"{NAME}.py")

@@ -1,4 +1,4 @@
-"""Which names say that their value is a secret.
+"""Tells which names belong to secret values.
 
 Whole words count: ``token`` and ``api_key`` do, ``tokenizer``, ``max_tokens`` and ``pad_token`` don't.
 """
@@ -6,7 +6,7 @@ Whole words count: ``token`` and ``api_key`` do, ``tokenizer``, ``max_tokens`` a
 from __future__ import annotations
 
 HINTS = ("token", "secret", "pass", "pwd", "cred", "key", "auth", "jwt", "_pat", "-pat", "bpat")
-"""One of these is in every secret name: a quick look before the careful one."""
+"""Every secret name has one of these in it: a quick check before the full one."""
 
 _SECRET_WORDS = frozenset((
     "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "credential",
@@ -14,7 +14,7 @@ _SECRET_WORDS = frozenset((
     "clientsecret", "authorization", "auths", "jwt",
 ))  # fmt: skip
 _SECRET_ENDS = ("password", "passwd", "apikey")
-"""What a secret word may end with where words are glued together: ``dbpassword``."""
+"""Ends of secret words that are written together: ``dbpassword``."""
 _KEYS = frozenset((
     "api", "access", "private", "secret", "signing", "encryption", "account", "auth", "ssh", "shared", "master",
     "storage", "client", "deploy", "hmac", "subscription", "kaggle", "webhook", "ssl", "tls", "openai", "anthropic",
@@ -26,7 +26,7 @@ _SECRET_AFTER = {
     "auth": frozenset(("rediscli", "redis", "config", "http", "proxy", "basic", "npm", "docker")),
     "tokens": frozenset(("api", "access", "auth", "refresh", "bearer")),
 }  # fmt: skip
-"""Words that mean a secret only behind some others."""
+"""Words that mean a secret only after certain others."""
 _NOT_VALUES = frozenset((
     "file", "files", "path", "paths", "dir", "directory", "folder", "name", "names", "type", "types", "arn", "url",
     "endpoint", "expiry", "expiration", "expires", "ttl", "env", "var", "variable", "header", "field", "column", "col",
@@ -35,7 +35,7 @@ _NOT_VALUES = frozenset((
     "alg", "size", "bits", "rotation", "days", "seconds", "timeout", "mode", "location", "bucket", "backend", "class",
     "json", "yaml", "yml", "txt", "pem", "toml", "py", "sh", "md", "cfg", "ini", "csv", "parquet", "bin", "pt",
 ))  # fmt: skip
-"""Last words that say the value is about a secret, not the secret."""
+"""Last words of names whose value is about a secret, not the secret itself."""
 _TOKEN_KINDS = frozenset((
     "pad", "padding", "eos", "bos", "sos", "eot", "eod", "eom", "cls", "sep", "separator", "delimiter", "unk",
     "unknown", "mask", "image", "audio", "video", "vision", "visual", "text", "word", "byte", "char", "special",
@@ -45,14 +45,14 @@ _TOKEN_KINDS = frozenset((
     "target", "sentence", "placeholder", "initializer", "modifier", "trigger", "avg", "average", "mean", "each",
     "single", "multi", "current", "generated", "input", "output", "response", "think", "sub", "tool", "go", "role",
 ))  # fmt: skip
-"""Words before ``token`` in the language of text models."""
+"""Words before ``token`` that make it a term of text models."""
 _PASSES = _TOKEN_KINDS | frozenset((
     "forward", "backward", "single", "one", "two", "three", "multi", "second", "low", "high", "band", "all", "by", "n",
     "test", "train", "eval", "optimizer", "render", "compiler", "data", "full", "extra", "dry", "boarding", "must",
     "hp", "val", "valid", "validation", "warmup", "inference", "fast", "slow", "grad", "gradient", "nth", "is", "did",
     "should", "will", "can", "does", "tests", "checks", "smoke", "sanity", "final", "pre", "post", "fwd", "bwd",
 ))  # fmt: skip
-"""Words before ``pass`` with which it means a run through something."""
+"""Words before ``pass`` that make it a run through data or code."""
 _TOKEN_FACTS = frozenset((
     "id", "ids", "idx", "dim", "len", "length", "count", "counts", "limit", "budget", "embedding", "embeddings",
     "embedder", "dropout", "drop", "classification", "level", "merging", "merge", "mixing", "mixer", "mix", "pooling",
@@ -61,7 +61,7 @@ _TOKEN_FACTS = frozenset((
     "labeling", "labels", "label", "per", "batch", "window", "overlap", "cls", "head", "norm", "order", "wise", "scale",
     "temperature", "strategy", "selection", "selector", "keep",
 ))  # fmt: skip
-"""Words after ``token`` in the language of text models."""
+"""Words after ``token`` that make it a term of text models."""
 
 
 def is_secret(name: str) -> bool:

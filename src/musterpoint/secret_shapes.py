@@ -1,6 +1,6 @@
-"""Finds secrets in a text by itself: credentials of a known form, and values whose name stands before them.
+"""Finds secrets in a text: credentials of a known form, and values with a secret name before them.
 
-Every search takes time in proportion to the text, whatever is in it: lines of an installer may be a MiB long.
+Every search takes time in proportion to the text's length: an installer's line may be a MiB long.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import re
 
 Span = tuple[int, int]
-"""Where in a text a secret stands: its first character, and the one after its last."""
+"""Where a secret is in a text: index of its first character, and of the one after its last."""
 
 _LONGEST_NAME = 128
 _SCHEMES = frozenset(("bearer", "basic", "token", "digest", "apikey", "negotiate"))
-"""What stands between ``Authorization:`` and the credential."""
+"""The words between ``Authorization:`` and the credential."""
 
 _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -29,7 +29,7 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}[^\w/+]{1,20}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
     (("AKIA", "ASIA"), r"\b(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})\b"),
     (("://",), r"://[^\s:/@'\"\[]*:(?!\d{1,5}(?:[/?#,;\s'\")\]]|$))(?P<secret>[^\s/'\"]+)@"),
-    # with a slash in it, in base64 or escaped: a path behind host:port, host:$PORT or host:owner is none
+    # a password with a slash in it, in base64 or escaped; a path after host:port, host:$PORT or host:owner is none
     (
         ("://",),
         r"://[^\s:/@'\"\[]*:(?!\d{1,5}(?:[/?#,;]|$))(?=[^\s'\"@]{0,128}[+=%\d])"
@@ -75,7 +75,7 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/(?P<secret>[\w/-]+)",
     ),
 )  # fmt: skip
-"""What has to be in a text for it to be worth a look, and the form; the group ``secret`` is what is hidden."""
+"""Words of which a text must have one to be searched, and the pattern; its group ``secret`` is hidden."""
 
 
 def by_shape(text: str) -> Iterator[Span]:
@@ -106,7 +106,7 @@ def by_name(text: str) -> Iterator[Span]:
 
 
 def _is_of_arn(text: str, start: int, end: int) -> bool:
-    """Whether a word stands between two colons of an ARN, as in ``arn:aws:secretsmanager:eu-west-1:1:secret:db``."""
+    """Whether a word is between two colons of an ARN, as in ``arn:aws:secretsmanager:eu-west-1:1:secret:db``."""
     if text[start - 1 : start] != ":" or text[end : end + 1] != ":":
         return False
     before, arn, since = text[max(0, start - _LONGEST_NAME) : start].rpartition("arn:")

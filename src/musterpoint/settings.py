@@ -1,7 +1,7 @@
-"""Every option, once: its name, flag, ``MUSTER_*`` variable, type, default and help.
+"""Every option, defined once: its name, flag, ``MUSTER_*`` variable, type, default and help.
 
-Types and defaults stand in :class:`Settings`, everything else in :data:`OPTIONS`. The command line, the variables, the
-documentation's table and ``muster env`` derive from both.
+Types and defaults are in :class:`Settings`, everything else in :data:`OPTIONS`. The command line, the variables, the
+documentation's table and ``muster env`` are made from both.
 """
 
 from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
@@ -17,15 +17,17 @@ Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
 MASTER_PORT = 7777
-"""The master port that the leader prefers; without the roll call's channel, the master port."""
+"""The master port that the leader tries first; without the roll call's channel it is always used."""
 TENSORFLOW_PORT = 7777
-"""The first port of TensorFlow's servers, as SageMaker has it."""
+"""The first port of TensorFlow's servers, as on SageMaker."""
 PARAMETER_SERVER_PORT = 2222
-"""The same for parameter servers, and on AzureML."""
+"""The first port of parameter servers, and of TensorFlow's servers on AzureML."""
+RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
+"""A sixth of the platform's grace, at most 15 s, is kept for the report: 15 s of 120, 5 s of 30."""
 
 
 class Settings(NamedTuple):
-    """The options as the rooms read them. None or an empty string: not given, the default depends on the job."""
+    """The values of all options. None or an empty string: not given; the default then depends on the job."""
 
     launcher: Literal["auto", Launcher] = "auto"
     slots: int | None = None
@@ -59,17 +61,33 @@ class Settings(NamedTuple):
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
 
+    def rank_grace(self, platform: float) -> float:
+        """Seconds between a rank's stop signal and SIGKILL, where the platform's grace is ``platform`` seconds.
+
+        It is the option's, else the platform's less what the report takes. How long ranks get after a failure, and
+        launchers and services after the last rank, is decided in :mod:`musterpoint.supervise`.
+        """
+        if self.stop_grace is not None:
+            return self.stop_grace
+        return platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
+
+    def whole_grace(self, platform: float) -> float:
+        """Seconds between a stop and the platform's SIGKILL. Where the option is given, the ranks' share is that."""
+        if self.stop_grace is None:
+            return platform
+        return self.stop_grace + min(LONGEST_RESERVE, self.stop_grace / (RESERVE_SHARE - 1))
+
 
 class Option(NamedTuple):
     """One option of a job.
 
     ``field``: its name in :class:`Settings`, which has its type, its default and, for a ``Literal``, its choices.
     ``metavar``: what stands for the value in the command line's help.
-    ``parse``: makes its value of a text; a ValueError says what was expected.
-    ``aliases``: other flags of the same meaning.
-    ``unless_given``: what holds where :class:`Settings` has no value, or what has to be said beside that value.
+    ``parse``: makes the value from a text; a ValueError says what was expected.
+    ``aliases``: other flags with the same meaning.
+    ``unless_given``: for people: the default where :class:`Settings` has none, or more about it.
     ``secret``: the value is never shown.
-    ``inherited``: the job's processes find the variable, too.
+    ``inherited``: whether the job's processes get the variable too.
     """
 
     field: str
@@ -91,20 +109,20 @@ class Option(NamedTuple):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All values it takes; empty where ``parse`` decides."""
+        """All values it can have; empty where ``parse`` decides."""
         kind = Settings.__annotations__[self.field]
         origin: Any = get_origin(kind)
         return tuple(filter(None, get_args(kind))) if origin is Literal else ()
 
     @property
     def default(self) -> str:
-        """What holds where it isn't given, for people."""
+        """The default, for people."""
         value = Settings._field_defaults[self.field]
         shown = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
         return "; ".join(filter(None, (shown, self.unless_given)))
 
     def read(self, text: str, where: str) -> Any:
-        """``text`` as a value; a UsageError names ``where`` it stood and what was expected."""
+        """``text`` as a value; a UsageError names ``where`` (a flag or variable) and what was expected."""
         if self.choices:
             return chosen(self.choices, text, where)
         try:
@@ -114,7 +132,7 @@ class Option(NamedTuple):
 
 
 def chosen(choices: Sequence[str], text: str, where: str) -> str:
-    """``text``, which is one of ``choices``; a UsageError names ``where`` it stood."""
+    """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
     if text not in choices:
         raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}")
     return text
@@ -243,7 +261,7 @@ BY_FIELD: dict[str, Option] = {option.field: option for option in OPTIONS}
 
 
 def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of ``environ``'s ``MUSTER_*`` variables under those ``given`` on the command line (by field).
+    """The settings: those ``given`` on the command line (by field), else those of ``environ``'s ``MUSTER_*`` variables.
 
     An empty variable counts as not given.
 
@@ -261,17 +279,17 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
 
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
-"""Words that ``muster local`` was given behind PROGRAM (a JSON list): arguments, but no hyperparameters."""
+"""The words after PROGRAM on the command line of ``muster local`` (a JSON list): arguments, no hyperparameters."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
-"""What the processes of a job show at its control socket; a supervisor below one has a socket of its own."""
+"""The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
 LOCAL = "MUSTER_LOCAL"
-"""Set by ``muster local``: a person typed the program, so a job without a distribution still gets a whole world."""
+"""Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
 
 def without_own(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that the job's processes start from: ours, less what was meant for this process alone.
+    """The environment of the job's processes: ours, without the variables that are for this process alone.
 
-    A launcher that runs as the job's program would take the options for its own, and the secret is nobody's business.
+    A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {option.variable for option in OPTIONS if not option.inherited} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

@@ -1,10 +1,10 @@
-"""What happened when, on this host: recorded as it happens, written by the report."""
+"""The timeline: what happened when on this host."""
 
 import time
 from typing import Any, NamedTuple
 
 MOST_OF_A_NAME = 20_000
-"""Moments of one name that are kept: what others can make happen without end fills no disk."""
+"""Moments of one name that are kept, so that repeated events don't fill the disk."""
 
 
 class Moment(NamedTuple):
@@ -16,9 +16,9 @@ class Moment(NamedTuple):
 
 
 class Timeline:
-    """Append-only; any thread may add. ``host`` is whose it is; a fact of that name (another host) becomes ``of``.
+    """A list of moments; any thread may add. ``host`` is this host; a fact called ``host`` is written as ``of``.
 
-    Of :data:`MOST_OF_A_NAME` moments of one name and more, the last says how many were ``left_out`` after it.
+    Beyond :data:`MOST_OF_A_NAME` moments of one name, the last one kept counts those ``left_out``.
     """
 
     def __init__(self, host: str = "") -> None:
@@ -27,8 +27,8 @@ class Timeline:
         self._counts: dict[str, int] = {}
         self._last: dict[str, Moment] = {}
 
-    def belongs_to(self, host: str) -> None:
-        """Whose timeline this is, moments recorded before included."""
+    def set_host(self, host: str) -> None:
+        """``host`` is this host, also for moments recorded before."""
         self._host = host
 
     def add(self, event: str, /, **facts: Any) -> None:

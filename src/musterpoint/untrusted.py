@@ -1,4 +1,4 @@
-"""What others wrote, made safe to use: text cut and escaped, only regular files opened, fields checked for type."""
+"""Handles untrusted input: cuts and escapes text, opens only regular files, checks the types of fields."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINE_ENDS = "\u2028\u2029"
 def printable(text: str, most: int, lines: bool = False) -> str:
     """``text`` within ``most`` bytes of UTF-8, with an ellipsis where it was cut.
 
-    Control characters, marks that change the direction of writing, and what is no Unicode are escaped as Python
-    escapes them. ``lines``: line ends and tabs stay.
+    Control characters, marks that change the direction of writing, and what isn't Unicode are escaped as in
+    Python. ``lines``: line ends and tabs stay.
     """
     text = text[: most + 1]
     if not text.isprintable():
@@ -41,18 +41,18 @@ def is_host_name(text: str) -> bool:
     """Whether a host can have this name: letters, digits, ``-``, ``_``, ``.`` and ``:``, 253 characters at most."""
     if not 0 < len(text) <= 253:
         return False
-    rest = text.strip(_OF_NAMES)  # fast: for nearly every name nothing is left
+    rest = text.strip(_OF_NAMES)  # fast: empty for nearly every name
     return not rest or all(mark.isalnum() or mark in _OF_NAMES for mark in rest)
 
 
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Opens the file at ``path``, or the one that a link there leads to; returns its descriptor.
+def open_regular(path: str, flags: int) -> int:
+    """Opens the regular file at ``path`` (links are followed); returns its descriptor.
 
     Raises:
-        OSError: there is none, or it is something else; ``strerror`` says what.
+        OSError: there is none, or it isn't a regular file.
     """
     found = os.stat(path)  # before it is opened: opening a device may do something
     if not stat.S_ISREG(found.st_mode):
@@ -64,9 +64,9 @@ def regular(path: str, flags: int = os.O_RDONLY) -> int:
     return fd
 
 
-def regular_itself(path: str, flags: int = os.O_RDONLY) -> int:
-    """:func:`regular` where the user's program may have put a link, which isn't followed."""
-    return regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
+def open_regular_nofollow(path: str, flags: int) -> int:
+    """:func:`open_regular` that doesn't follow a link, which the user's program may have made."""
+    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _kind(mode: int) -> str:
@@ -78,7 +78,7 @@ def _kind(mode: int) -> str:
 
 
 def check_types(row: Any, types: Mapping[str, tuple[type, ...]], what: str = "") -> None:
-    """Raises ValueError, beginning with ``what``, for the first field of ``row`` that has none of its ``types``.
+    """Raises ValueError, beginning with ``what``, for the first field of ``row`` with a wrong type.
 
     JSON's true and false are no numbers here: ``bool`` must be named to be allowed.
     """

@@ -16,7 +16,7 @@ import pytest
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.executables import LONGEST_WORD, find, size_of, too_much
+from musterpoint.executables import LONGEST_WORD, find, over_limit, size_of
 from musterpoint.processes.process import CannotStart, Streams, spawn
 
 
@@ -60,10 +60,10 @@ def test_the_longest_word(letter: str) -> None:
 def test_all_together() -> None:
     """What we refuse, the system refuses; a few pages less, both take."""
     words = ["/bin/true"]
-    while (exceeded := too_much(words)) is None:
+    while (exceeded := over_limit(words)) is None:
         words.append("x" * 20_000)
     assert not starts(words, {})
     taken, limit = exceeded
     fits = words[: -1 - (taken - limit + 65536) // 20_000]
-    assert too_much(fits) is None
+    assert over_limit(fits) is None
     assert starts(fits, {})

@@ -25,7 +25,7 @@ def test_events_in_order_with_their_facts() -> None:
 def test_a_host_that_is_named_late_is_that_of_every_event() -> None:
     timeline = Timeline()
     timeline.add("started")
-    timeline.belongs_to("algo-2")
+    timeline.set_host("algo-2")
     assert timeline.to_json()[0]["host"] == "algo-2"
 
 

@@ -17,11 +17,11 @@ from musterpoint.code.project import _pyproject
 from musterpoint.errors import UsageError
 from musterpoint.job import fields
 from musterpoint.job.model import Paths
-from musterpoint.job.secrets import masker_of_files
+from musterpoint.job.read import masker_of_files
 from musterpoint.local import results
 from musterpoint.local.tree import Layout
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.untrusted import check_types, clip, printable, regular, regular_itself
+from musterpoint.untrusted import check_types, clip, open_regular, open_regular_nofollow, printable
 
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\n\r\t\x9b\u202e\u2028\ud800é€😀 ")))
 
@@ -30,7 +30,8 @@ TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\n\r\t\x9b\u202e
 def test_clipping(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert len(clipped.encode("utf-8", "replace")) <= limit
-    assert clipped == text or text.startswith(clipped[:-1])
+    whole = text.encode("utf-8", "replace").decode()  # half of a surrogate pair becomes a question mark
+    assert clipped == text or whole.startswith(clipped[:-1])
 
 
 @given(TEXTS, st.integers(3, 50), st.booleans())
@@ -129,11 +130,11 @@ def test_a_strange_file_beside_the_others_hides_no_secret(
 def test_links_to_files_are_files_but_where_the_program_wrote(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to("file")
-    with open(tmp_path / "link", opener=regular) as file:
+    with open(tmp_path / "link", opener=open_regular) as file:
         assert file.read() == "text"
     with pytest.raises(OSError, match="symbolic links"):
-        regular_itself(str(tmp_path / "link"))
-    os.close(regular_itself(str(tmp_path / "file")))
+        open_regular_nofollow(str(tmp_path / "link"), os.O_RDONLY)
+    os.close(open_regular_nofollow(str(tmp_path / "file"), os.O_RDONLY))
 
 
 def test_what_a_program_left_in_place_of_the_report_is_not_followed(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The connection to the other hosts that stays: bytes to messages and back, in sessions that survive a blip."""
+"""The connections between the hosts of a job: messages, and sessions that survive a broken connection."""

@@ -13,7 +13,7 @@ LONGEST = 64
 
 
 class _Barrier:
-    """``here`` are the hosts that wait, ``missing`` counts the hosts of the group that are still to arrive."""
+    """``here``: the hosts that wait; ``missing``: how many hosts of the group haven't arrived yet."""
 
     __slots__ = ("here", "missing")
 
@@ -24,9 +24,9 @@ class _Barrier:
 
 class Barriers:
     """Which host waits at which barrier. A barrier (``point``) opens when its first host arrives; it is reached when
-    all hosts of the ``group`` that have not :meth:`left` are there.
+    all hosts of the ``group`` have arrived, except those that have :meth:`left`.
 
-    ``opened`` counts all barriers so far. Each call costs the same however many hosts there are.
+    ``opened`` counts all barriers so far.
     """
 
     def __init__(self, group: Iterable[str]) -> None:
@@ -37,7 +37,7 @@ class Barriers:
         self.opened = 0
 
     def arrive(self, host: str, point: str) -> list[str]:
-        """``host`` is at ``point``; returns that point if it is reached."""
+        """``host`` has arrived at ``point``; returns that point if it is reached now."""
         found = self._open.get(point)
         if found is None:
             self.opened += 1
@@ -49,7 +49,7 @@ class Barriers:
         return self._reached([point])
 
     def left(self, host: str) -> list[str]:
-        """``host`` will arrive at no barrier any more; returns the points that are reached by that."""
+        """``host`` will arrive at no barrier any more; returns the points that are reached without it."""
         if host in self._left or host not in self._group:
             return []
         self._left.add(host)

@@ -1,11 +1,11 @@
-"""Signs of life: when each host gets its beat, and when silence is looked at."""
+"""When each host is sent a beat, and when connections are checked for silence."""
 
 from __future__ import annotations
 
 from typing import Callable, Iterable
 
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
+from musterpoint.channel.link import Context
+from musterpoint.channel.session import HostState
 
 ROUNDS = 5
 """Sweeps between two beats of one host, so that the beats of many hosts don't go out at once."""
@@ -30,7 +30,7 @@ class Sweeper:
         self._timer = self._loop.call_later(self._beat / ROUNDS, self._run)
 
     def now(self) -> float:
-        """The time, at which silence may be counted: a standstill of this process is forgiven first."""
+        """The time; if this process stood still before it, ``forgive`` is called first."""
         now = self._loop.clock()
         late = now - self._last - self._beat / ROUNDS
         if late > self._beat:

@@ -1,4 +1,4 @@
-"""What is printed and recorded of connections: a bounded number of lines, however much comes over them."""
+"""Warnings and timeline events about connections; their number is limited, whatever the other side sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 300
 
 
 class Sampler:
-    """Picks from events that recur: each is reported the first few times, and then whenever its count has doubled."""
+    """Limits repeated events: each is reported the first 8 times, then whenever its count has doubled."""
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, int] = {}
@@ -25,7 +25,7 @@ class Sampler:
 
 
 class ConnectionLog:
-    """``say`` prints a line, ``record`` adds an event and its facts to the timeline; ``host`` is a host of the job."""
+    """``say`` prints a line; ``record`` adds an event and its facts to the timeline."""
 
     def __init__(self, say: Callable[[str], None], record: Callable[..., None]) -> None:
         self.say = say
@@ -35,7 +35,7 @@ class ConnectionLog:
         self._said: set[str] = set()
 
     def record(self, event: str, **facts: Any) -> None:
-        """Adds an event to the timeline. Of a host's recurring ones a few are kept, with their count by then."""
+        """Adds an event to the timeline. An event that repeats for one host is sampled, with its count."""
         self._sampled(event, facts.get("host", ""), facts)
 
     def protocol_error(self, address: str, why: str) -> None:
@@ -60,7 +60,7 @@ class ConnectionLog:
             self._record(event, **facts, **({"times": times} if times > 1 else {}))
 
     def _known(self, address: str) -> str:
-        """``address``, or nothing once there were too many to keep."""
+        """``address``; empty if too many addresses were seen before."""
         if len(self._addresses) < _MOST_ADDRESSES:
             self._addresses.add(address)
         return address if address in self._addresses else ""

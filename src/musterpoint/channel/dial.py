@@ -1,4 +1,4 @@
-"""Reaches one host, for as long as it takes: look-up, every address in turn, back-off, and again."""
+"""Connects to one host: looks its name up, tries every address, pauses, and repeats until it is stopped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import socket
 from typing import Callable, Final, Literal, NamedTuple
 
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import plain_address
+from musterpoint.channel.link import Context, plain_address
 from musterpoint.channel.names import Answer, Names
 from musterpoint.loop import WRITE, Timer
 
@@ -19,13 +18,13 @@ REFUSED: Final = "refused"
 VANISHED: Final = "vanished"
 """The resolver says that there is no such name."""
 NOTHING: Final = "nothing"
-"""No answer that would prove anything."""
+"""Neither: a timeout, or a network error."""
 
 _UNDER_WAY = {errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
 
 
 def is_local(address: str) -> bool:
-    """Whether ``address`` is one of this host's own: only such can be bound."""
+    """Whether ``address`` belongs to this host, so that a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -40,10 +39,10 @@ def is_loopback(address: str) -> bool:
 
 
 def source_for(address: str, own: tuple[str, ...]) -> str:
-    """Which of our ``own`` addresses to call ``address`` from; empty: the one the system chooses is among them, or none
-    fits.
+    """Which of our ``own`` addresses to connect to ``address`` from.
 
-    A host with several networks has several; only one of them may lead there.
+    Empty where the system's own choice is one of them, or where none fits. A host with several networks has several
+    addresses, and perhaps only one of them has a route to ``address``.
     """
     # a name that resolves to 127.0.1.1 on its own host (Debian) can't call another host from there
     fitting = [
@@ -53,7 +52,7 @@ def source_for(address: str, own: tuple[str, ...]) -> str:
 
 
 def systems_choice(address: str) -> str:
-    """The address of our own that the system calls ``address`` from; empty where there is no way."""
+    """The local address that the system would use to reach ``address``; empty where there is no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -66,8 +65,8 @@ def systems_choice(address: str) -> str:
 class Target(NamedTuple):
     """What to dial: the name and port of a ``host``.
 
-    ``sources`` gives the addresses of our own to call from. One of the right kind is bound; where that can't connect,
-    the system chooses.
+    ``sources`` gives the local addresses to connect from. One of the right family is bound; if that can't connect, the
+    system chooses.
     """
 
     host: str
@@ -76,10 +75,10 @@ class Target(NamedTuple):
 
 
 class Dialer:
-    """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` for a round without one.
+    """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` when all addresses failed.
 
-    After either nothing happens until :meth:`again` asks for the next round (a connection can turn out to be a
-    stranger's) or :meth:`stop` ends it.
+    After either call it waits: :meth:`again` continues (the connection may have been the wrong host's), :meth:`stop`
+    ends it.
     """
 
     def __init__(
@@ -100,14 +99,14 @@ class Dialer:
         self._details: list[str] = []
 
     def start(self) -> None:
-        """Begins at once, with short pauses again."""
+        """Begins at once; pauses are short again."""
         self.stop()
         self._stopped = False
         self._round = 0
         self._look_up()
 
     def again(self) -> None:
-        """The next address, or after a pause the next round."""
+        """Tries the next address, or looks the name up again after a pause."""
         if self._stopped:
             return
         if self._left:
@@ -143,7 +142,7 @@ class Dialer:
             if not self._stopped and turn == self._round:
                 self._resolved(answer)
 
-        self._names.ask_both(self._host, answered)
+        self._names.look_up_both(self._host, answered)
 
     def _resolved(self, answer: Answer) -> None:
         if not answer.addresses:
@@ -190,10 +189,10 @@ class Dialer:
         self._drop()
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and sock.getsockname() == sock.getpeername():
-            code = errno.ECONNREFUSED  # TCP met itself: an ephemeral port of ours is the port dialled
+            code = errno.ECONNREFUSED  # TCP connected to itself: our ephemeral port is the port dialled
         if code:
             sock.close()
-            if code == errno.ECONNREFUSED:  # there is a way; without our own address we would be taken for a stranger
+            if code == errno.ECONNREFUSED:  # there is a route; the leader wouldn't know us from another source
                 self._left = [(to, source) for to, source in self._left if to != address]
             self._missed(address, code)
             self._try_next()

@@ -1,4 +1,4 @@
-"""The worker's half of a handshake: it proves the secret when asked, and accepts only a leader that knows it too."""
+"""The worker's half of the handshake: it proves that it knows the secret, and accepts only a leader that does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PATIENCE = 0.5
 
 
 class Handshake:
-    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``. Without a ``secret`` that is all.
+    """Sends ``opening`` (a hello or a resume, as a frame) over ``link``; without a ``secret`` nothing more.
 
-    With one it waits half a second for the leader's challenge (a leader without a secret sends none), so that opening
-    and proof go together.
+    With a secret it waits up to half a second for the leader's challenge, to send opening and proof together. A leader
+    without a secret sends no challenge.
     """
 
     def __init__(self, loop: Loop, link: Link, secret: str, opening: bytes) -> None:
@@ -33,11 +33,11 @@ class Handshake:
             self._opened = True
             self._link.send(self._opening)
 
-    def take(self, payload: bytes) -> bytes | None:
-        """A frame's payload if it is certainly the leader's; None if it was part of the handshake.
+    def receive(self, payload: bytes) -> bytes | None:
+        """Checks one frame: returns its payload if the leader sent it, None if it was part of the handshake.
 
         Raises:
-            WireError: with a secret, anything that doesn't show that the other end has it, a refusal too.
+            WireError: there is a secret, and the frame doesn't prove that the other end knows it.
         """
         if not self._secret or self._link.sealed:
             return payload

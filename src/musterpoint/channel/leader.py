@@ -1,4 +1,4 @@
-"""The leader's end of the channel: takes what every host reports, finds the root cause, sends it to all."""
+"""The leader's end of the channel: gets every host's reports, finds the root cause and sends it to all hosts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     AllDone,
     Arrived,
@@ -23,8 +21,8 @@ from musterpoint.channel.peers import (
     PeerSilent,
     StopAll,
 )
-from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, of_silence
-from musterpoint.channel.session import OVER, UP, Action, Back, Lost, Silent
+from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
+from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
@@ -38,8 +36,8 @@ class JobHosts(NamedTuple):
 
     ``me``: the leader's name.
     ``others``: all other hosts by name.
-    ``group``: the names of those that take part in the distribution: barriers wait for them.
-    ``opaque``: the names of those whose programs may start ranks by themselves, so that their failures are known late.
+    ``group``: names of the hosts in the distribution group; barriers wait for them.
+    ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
     """
 
     me: str
@@ -49,7 +47,7 @@ class JobHosts(NamedTuple):
 
 
 class LeaderChannel(EventQueue):
-    """``goes_on`` says that a failure doesn't end the job. ``close_listener`` closes the port at which hosts resume."""
+    """``goes_on``: a failure doesn't end the job. ``close_listener`` closes the port where hosts reconnect."""
 
     def __init__(self, context: Context, hosts: JobHosts, goes_on: bool, close_listener: Callable[[], None]) -> None:
         super().__init__(context.loop)
@@ -72,7 +70,7 @@ class LeaderChannel(EventQueue):
         self._all_done = False
         self._due: Timer | None = None
         self._asked = False
-        self._unheard: set[str] = set()
+        self._unanswered: set[str] = set()
         self._beats = Beats(hosts.others.values())
         self._sweeper = Sweeper(context, self._forgive, self._sweep)
         self._by_link: dict[Link, HostState] = {}
@@ -87,7 +85,7 @@ class LeaderChannel(EventQueue):
     def failed(self, failure: Failure) -> None:
         if failure.is_symptom and not self._asked:
             self._asked = True
-            self._unheard = set(self._members)
+            self._unanswered = set(self._members)
             for member in self._members.values():
                 member.beat()
         self._decide(self._causes.failed(failure, self._loop.clock()))
@@ -121,8 +119,8 @@ class LeaderChannel(EventQueue):
 
     def _frame(self, link: Link, payload: bytes) -> None:
         member = self._by_link[link]
-        self._unheard.discard(member.name)
-        self._act(member, member.session.heard(self._loop.clock()))
+        self._unanswered.discard(member.name)
+        self._act(member, member.session.received(self._loop.clock()))
         if wire.is_beat(payload):
             member.mailbox.acknowledge(wire.beat_count(payload))
             return
@@ -162,7 +160,7 @@ class LeaderChannel(EventQueue):
             raise wire.WireError(f"more than {_MOST_FAILURES} failures")
         failure = wire.failure(message, "failure")
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
-        # a host reports its own failures only; the loss of another one it repeats as it got it
+        # a host reports only its own failures, or repeats the loss of another host that we announced
         self.failed(loss or failure._replace(host=member.name))
 
     def _leave(self, member: HostState) -> None:
@@ -177,31 +175,31 @@ class LeaderChannel(EventQueue):
     # connections
 
     def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
-        """``member``, which has received ``got`` messages, goes on with its session over ``link``: it gets the frames
-        ``replies``, then what it missed.
+        """Continues the session of ``member`` over ``link``: sends the frames ``replies``, then the messages after the
+        ``got`` that it has received.
 
         Raises:
-            WireError: it can't have received so many.
+            WireError: ``got`` is more than was sent.
         """
         self._disconnect(member)
-        self._unheard.discard(member.name)
+        self._unanswered.discard(member.name)
         member.mailbox.acknowledge(got)
         member.connect(link)
         self._by_link[link] = member
         link.hand_over(self._owner)
-        link.allow(wire.MEMBER_LIMIT)
+        link.set_limit(wire.MEMBER_LIMIT)
         for data in (*replies, *member.mailbox.unacknowledged()):
             link.send(data)
         self._record("session-resumed", host=member.name, address=link.peer)
         self._act(member, member.session.resumed(self._loop.clock()))
 
     def restarted(self, member: HostState) -> None:
-        """``member``'s container was started anew: the one of this session is lost."""
+        """The container of ``member`` was restarted, so the host of this session is lost."""
         self._gone(member, "it was started anew while the job ran")
 
     @property
     def root_cause(self) -> Announce | None:
-        """What was announced to all, if anything."""
+        """The root cause that was announced to all hosts; None before."""
         return self._causes.announced
 
     def _ended(self, link: Link, why: str, eof: bool) -> None:
@@ -227,7 +225,7 @@ class LeaderChannel(EventQueue):
             member.beat()
         for member in self._members.values():
             session = member.session
-            if session.state != UP or now - session.heard_at >= self._timeouts.silence:
+            if session.state != UP or now - session.received_at >= self._timeouts.silence:
                 self._act(member, session.tick(now))
 
     def _act(self, member: HostState, actions: list[Action]) -> None:
@@ -254,22 +252,22 @@ class LeaderChannel(EventQueue):
 
     @property
     def _settled(self) -> bool:
-        """How the job ends is known: that a host goes now changes nothing."""
+        """Whether it is known how the job ends, so that losing a host changes nothing."""
         return self._causes.announced is not None or self._stopped or self._all_done
 
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
-        """``member`` is lost, for a reason or, after so many seconds, for mere ``silence``."""
+        """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
         if not silence:
             self._lose(member, PeerLost(member.name, why))
             return
-        there = [other for other in self._members.values() if other is not member and not other.session.is_away]
-        later = member.session.heard_at + 1.5 * self._timeouts.beat
-        heard = [other.name for other in there if other.session.heard_at > later]
-        unheard = [other.name for other in there if other.session.heard_at <= later]
-        self._lose(member, of_silence(self._me, member.name, silence, heard, unheard))
+        connected = [other for other in self._members.values() if other is not member and not other.session.is_away]
+        later = member.session.received_at + 1.5 * self._timeouts.beat
+        answering = [other.name for other in connected if other.session.received_at > later]
+        silent = [other.name for other in connected if other.session.received_at <= later]
+        self._lose(member, loss_by_silence(self._me, member.name, silence, answering, silent))
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
-        """Ends the session of ``member``; it counts as lost unless it was done or how the job ends is known."""
+        """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
         member.session.end()
         self._disconnect(member)
         if member.code is None and not self._settled and member.name not in self._lost:
@@ -286,7 +284,7 @@ class LeaderChannel(EventQueue):
 
     def _decide(self, decisions: list[Decision]) -> None:
         """Carries out ``decisions`` about the root cause, and those that are due."""
-        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unheard())]:
+        for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
                 self._emit(JobFailed(decision.failure, decision.secondary))
                 self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
@@ -301,11 +299,11 @@ class LeaderChannel(EventQueue):
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
-    def _is_any_unheard(self) -> bool:
+    def _is_any_unanswered(self) -> bool:
         """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
             member.session.state == UP and member.code is None
-            for member in map(self._members.__getitem__, self._unheard)
+            for member in map(self._members.__getitem__, self._unanswered)
         )
 
     def _stop(self, host: str, signal: int) -> None:
@@ -335,7 +333,7 @@ class LeaderChannel(EventQueue):
             self._broadcast(wire.pack("arrived", point=point))
 
     def _left(self, host: str) -> None:
-        """``host`` is done or gone: barriers may be reached by that, and all may be done."""
+        """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
@@ -349,5 +347,5 @@ class LeaderChannel(EventQueue):
 
 
 def _is_over(member: HostState) -> bool:
-    """Whether it is done, left or lost: the job's end doesn't wait for it."""
+    """Whether it is done, has left or is lost, so that the end of the job doesn't wait for it."""
     return member.code is not None or member.session.state == OVER

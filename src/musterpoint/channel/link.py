@@ -1,4 +1,4 @@
-"""One connection that carries frames: non-blocking, in the loop, never longer than a callback."""
+"""One non-blocking connection that carries frames, driven by the event loop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
-from musterpoint.loop import READ, WRITE
+from musterpoint.channel.connection_log import ConnectionLog
+from musterpoint.channel.timeouts import Timeouts
+from musterpoint.loop import READ, WRITE, Loop
 from musterpoint.untrusted import printable
 
 if TYPE_CHECKING:  # only with a secret
@@ -25,8 +26,20 @@ _LONGEST_WHY = 300
 _JOINED = 4096
 
 
+class Context(NamedTuple):
+    """What every connection of a host shares.
+
+    ``loop`` is the event loop of this process, ``timeouts`` has all durations, ``log`` prints and
+    records what happens to connections.
+    """
+
+    loop: Loop
+    timeouts: Timeouts
+    log: ConnectionLog
+
+
 def plain_address(address: str) -> str:
-    """An address without the IPv4-mapped prefix that dual-stack sockets give, and without a scope."""
+    """``address`` without the IPv4-mapped prefix of dual-stack sockets and without an IPv6 scope."""
     if address.startswith("::ffff:") and "." in address:
         return address[7:]
     return address.partition("%")[0]
@@ -35,9 +48,9 @@ def plain_address(address: str) -> str:
 class LinkOwner(NamedTuple):
     """What a link calls.
 
-    ``on_frame(link, payload)`` for each frame; whatever it raises ends this connection only, and is logged.
-    ``on_end(link, why, eof)`` once, when the connection ends; ``eof`` says that the other end closed it (an orderly end
-    or a reset), as opposed to a network that gave up.
+    ``on_frame(link, payload)`` for each frame; an exception in it closes only this connection, and is logged.
+    ``on_end(link, why, eof)`` once, when the connection ends; ``eof``: the other end closed or reset it; False
+    where the network failed.
     """
 
     on_frame: Callable[[Link, bytes], None]
@@ -45,9 +58,9 @@ class LinkOwner(NamedTuple):
 
 
 class Link:
-    """``peer`` is the other end's address, ``limit`` the most bytes of a frame, ``ended`` is true after the end.
+    """``peer``: the other end's address; ``limit``: most bytes of a frame; ``ended``: the connection is closed.
 
-    A few frames are handled in one turn of the loop, so a sender of many does not delay other connections.
+    Each turn of the loop handles only a few frames, so that one busy sender does not delay other connections.
     """
 
     __slots__ = (
@@ -75,12 +88,12 @@ class Link:
         self._loop.watch(sock.fileno(), READ, self._ready)
 
     def hand_over(self, owner: LinkOwner) -> None:
-        """From now on ``owner`` gets what comes."""
+        """From now on ``owner`` gets the frames and the end."""
         self._owner = owner
 
-    def allow(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """From now on frames may have ``limit`` bytes."""
-        self._frames.allow(limit)
+        self._frames.set_limit(limit)
 
     def use_seal(self, seal: Seal) -> None:
         """From now on each frame carries a MAC: ``seal`` adds it to what is sent and checks what comes."""
@@ -96,7 +109,7 @@ class Link:
         return self._queue is not None
 
     def send(self, frame: bytes) -> None:
-        """Sends or queues one whole frame; after the end it is dropped."""
+        """Sends or queues one whole frame; drops it if the connection has ended."""
         if self.ended:
             return
         parts = [memoryview(frame)]
@@ -115,7 +128,7 @@ class Link:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            # reported later: the caller is in the middle of something
+            # reported in the next turn: the caller doesn't expect on_end here
             self._loop.call_later(0, partial(self._end, _why(error), _is_eof(error)))
             return
         if sent < sum(map(len, parts)):
@@ -133,18 +146,18 @@ class Link:
                 self._queued += len(rest)
 
     def ignore(self) -> None:
-        """Reads and drops what comes from now on, until the end or until it is a lot; ``on_end`` is still called."""
+        """From now on drops what is received, and closes after 256 KiB; ``on_end`` is still called."""
         self._ignored = 0
 
     def close(self) -> None:
-        """Ends it from this side; ``on_end`` is not called."""
+        """Closes the connection; ``on_end`` is not called."""
         if not self.ended:
             self.ended = True
             self._loop.forget(self._sock.fileno())
             self._sock.close()
 
     def finish(self) -> None:
-        """Sends no more: the other end reads what was sent, then an end."""
+        """Closes the sending side: the other end reads what was sent, then an end of file."""
         if not self.ended:
             try:
                 self._sock.shutdown(socket.SHUT_WR)
@@ -177,7 +190,7 @@ class Link:
 
     def _read(self) -> None:
         if self._behind:
-            return  # what has come already goes first
+            return  # frames received before are handled first
         try:
             data = self._sock.recv(_READ_SIZE)
         except BlockingIOError:
@@ -225,8 +238,8 @@ class Link:
         except Exception as error:
             self._log.internal_error(self.peer, error)
 
-    def take(self) -> tuple[socket.socket, list[memoryview]]:
-        """Takes the socket and its unsent bytes out of the loop (for :func:`say_bye`)."""
+    def detach(self) -> tuple[socket.socket, list[memoryview]]:
+        """Takes the socket out of the loop; returns it with its unsent bytes (for :func:`say_bye`)."""
         self.ended = True
         self._loop.forget(self._sock.fileno())
         return self._sock, list(self._queue or ())
@@ -241,12 +254,12 @@ def _is_eof(error: OSError) -> bool:
 
 
 def say_bye(links: Iterable[Link], seconds: float) -> None:
-    """Sends what is still queued, says the end, and waits until the others have read it: ``seconds`` in all."""
+    """Sends what is queued, closes the sending sides and waits for the other ends to close: ``seconds`` at most."""
     deadline = time.monotonic() + seconds
     socks = {}
     for link in links:
         if not link.ended:
-            sock, queue = link.take()
+            sock, queue = link.detach()
             if queue and not _send_rest(sock, queue, deadline):
                 sock.close()
                 continue

@@ -1,4 +1,4 @@
-"""The channel of a host that is alone: what it reports comes back to it as events."""
+"""The channel of a host without others: its own reports come back as events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class LoneChannel(EventQueue):
     """For one-host jobs, and for jobs whose roll call opens no channel.
 
-    A symptom waits for its cause as long as it does among several hosts: an mpirun may end before the rank does whose
-    failure it ends for.
+    A symptom waits for its cause here, too: mpirun may end before the failed rank that made it end.
     """
 
     def __init__(self, loop: Loop) -> None:

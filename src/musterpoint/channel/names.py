@@ -1,4 +1,4 @@
-"""Host names to addresses: look-ups that can't be interrupted, kept off the loop's thread and asked again.
+"""Looks host names up in threads of their own, since the system's look-up blocks; repeats look-ups.
 
 ``getaddrinfo`` facts (glibc): NXDOMAIN is -2 at once; SERVFAIL, REFUSED or no server -3 at once; dropped answers -3
 after 10 s; only the AAAA answer dropped costs 15 s unless each family is asked for itself. All of them mean "not yet".
@@ -11,9 +11,9 @@ import socket
 from functools import partial
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.loop import Loop
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 FAMILIES = (int(socket.AF_INET), int(socket.AF_INET6))
 _MOST_LOOKUPS = 16
@@ -23,7 +23,7 @@ _MANY = 200
 
 
 class Answer(NamedTuple):
-    """What a look-up gave. ``trouble`` says why there are no addresses; ``vanished``: there is no such name at all."""
+    """What a look-up gave. ``trouble``: why there are no addresses; ``vanished``: no such name exists."""
 
     addresses: tuple[str, ...] = ()
     trouble: str = ""
@@ -49,7 +49,7 @@ _NO_SUCH_NAME = {getattr(socket, "EAI_NONAME", -2), getattr(socket, "EAI_NODATA"
 def read_hosts(path: str) -> dict[str, tuple[str, ...]]:
     """The names of a hosts file, lower-case, with their addresses. ``OSError`` if it can't be read."""
     names: dict[str, tuple[str, ...]] = {}
-    with open(path, encoding="utf-8", errors="replace", opener=regular) as lines:
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as lines:
         for line in lines:
             address, *aliases = line.partition("#")[0].split() or [""]
             for alias in aliases:
@@ -58,7 +58,7 @@ def read_hosts(path: str) -> dict[str, tuple[str, ...]]:
 
 
 class Names:
-    """Looks names up, at most 16 at a time. ``fixed`` names (lower-case) are never asked for."""
+    """Looks names up, at most 16 at a time. ``fixed`` are known addresses by lower-case name."""
 
     def __init__(
         self, loop: Loop, fixed: Mapping[str, tuple[str, ...]], lookup: Callable[[str, int], Answer] = resolve
@@ -71,20 +71,20 @@ class Names:
         self._queues: dict[int, list[str]] = {family: [] for family in FAMILIES}
         self._running = dict.fromkeys(FAMILIES, 0)
 
-    def ask(self, name: str, then: Callable[[Answer], None]) -> None:
-        """Calls ``then`` once, perhaps at once. IPv6 is asked for only where IPv4 gives nothing or is slow.
+    def look_up(self, name: str, then: Callable[[Answer], None]) -> None:
+        """Calls ``then`` once, perhaps before it returns. IPv6 is tried only where IPv4 gives nothing or is slow.
 
-        An answer of the other family that comes later is part of the next answer.
+        A later answer of the other family is part of the next look-up's answer.
         """
         if name.lower() in self._fixed:
-            then(self.known(name))
+            then(self.last_answer(name))
             return
         four, six = FAMILIES
         finished = False
 
         def decide(last: bool) -> None:
             nonlocal finished
-            answer = self.known(name)
+            answer = self.last_answer(name)
             if not finished and (answer.addresses or last):
                 finished = True
                 then(answer)
@@ -102,10 +102,10 @@ class Names:
         self._request(name, four, first)
         self._loop.call_later(_GRACE, impatient)
 
-    def ask_both(self, name: str, then: Callable[[Answer], None]) -> None:
-        """Asks for both families and calls ``then`` with all addresses, shortly after the first answer that has any."""
+    def look_up_both(self, name: str, then: Callable[[Answer], None]) -> None:
+        """Looks up both families; calls ``then`` once with all addresses, at most 0.3 s after the first."""
         if name.lower() in self._fixed:
-            then(self.known(name))
+            then(self.last_answer(name))
             return
         finished = False
 
@@ -113,18 +113,18 @@ class Names:
             nonlocal finished
             if not finished:
                 finished = True
-                then(self.known(name))
+                then(self.last_answer(name))
 
         def answered() -> None:
             if not any((name, family) in self._waiting for family in FAMILIES):
                 finish()
-            elif self.known(name).addresses:
+            elif self.last_answer(name).addresses:
                 self._loop.call_later(_GRACE, finish)
 
         for family in FAMILIES:
             self._request(name, family, answered)
 
-    def known(self, name: str) -> Answer:
+    def last_answer(self, name: str) -> Answer:
         """What the last look-ups of both families gave."""
         if name.lower() in self._fixed:
             return Answer(self._fixed[name.lower()])
@@ -164,7 +164,7 @@ class Names:
         try:
             self._loop.post(partial(self._done, name, family, answer))
         except (OSError, ValueError):
-            pass  # the loop was closed while the resolver took its time
+            pass  # the loop was closed before the resolver answered
 
     def _done(self, name: str, family: int, answer: Answer) -> None:
         self._known[name, family] = answer
@@ -176,7 +176,7 @@ class Names:
 
 
 class Follower:
-    """Asks for names again, with back-off, until each is dropped; ``on_answer`` gets every answer."""
+    """Repeats look-ups with growing pauses until a name is dropped; ``on_answer`` gets every answer."""
 
     def __init__(self, context: Context, names: Names, on_answer: Callable[[str, Answer], None]) -> None:
         self._loop, self._timeouts = context.loop, context.timeouts
@@ -185,7 +185,7 @@ class Follower:
         self._tries: dict[str, int] = {}
 
     def follow(self, name: str) -> None:
-        """Starts asking for ``name``; one that is followed already keeps its pace."""
+        """Starts to look ``name`` up repeatedly; does nothing if that has started."""
         if name not in self._tries:
             self._tries[name] = 0
             self._ask(name)
@@ -195,7 +195,7 @@ class Follower:
 
     def _ask(self, name: str) -> None:
         if name in self._tries:
-            self._names.ask(name, partial(self._answered, name))
+            self._names.look_up(name, partial(self._answered, name))
 
     def _answered(self, name: str, answer: Answer) -> None:
         tries = self._tries.get(name)

@@ -1,7 +1,7 @@
-"""The protocol between the channel and the supervisor: this host reports by methods, the other hosts come as events.
+"""The protocol between the channel and the supervisor: this host calls methods, other hosts' reports come as events.
 
-The supervisor knows only this module of the other hosts. Three classes implement it: the leader's end of the channel, a
-worker's end, and a host that is alone.
+The supervisor sees other hosts only through this module. Three classes implement :class:`Peers`: the leader's end of
+the channel, a worker's end, and the channel of a lone host.
 """
 
 from typing import Callable, NamedTuple, Protocol, Union
@@ -11,7 +11,7 @@ from musterpoint.loop import Loop
 
 
 class JobFailed(NamedTuple):
-    """The leader found the root cause: ``failure``. Every host ends with its code and reason.
+    """The leader found the root cause, ``failure``: every host ends with its code and reason.
 
     ``secondary`` counts the other failures known by then.
     """
@@ -28,9 +28,9 @@ class StopAll(NamedTuple):
 
 
 class PeerLost(NamedTuple):
-    """``host`` is lost without a bye; ``why`` says how that was seen. Only a warning to ``script`` jobs.
+    """``host`` is lost without a bye; ``why`` says how that was found. ``script`` jobs only warn.
 
-    ``apart_from`` is the host that saw it, where that one, or the network, may as well be what failed.
+    ``apart_from``: the host that reports it, where that host or the network may have failed instead.
     """
 
     host: str
@@ -39,7 +39,7 @@ class PeerLost(NamedTuple):
 
 
 class PeerSilent(NamedTuple):
-    """``host`` has been silent for ``seconds``; it is being dialled again (or its call awaited)."""
+    """``host`` has been silent for ``seconds``; the worker dials again, the leader waits."""
 
     host: str
     seconds: float
@@ -58,14 +58,14 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host has said ``done``: leave. ``failures`` counts those beside the first, on all hosts together."""
+    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts."""
 
     failures: Secondary = Secondary()
 
 
 class StartAsked(NamedTuple):
-    """The leader asks this host to start an MPI daemon. ``words`` are what its mpirun handed to the remote shell,
-    one text per argument; ``number`` names the request in the answers. Only workers get this.
+    """The leader asks this host to start an MPI daemon. ``words`` are the arguments that its mpirun gave to the
+    remote shell; ``number`` identifies the request in the answers. Only workers get this.
     """
 
     number: int
@@ -100,7 +100,7 @@ class Peers(Protocol):
     """This host's end of the open channel. All methods return at once; events come in the loop's thread."""
 
     def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
-        """Delivers every event from now on (and those that waited) to ``on_event``."""
+        """Sends all events, earlier ones included, to ``on_event``."""
 
     def failed(self, failure: Failure) -> None:
         """Reports that something failed here. The root cause comes back as :class:`JobFailed`, on a lone host too."""

@@ -1,7 +1,7 @@
-"""Which failure was the first: pure rules by which the leader finds the root cause among the reported failures.
+"""The rules by which the leader finds the root cause among the reported failures; no I/O.
 
-A symptom (``kind`` ``peer``: connection reset, a collective that was aborted; or what a launcher says about a rank that
-printed nothing) is held back, since its cause is often reported later, or is a host that can report nothing any more.
+A symptom is a failure that another one caused: ``kind`` ``peer`` (connection reset, aborted collective), or a
+launcher's report of a rank that printed nothing. It waits, since its cause may be reported later, or be a lost host.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from musterpoint.failure import Failure, Secondary
 
 
 class Announce(NamedTuple):
-    """``failure`` is the job's: say so on every host. ``secondary`` counts the others known by now."""
+    """Send ``failure`` to every host as the root cause. ``secondary`` counts the other failures so far."""
 
     failure: Failure
     secondary: Secondary
 
 
 class GiveUp(NamedTuple):
-    """``host`` is silent while ranks fail: it is lost."""
+    """Treat ``host`` as lost: it is silent while ranks fail elsewhere."""
 
     host: str
 
@@ -28,9 +28,9 @@ class GiveUp(NamedTuple):
 Decision = Union[Announce, GiveUp]
 
 
-def without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
-    """What a worker takes for the root cause when the leader is lost before it answered the ``pending`` failures: the
-    first of them that is no symptom, else the leader's ``loss``; None where none is pending.
+def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
+    """The root cause for a worker whose leader was lost before it answered the ``pending`` failures: the first of them
+    that isn't a symptom, else the leader's ``loss``; None if there are none.
     """
     if not pending:
         return None
@@ -38,11 +38,11 @@ def without_leader(pending: list[Failure], loss: Failure) -> Failure | None:
 
 
 class RootCauseFinder:
-    """Takes failures and the state of the hosts, with the time; returns what to do. Only one failure is announced.
+    """Gets failures, states of hosts and the time; returns decisions. Announces one failure only.
 
-    ``hold`` is how long a symptom waits for its cause; ``patience`` how long where the programs of the hosts ``opaque``
-    start ranks by themselves, so that a failure is known only when the last of them has ended. A host that reported a
-    failure, is done or lost isn't waited for. ``announced`` is the decision, once there is one.
+    ``hold``: seconds that a symptom waits for its cause. ``patience``: the same while one of the ``opaque`` hosts may
+    still report; their programs start ranks themselves, so a failure is known only when the last rank has ended.
+    ``announced``: the decision, None before.
     """
 
     def __init__(self, hold: float, patience: float = 0.0, opaque: Iterable[str] = ()) -> None:
@@ -60,7 +60,7 @@ class RootCauseFinder:
 
     @property
     def due(self) -> float | None:
-        """When :meth:`tick` decides; None while a host is cut off or silent, which may be the cause."""
+        """When to call :meth:`tick`; None while a host is cut off or silent, since that may be the cause."""
         if self._held is None or self.announced is not None or self._cut or self._silent:
             return None
         return max(self._not_before, self._held_at + (self._patience if self._opaque else self._hold))
@@ -77,11 +77,11 @@ class RootCauseFinder:
         if self._held is None:
             self._held, self._held_at = failure, now
         elif self._held.kind == "peer" and failure.kind != "peer":
-            self._held = failure  # second-hand, but of the rank that failed first there
+            self._held = failure  # only a launcher's report, but about the rank that failed first there
         return [GiveUp(host) for host in sorted(self._silent)]
 
     def tick(self, now: float, unanswered: bool = False) -> list[Decision]:
-        """``unanswered``: some host has sent nothing since the symptom, so it may be the cause; it is waited for."""
+        """``unanswered``: a host that may be the cause has sent nothing since the symptom: wait a little longer."""
         due = self.due
         if self._held is None or due is None or now < due:
             return []
@@ -96,7 +96,7 @@ class RootCauseFinder:
         self.back(host)
 
     def cut(self, host: str) -> None:
-        """``host``'s connection ended without a bye: it will soon be back or lost."""
+        """``host``'s connection ended without a bye: it will reconnect or be lost."""
         self._cut.add(host)
 
     def silent(self, host: str) -> list[Decision]:
@@ -108,7 +108,7 @@ class RootCauseFinder:
         self._silent.discard(host)
 
     def lost(self, host: str, loss: Failure) -> list[Decision]:
-        """``host`` is lost: the cause of every symptom, also of one reported later (where jobs go on after a loss)."""
+        """``host`` is lost, which is the cause of all symptoms, later ones included (if the job continues)."""
         self.done(host)
         if self.announced is not None:
             return []
@@ -120,14 +120,14 @@ class RootCauseFinder:
         return [self.announced]
 
 
-def of_silence(me: str, peer: str, seconds: float, heard: Sequence[str] = (), unheard: Sequence[str] = ()) -> PeerLost:
-    """The loss of ``peer``, which ``me`` has not heard for ``seconds``. The other hosts that ``me`` has connections to
-    were ``heard`` meanwhile, or not.
-    """
-    if heard:
-        others = heard[0] if len(heard) == 1 else f"{len(heard)} other hosts"
+def loss_by_silence(
+    me: str, peer: str, seconds: float, answering: Sequence[str] = (), silent: Sequence[str] = ()
+) -> PeerLost:
+    """The loss of ``peer``, silent to ``me`` for ``seconds``, while other hosts were ``answering`` or ``silent``."""
+    if answering:
+        others = answering[0] if len(answering) == 1 else f"{len(answering)} other hosts"
         return PeerLost(peer, f"nothing was heard of it for {seconds:g} s, while {others} went on answering")
-    if unheard:
-        return PeerLost(me, f"it has heard none of the other {len(unheard) + 1} hosts for {seconds:g} s")
+    if silent:
+        return PeerLost(me, f"it has heard none of the other {len(silent) + 1} hosts for {seconds:g} s")
     why = f"nothing came through for {seconds:g} s: one of them stands still, or the network between them is cut"
     return PeerLost(peer, why, apart_from=me)

@@ -1,6 +1,6 @@
-"""Proof of a shared secret without sending it, and the key both ends make of it: HMAC-SHA256 over what was said.
+"""Proves a shared secret without sending it, and makes the key of a connection from it: HMAC-SHA256.
 
-The worker proves first, and the leader shows nothing before: the frames it seals with the session's key are its proof.
+The worker proves first. The leader then proves itself by sealing its frames with the connection's key.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _LARGE = 1024
 
 
 class Seal:
-    """The MACs of both directions of one connection under the ``key`` of its handshake; ``leads``: the leader's end.
+    """Adds and checks the MACs of one connection, with the ``key`` of its handshake; ``leads``: the leader's end.
 
-    A MAC covers direction, number and payload (of a large one the digest, marked by a small letter), so a frame can't
-    be reflected, repeated, left out or moved.
+    A MAC covers direction, number and payload, so frames can't be reflected, repeated, dropped or reordered. For a
+    large payload it covers the digest, and the direction's letter is lower-case.
     """
 
     __slots__ = ("_in", "_key", "_out", "_received", "_sent")
@@ -77,7 +77,7 @@ class Seal:
 
     @classmethod
     def _digest(cls, frame: bytes) -> bytes:
-        """The roster goes to thousands in a row: its digest is made once."""
+        """The SHA-256 of a frame's payload; the last one is kept, since one roster goes to thousands of hosts."""
         if cls._last[0] is not frame:
             cls._last = frame, sha256(memoryview(frame)[HEAD:]).digest()
         return cls._last[1]

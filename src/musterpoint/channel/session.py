@@ -1,8 +1,8 @@
-"""When a quiet or broken connection means what: pure rules for one peer, the same at both ends.
+"""The session with one peer: it outlives connections. Rules for silence and loss are the same at both ends.
 
-A network blip is not a death: silence is reported, dialled against and waited out; only a closed connection that nobody
-re-opens, a peer that is refused, or a very long silence is a loss. A session outlives its connections: :class:`Resume`
-opens the next one, and :class:`Mailbox` keeps what the peer may have missed.
+A silent peer is reported and dialled again. It is lost only if a closed connection isn't opened again, if dialling is
+refused for some time, or after a very long silence. :class:`Resume` continues the session on a new connection, and
+:class:`Mailbox` keeps the messages that the peer may have missed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Union
 
 from musterpoint.channel import wire
 from musterpoint.channel.dial import NOTHING, REFUSED, Miss
+from musterpoint.channel.link import Link
 from musterpoint.channel.timeouts import Timeouts
 
 State = Literal["up", "silent", "cut", "over"]
@@ -39,7 +40,7 @@ class Back(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """``silence`` is not 0 where only so many seconds of silence say so: the network may have failed, not the peer."""
+    """The peer is lost. ``silence``: seconds, if silence is the only sign: the network may have failed instead."""
 
     why: str
     silence: float = 0.0
@@ -51,19 +52,19 @@ Action = Union[Dial, Silent, Back, Lost]
 class Session:
     """The state of one peer. Each method takes what happened and the time, and returns what to do.
 
-    ``dials`` is true for the end that dials. ``most_silence`` is after how many seconds mere silence is a loss.
-    ``heard_at`` is when the last bytes came. ``closed`` says that the peer's side ended the last connection, and the
-    session has not been resumed since.
+    ``dials`` is true for the end that dials. ``most_silence``: seconds of silence after which the peer is lost.
+    ``received_at`` is when the last bytes came. ``closed``: the peer's side closed the last connection,
+    and the session has not been resumed since.
     """
 
     __slots__ = (
         "_cut_at", "_dials", "_ending", "_most_silence", "_refused_from", "_reported", "_timeouts", "closed",
-        "heard_at", "state",
+        "received_at", "state",
     )  # fmt: skip
 
     def __init__(self, now: float, dials: bool, most_silence: float, timeouts: Timeouts) -> None:
         self.state: State = UP
-        self.heard_at = now
+        self.received_at = now
         self._dials = dials
         self._most_silence = most_silence
         self._timeouts = timeouts
@@ -73,12 +74,12 @@ class Session:
         self._reported = False
         self._ending = False
 
-    def heard(self, now: float) -> list[Action]:
+    def received(self, now: float) -> list[Action]:
         """Bytes came on the present connection."""
         if self.state == SILENT:
             return self.resumed(now)
         if self.state == UP:
-            self.heard_at = now
+            self.received_at = now
         return []
 
     def ended(self, now: float, closed: bool) -> list[Action]:
@@ -92,7 +93,7 @@ class Session:
 
     def tried(self, now: float, kind: Miss) -> list[Action]:
         """A round of dialling brought no connection."""
-        # a name can vanish with the network; after a closed connection it vanished with the host
+        # a name may vanish because of the network; after the peer closed the connection, the host is gone
         gone = kind == REFUSED or (kind != NOTHING and self.state == CUT and self.closed)
         if not gone:
             self._refused_from = None
@@ -106,7 +107,7 @@ class Session:
             return []
         was_away = self._reported or self.state != UP
         self.state = UP
-        self.heard_at = now
+        self.received_at = now
         self.closed = False
         self._refused_from = None
         self._reported = False
@@ -119,7 +120,7 @@ class Session:
 
     @property
     def is_away(self) -> bool:
-        """The peer left, is lost, or closed its connection: its silence says nothing of the network."""
+        """The peer left, is lost, or closed its connection: its silence says nothing about the network."""
         return self.state == OVER or self.closed
 
     def end(self) -> None:
@@ -128,8 +129,8 @@ class Session:
 
     def forgive(self, seconds: float, now: float) -> None:
         """This process itself stood still for ``seconds`` before ``now``: they don't count as the peer's silence."""
-        # what came after the standstill must not seem to come from the future
-        self.heard_at = min(now, self.heard_at + seconds)
+        # bytes that came after the standstill must not get a time in the future
+        self.received_at = min(now, self.received_at + seconds)
         self._cut_at = min(now, self._cut_at + seconds)
         if self._refused_from is not None:
             self._refused_from = min(now, self._refused_from + seconds)
@@ -138,7 +139,7 @@ class Session:
         """Time has passed."""
         if self.state == OVER:
             return []
-        quiet = now - self.heard_at
+        quiet = now - self.received_at
         if self.state == UP:
             if quiet < self._timeouts.silence:
                 return []
@@ -171,7 +172,7 @@ class Session:
 
 
 class Mailbox:
-    """The messages of one session, numbered by counting at both ends. ``received`` counts the peer's."""
+    """The messages that the peer may not have. Both ends number messages by counting; ``received``: the peer's."""
 
     __slots__ = ("_acknowledged", "_kept", "received")
 
@@ -195,7 +196,7 @@ class Mailbox:
         self.received += 1
 
     def acknowledge(self, count: int) -> None:
-        """The peer has received ``count`` messages in all. WireError if that can't be."""
+        """The peer has received ``count`` messages in all. WireError if fewer were sent."""
         kept = self._kept or []
         if count > self._acknowledged + len(kept):
             raise wire.WireError("an acknowledgement of messages never sent")
@@ -208,12 +209,12 @@ class Mailbox:
         return list(self._kept or ())
 
 
-def draw() -> str:
+def random_token() -> str:
     """128 random bits as text: an incarnation, a session, a token, a nonce."""
     return os.urandom(16).hex()
 
 
-def same(one: str, other: str) -> bool:
+def same_token(one: str, other: str) -> bool:
     """Compares two tokens in a time that doesn't depend on where they differ."""
     import hmac
 
@@ -231,13 +232,13 @@ class Ticket(NamedTuple):
 
     @classmethod
     def draw(cls) -> Ticket:
-        return cls(draw(), draw())
+        return cls(random_token(), random_token())
 
 
 class Resume(NamedTuple):
-    """What a worker says first on a connection that goes on with a session.
+    """A worker's first message on a connection that continues a session.
 
-    ``token`` is that of its :class:`Ticket`; ``got`` counts the messages received so far. ``nonce`` is empty without a
+    ``token`` is that of its :class:`Ticket`; ``got``: messages received so far. ``nonce`` is empty without a
     secret.
     """
 
@@ -257,3 +258,52 @@ class Resume(NamedTuple):
             wire.host(message), wire.token(message, "session"), wire.token(message, "token"),
             wire.number(message, "got"), wire.token(message, "nonce", least=0),
         )  # fmt: skip
+
+
+class HostState:
+    """What the leader keeps of another host; one per host, so it is small.
+
+    ``link`` is None while it has no connection. ``code`` is the exit code its ranks ended with, None before;
+    ``failed`` counts the failures it reported. ``ticket`` is what it can resume its session with.
+    """
+
+    __slots__ = ("code", "failed", "link", "mailbox", "name", "session", "ticket")
+
+    def __init__(self, name: str, link: Link, session: Session) -> None:
+        self.name = name
+        self.link: Link | None = link
+        self.session = session
+        self.ticket = Ticket.draw()
+        self.mailbox = Mailbox()
+        self.code: int | None = None
+        self.failed = 0
+
+    def connect(self, link: Link) -> None:
+        """``link`` is its connection from now on."""
+        self.link = link
+
+    def disconnect(self) -> None:
+        """Closes its connection, if it has one."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def count_failure(self) -> int:
+        """Counts one more reported failure; returns how many there are now."""
+        self.failed += 1
+        return self.failed
+
+    def done(self, code: int) -> None:
+        """Its ranks ended with ``code``."""
+        self.code = code
+
+    def post(self, data: bytes) -> None:
+        """Sends a numbered message now, or when the session is resumed."""
+        self.mailbox.put(data)
+        if self.link is not None:
+            self.link.send(data)
+
+    def beat(self) -> None:
+        """Sends a beat, which acknowledges messages and asks for a beat; not while earlier bytes are unsent."""
+        if self.link is not None and not self.link.busy:
+            self.link.send(wire.pack_beat(self.mailbox.received))

@@ -1,4 +1,4 @@
-"""Start requests: the leader asks other hosts to start daemons, and knows which answers are still to come.
+"""Start requests: the leader asks other hosts to start daemons, and keeps track of their answers.
 
 Only the leader asks. If workers could, a program on one host could run any command on another.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from musterpoint.channel import wire
-from musterpoint.channel.host_state import HostState
 from musterpoint.channel.peers import PeerEvent, Started, StartEnded
+from musterpoint.channel.session import HostState
 from musterpoint.untrusted import printable
 
 MOST_WORDS = 4096
@@ -25,7 +25,7 @@ _OVERHEAD = 64
 
 
 def pack_start(number: int, words: tuple[str, ...]) -> bytes:
-    """The leader's message. ``ValueError`` if the worker would not take it."""
+    """The leader's request. ``ValueError`` if a worker would refuse it."""
     _check_number(number)
     if not 1 <= len(words) <= MOST_WORDS:
         raise ValueError(f"start request {number} has {len(words)} words, not 1 to {MOST_WORDS}")
@@ -38,7 +38,7 @@ def pack_start(number: int, words: tuple[str, ...]) -> bytes:
 
 
 def read_start(message: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-    """Number and words of a leader's message; WireError else."""
+    """Number and words of the leader's request; WireError if they are invalid."""
     number = wire.number(message, "number", _MOST_NUMBER)
     words = wire.texts(message, "words", MOST_WORDS, wire.LEADER_LIMIT)
     if not words or any("\0" in word for word in words):
@@ -52,7 +52,7 @@ def pack_started(number: int) -> bytes:
 
 
 def pack_ended(number: int, status: int, said: str) -> bytes:
-    """A worker's message, with the end of ``said``. ``ValueError`` if the leader would not take it."""
+    """A worker's message, with the end of ``said``. ``ValueError`` if the leader would refuse it."""
     _check_number(number)
     if not LEAST_STATUS <= status <= MOST_STATUS:
         raise ValueError(f"start request {number} ended with {status}, not {LEAST_STATUS} to {MOST_STATUS}")
@@ -65,13 +65,12 @@ def _check_number(number: int) -> None:
 
 
 def _end_of(said: str) -> str:
-    """The last bytes of it that are whole characters; what is no Unicode becomes question marks."""
+    """The last 8 KiB, cut at a character; what isn't Unicode becomes question marks."""
     return said.encode("utf-8", "replace")[-MOST_SAID:].decode("utf-8", "ignore")
 
 
 class Requests:
-    """The leader's requests, by host, until each has ended. When a host is gone, its requests end, and new ones end at
-    once.
+    """The leader's open requests by host. When a host is lost or leaves, its requests end, and new ones end at once.
 
     ``members`` are all other hosts; ``emit`` takes the events of the requests.
     """
@@ -91,31 +90,31 @@ class Requests:
         member = self._members.get(host)
         if member is None:
             raise ValueError(f"start request {number} is for {host!r}, which is no other host of this job")
-        mine = self._open.setdefault(host, {})
-        if number in mine:
+        requests = self._open.setdefault(host, {})
+        if number in requests:
             raise ValueError(f"start request {number} on {host} has not ended yet")
         data = pack_start(number, words)
         if host in self._gone:
             self._emit(StartEnded(host, number, LOST, self._gone[host]))
             return
-        mine[number] = False
+        requests[number] = False
         member.post(data)
 
     def answer(self, host: str, message: dict[str, Any]) -> None:
-        """Takes ``started`` or ``ended``; WireError if ``host`` doesn't owe it."""
+        """Takes ``started`` or ``ended``; WireError if ``host`` has no such open request."""
         number = wire.number(message, "number", _MOST_NUMBER)
-        mine = self._open.get(host, {})
-        if number not in mine:
+        requests = self._open.get(host, {})
+        if number not in requests:
             raise wire.WireError(f"an answer to start request {number}, which it was not asked")
         if message["t"] == "started":
-            if mine[number]:
+            if requests[number]:
                 raise wire.WireError(f"twice that start request {number} runs")
-            mine[number] = True
+            requests[number] = True
             self._emit(Started(host, number))
             return
         status = wire.number(message, "status", MOST_STATUS, LEAST_STATUS)
         said = printable(_end_of(wire.text(message, "said", MOST_SAID)), 2 * MOST_SAID, lines=True)
-        del mine[number]
+        del requests[number]
         self._emit(StartEnded(host, number, status, said))
 
     def gone(self, host: str, why: str) -> None:

@@ -1,27 +1,26 @@
-"""Every length of time the roll call and its channel know, in seconds; tests shorten them."""
+"""All timeouts of the roll call and the channel, in seconds; tests shorten them."""
 
 from typing import NamedTuple
 
 
 class Timeouts(NamedTuple):
-    """When a quiet or broken connection means what, and how long each step may take.
+    """How long each step may take, and after how long a silent or broken connection means a lost host.
 
-    A 60 s network blip turns one TCP connection into 113 s of silence, so silence alone is no death; a resolver that
+    A 60 s network blip turns one TCP connection into 113 s of silence, so short silence proves nothing; a resolver that
     drops its answers takes 10 s a look-up; a first SYN that is lost is sent again after 1 s.
 
     ``beat``: between two beats.
-    ``silence``: without any byte for this long a host is silent.
+    ``silence``: after this long without any byte a host counts as silent.
     ``cut``: how long a closed connection may stay away before the host is lost.
-    ``hold``: how long a mere symptom of failure waits for its cause.
+    ``hold``: how long a symptom waits for its cause.
     ``patience``: the same where a program that starts ranks by itself may still be ending (torchrun: 30 s).
-    ``mismatch``: how long a host with an unexpected address waits for one with the expected.
-    ``sign_of_life``: how long a host may take to answer when another process says that it is that host, started anew.
+    ``mismatch``: how long a caller from an unexpected address waits for one from the expected address.
+    ``sign_of_life``: how long a host may take to answer when another process claims to be that host, restarted.
     ``hello``, ``connect``: one try of each.
     ``retry``, ``retry_most``: the shortest and the longest pause between two tries.
     ``progress``: the least time between two progress lines.
     ``flush``: the most that leaving may take.
-    ``stop_notice``: how long a host that was told to stop stays to pass that on, and less than the ten seconds after
-    which ``docker stop`` kills.
+    ``stop_notice``: how long a stopped host stays to tell the others; less than the 10 s of ``docker stop``.
     """
 
     beat: float = 5.0

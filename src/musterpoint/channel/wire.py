@@ -1,8 +1,8 @@
 """Bytes to messages and back: a four-byte length, then a JSON object, a zlib-compressed one, or a beat.
 
 A beat is the decimal count of messages received so far, which is also the acknowledgement; the leader's are answered
-with one. Messages are numbered by counting, so the same bytes can go to every connection. What comes is read as if an
-enemy had sent it: every field has its bounds, and what doesn't keep them is a :class:`WireError`.
+with one. Messages carry no number (both ends count), so the same bytes can go to every connection. Nothing received is
+trusted: every field has limits, and a message that exceeds them is a :class:`WireError`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LEADER_LIMIT = 16 * 1024 * 1024
 """Bytes of a frame from the leader (the roster of 10,000 hosts is some 100 KB)."""
 UNPACKED_LIMIT = LEADER_LIMIT
 MOST_VALUES = 1024 * 1024
-"""Of one message: decoded, each may take thirty times its bytes (a roster has 71 for a host with all its ports)."""
+"""Most values in one message: a decoded value may take 30 times its bytes. A roster has up to 71 a host."""
 
 HEAD = 4
 """Bytes of a frame before its payload."""
 STOP_SIGNALS = (1, 2, 3, 15)
-"""SIGHUP, SIGINT, SIGQUIT and SIGTERM: what asks a host to stop."""
+"""SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
 
 _LONGEST_KIND = 16
 _JSON = ord("{")
@@ -58,7 +58,7 @@ def pack(kind: str, **fields: Any) -> bytes:
 
 
 def pack_large(kind: str, **fields: Any) -> bytes:
-    """A message as one compressed frame; only the leader sends such."""
+    """A message as one compressed frame; only the leader sends these."""
     import zlib
 
     return frame(zlib.compress(pack(kind, **fields)[HEAD:], 6))
@@ -126,14 +126,14 @@ class Frames:
         self._data: bytes | bytearray = b""
         self._at = 0
 
-    def allow(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """The next frames may have ``limit`` bytes."""
         self._limit = limit
 
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data):
             self._data = data
-        else:  # what is left is moved once for each feed, not for each frame
+        else:  # the rest is moved once per feed, not once per frame
             if isinstance(self._data, bytes):
                 self._data = bytearray(memoryview(self._data)[self._at :])
             else:
@@ -180,7 +180,7 @@ def _is_unicode(value: str, otherwise: str = "strict") -> bool:
 
 
 def token(message: dict[str, Any], key: str, longest: int = 64, least: int = 1) -> str:
-    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.draw` gives."""
+    """A field of ``message`` that is ASCII letters and digits, such as what :func:`session.random_token` gives."""
     value = message.get(key)
     plain = isinstance(value, str) and value.isascii() and (value.isalnum() or not value)
     if not isinstance(value, str) or not plain or not least <= len(value) <= longest:

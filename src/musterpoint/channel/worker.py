@@ -1,4 +1,4 @@
-"""A worker's end of the channel: reports to the leader, obeys it, dials it again when the connection breaks."""
+"""A worker's end of the channel: reports to the leader, follows its orders, reconnects when the connection breaks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.context import Context
 from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     AllDone,
@@ -26,8 +25,20 @@ from musterpoint.channel.peers import (
     StartAsked,
     StopAll,
 )
-from musterpoint.channel.root_cause import of_silence, without_leader
-from musterpoint.channel.session import OVER, Action, Back, Dial, Mailbox, Resume, Session, Silent, Ticket, draw, same
+from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
+from musterpoint.channel.session import (
+    OVER,
+    Action,
+    Back,
+    Dial,
+    Mailbox,
+    Resume,
+    Session,
+    Silent,
+    Ticket,
+    random_token,
+    same_token,
+)
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.settings import Settings
@@ -36,18 +47,18 @@ from musterpoint.untrusted import printable
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
 _MOST_WAITING = 32 * 1024 * 1024
-"""Start requests, and bytes of them, that have not ended; messages that the leader has not acknowledged count too."""
+"""Most open start requests, unacknowledged messages included, and most bytes of them."""
 
 
 class Membership(NamedTuple):
-    """What a worker has joined, and what it resumes its session with.
+    """What a worker needs to continue its session.
 
     ``me``: this host's name.
     ``leader``: the leader's name.
     ``hosts``: the names of all hosts of the job.
-    ``address``: this host's address in the roster; the leader is dialled from there.
+    ``address``: this host's address in the roster; it dials the leader from there.
     ``session``: the id of this job's roll call.
-    ``ticket``: what the leader gave this host.
+    ``ticket``: from the leader's welcome.
     """
 
     me: str
@@ -59,7 +70,7 @@ class Membership(NamedTuple):
 
 
 class WorkerChannel(EventQueue):
-    """``link`` is the connection of the roll call. Acts as a lone host once the leader is lost or has left."""
+    """``link``: the roll call's connection. Once the leader is lost or has left, this behaves like a lone host."""
 
     def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
         super().__init__(context.loop)
@@ -140,7 +151,7 @@ class WorkerChannel(EventQueue):
     # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        self._act(self._session.heard(self._loop.clock()))
+        self._act(self._session.received(self._loop.clock()))
         if wire.is_beat(payload):
             self._mailbox.acknowledge(wire.beat_count(payload))
             if not link.busy:
@@ -176,7 +187,7 @@ class WorkerChannel(EventQueue):
             raise wire.WireError(f"an unknown message {kind!r}")
 
     def _check_first(self, kind: str, host: str = "") -> None:
-        """A leader sends it once; repeated, it would fill logs, reports and memory."""
+        """Refuses a message that a leader sends only once: repeated, it would fill logs and memory."""
         if (kind, host) in self._once:
             raise wire.WireError(f"a {kind!r} twice")
         self._once.add((kind, host))
@@ -185,7 +196,7 @@ class WorkerChannel(EventQueue):
         if point in self._points:
             self._points.remove(point)
         self._reached += 1
-        if self._reached > 2 * MOST_EVER:  # the leader's own are not counted there
+        if self._reached > 2 * MOST_EVER:  # the leader doesn't count its own barriers
             raise wire.WireError(f"more than {2 * MOST_EVER} points")
         self._emit(Arrived(point))
 
@@ -229,7 +240,7 @@ class WorkerChannel(EventQueue):
         self._act(self._session.tick(now))
 
     def _job_ending(self) -> None:
-        """A silent leader is not waited for any longer."""
+        """The job ends, so a silent leader counts as lost sooner."""
         self._act(self._session.job_ending(self._sweeper.now()))
 
     def _act(self, actions: list[Action]) -> None:
@@ -261,13 +272,13 @@ class WorkerChannel(EventQueue):
         link = Link(self._context, sock, address, wire.LEADER_LIMIT, LinkOwner(self._reply, self._refused))
         self._attempt = link
         self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
-        nonce = draw() if self._secret else ""
-        mine = self._membership
-        resume = Resume(mine.me, mine.session, mine.ticket.token, self._mailbox.received, nonce)
+        nonce = random_token() if self._secret else ""
+        joined = self._membership
+        resume = Resume(joined.me, joined.session, joined.ticket.token, self._mailbox.received, nonce)
         self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
-        taken = self._handshake.take(payload)
+        taken = self._handshake.receive(payload)
         if taken is None:
             return
         message = wire.unpack(taken)
@@ -276,7 +287,7 @@ class WorkerChannel(EventQueue):
             if "verdict" in message and not self._announced:
                 self._root_cause(message, "verdict")
             self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
-        elif message["t"] == "resumed" and same(wire.token(message, "answer"), self._membership.ticket.answer):
+        elif message["t"] == "resumed" and same_token(wire.token(message, "answer"), self._membership.ticket.answer):
             self._resumed(link, wire.number(message, "got"))
         else:
             raise wire.WireError("no answer to our session")
@@ -314,7 +325,7 @@ class WorkerChannel(EventQueue):
     # without the leader
 
     def _lose(self, why: str, silence: float = 0.0) -> None:
-        """The leader is lost (after so many seconds of mere ``silence``), or has left: this host is alone now."""
+        """The leader is lost or has left: this host is alone now. ``silence``: seconds, if that is the only sign."""
         if self._alone:
             return
         self._alone = True
@@ -323,8 +334,8 @@ class WorkerChannel(EventQueue):
             self._link.close()
             self._link = None
         me = self._membership.me
-        self._loss = of_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
-        # a leader that ends well says so before it closes; where the network failed, that may not have come through
+        self._loss = loss_by_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
+        # a leader that ends well sends that before it closes; if the network failed, the message may be lost
         done = self._done and not self._session.closed
         known = self._all_done or done or self._announced
         if not known and not self._announce_without_leader() and not self._stopped:
@@ -342,10 +353,10 @@ class WorkerChannel(EventQueue):
         self._dialer.stop()
 
     def _announce_without_leader(self) -> bool:
-        """Announces what this host takes for the root cause; whether there is any that wasn't announced."""
+        """Announces this host's own choice of a root cause; returns whether there was one to announce."""
         host, why, apart_from = self._loss
         loss = lost_host(host, why, time.time(), apart_from)
-        failure = None if self._announced else without_leader(self._pending, loss)
+        failure = None if self._announced else root_cause_without_leader(self._pending, loss)
         if failure is not None:
             self._announce(failure, Secondary.of(self._pending, failure))
         return failure is not None

@@ -1,7 +1,7 @@
 """``muster bundle``: the package as one Python file, to put beside a training script or into an image.
 
-The file is text through and through (a zip with a header, named ``.py``, breaks under ``python -m`` and under git's
-line-end rules): a readable head, then the package as a zip in base64. The same package and Python give the same bytes.
+The file is plain text: a readable head, then the package as a zip in base64. (A zip named ``.py`` breaks
+under ``python -m`` and git's line-end rules.) The same package and Python give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from musterpoint.errors import UsageError
 
 OLDEST = (3, 10)
 NEWEST_TRIED = 19
-"""The newest minor version an old Python looks for on PATH."""
+"""The newest minor version that the file, run by an old Python, searches for on PATH."""
 
 TEMPLATE = "launcher.txt"
 LEFT_OUT = ("local", os.path.join("cli", "local.py"), "__main__.py", "integrations", "sagemaker.py")
-"""What only ``muster local`` needs, which plays the platform; and what only the installed package is asked for."""
+"""Left out: what only ``muster local`` needs, and what is only used from an installed package."""
 
 _UNCHECKED = 1
 _LINE = 120
@@ -67,7 +67,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def bundle(compiled: bool = False) -> str:
-    """The text of the one-file launcher. From within one, it is that file itself, whatever it was made with."""
+    """The text of the one-file launcher. Called inside one, it returns that file itself."""
     package = os.path.dirname(os.path.abspath(musterpoint.__file__))
     if not os.path.isdir(package):
         with open(sys.modules["__main__"].__file__ or "", encoding="ascii") as file:
@@ -110,14 +110,14 @@ def _add(made: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def _bytecode(source: bytes, name: str) -> bytes:
-    """A ``.pyc`` of the kind that isn't checked against its source (PEP 552); another Python's is passed over."""
+    """An unchecked ``.pyc`` (PEP 552: never compared with its source); other Python versions ignore it."""
     code = compile(source, name, "exec", dont_inherit=True)
-    # version 2 has no back references, which depend on what else is in memory
+    # version 2 has no back references, which depend on other objects in memory
     return MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little") + bytes(8) + marshal.dumps(code, 2)
 
 
 def _modules(package: str) -> Iterator[str]:
-    """Paths of the modules that go in, relative to ``package``, in one order on every machine."""
+    """Paths of the modules that go in, relative to ``package``, in the same order on every machine."""
     for folder, folders, files in os.walk(package):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         inside = os.path.relpath(folder, package)

@@ -1,4 +1,4 @@
-"""The driver of SDK v3's ModelTrainer: what its ``sm_train.sh`` runs in place of the SDK's own torchrun or MPI driver.
+"""The driver for SDK v3's ModelTrainer: its ``sm_train.sh`` runs it in place of the SDK's torchrun or MPI driver.
 
 The script calls ``python DRIVER`` without arguments, in the directory of the user's code. In variables are the entry
 script and the fields of :class:`musterpoint.sagemaker.Muster`, or of the SDK's own ``Torchrun`` or ``MPI``
@@ -23,9 +23,9 @@ NAME = "muster_driver"
 ENTRY_SCRIPT = "SM_ENTRY_SCRIPT"
 CONFIG = "SM_DISTRIBUTED_CONFIG"
 FIELDS = {"process_count_per_node": "slots"}
-"""Fields of the class that are called as in the SDK's own ones, and our options for them."""
-THEIRS = {**FIELDS, "mpi_additional_options": "mpi_options"}
-"""With those that only the SDK's own classes have."""
+"""Fields of our class that have the SDK's names, and our options for them."""
+SDK_FIELDS = {**FIELDS, "mpi_additional_options": "mpi_options"}
+"""The same, and fields that only the SDK's own classes have."""
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -43,7 +43,7 @@ def _run(environ: Mapping[str, str]) -> int:
     from musterpoint import entrypoint
     from musterpoint.runtime import Request
 
-    # as variables, a wrong one is reported like everything else that is wrong with a job
+    # passed on as variables, so that a wrong one is reported like any other error of the job
     options = variables(environ.get(CONFIG, ""))
     return entrypoint.run(Request({**environ, **options}, program=program, arguments=None, typed=True))
 
@@ -64,9 +64,9 @@ def variables(config: str) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    field = THEIRS.get(name, name)
+    field = SDK_FIELDS.get(name, name)
     if field not in BY_FIELD:
-        known = ", ".join(sorted([*THEIRS, *BY_FIELD]))
+        known = ", ".join(sorted([*SDK_FIELDS, *BY_FIELD]))
         raise UsageError(f"{CONFIG}: {name!r} is no option of this musterpoint, expected one of {known}")
     return BY_FIELD[field].variable
 

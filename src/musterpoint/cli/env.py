@@ -36,7 +36,7 @@ SHELL_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Scope(NamedTuple):
-    """What a format writes about: this host's plan and roster, and the variables it comes to."""
+    """The data that a format prints: this host's plan, its roster, and the variables."""
 
     plan: LaunchPlan
     roster: Roster
@@ -64,7 +64,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _variables(plan: LaunchPlan) -> dict[str, str]:
-    """What the plan adds for the first rank of this host, by name; torchrun's own come from torchrun."""
+    """The variables that the plan sets for this host's first rank, by name; without those that torchrun sets."""
     settings = (*plan.environment, *(plan.processes[0].environment if plan.processes else ()))
     variables = {setting.name: setting.value for setting in settings}
     if plan.user_pythonpath:
@@ -124,7 +124,7 @@ def _hostfile(scope: Scope) -> str:
 
 
 def _exports(variables: Mapping[str, str]) -> str:
-    """Shell text that is safe to ``eval``: a name that no shell can hold is left out, and would else be run."""
+    """Shell text that is safe to ``eval``. Names that no shell allows are left out: the shell would run them."""
     return "".join(
         f"export {name}={shlex.quote(value)}\n" for name, value in variables.items() if SHELL_NAME.fullmatch(name)
     )

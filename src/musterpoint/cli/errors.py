@@ -1,4 +1,4 @@
-"""What people see of an error, and the code it ends with."""
+"""Turns errors of a command into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None) -> int:
-    """The exit code of ``command``; an error of ours is one sentence on stderr and its code, and ``report`` gets it."""
+    """The exit code of ``command``. An error is printed as one sentence on stderr and passed to ``report``."""
     try:
         return command()
     except MusterError as error:
@@ -26,7 +26,7 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
     except KeyboardInterrupt:
         return exit_codes.of_signal(2)
     except BrokenPipeError:
-        # the reader left (muster plan | head); what is still buffered goes nowhere
+        # the reader has gone (muster plan | head): drop what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     except Exception as error:
@@ -37,9 +37,9 @@ def guarded(command: Callable[[], int], report: Callable[[Failure], None] = lamb
 
 
 def _failure_of(error: Exception) -> Failure:
-    from musterpoint.diagnosis.job_failures import of_error
+    from musterpoint.diagnosis.failures import failure_of_error
 
-    return of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
+    return failure_of_error(error, os.environ.get("SM_CURRENT_HOST", ""), _masker().mask)
 
 
 def _console() -> Console:
@@ -47,7 +47,7 @@ def _console() -> Console:
 
 
 def _masker() -> Masker:
-    """Hides what is secret by the variables, the words of the command line, and the files of the job here."""
-    from musterpoint.job.secrets import masker_of_files
+    """A masker of the secrets in the environment, the command line and this job's files."""
+    from musterpoint.job.read import masker_of_files
 
     return masker_of_files(os.environ, sys.argv[1:])

@@ -15,8 +15,7 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import job
-from musterpoint.local.backend import BACKENDS
-from musterpoint.local.choose_backend import choose_backend
+from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
@@ -33,7 +32,7 @@ examples:
 """
 
 _READER = 5.0
-"""Seconds that a reader gets for what still waits for it at the end."""
+"""Seconds that a reader of our messages gets at the end for the rest."""
 _USED = "there is something in it already; give a new directory"
 
 
@@ -124,7 +123,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
             environment=job.read_pairs(
-                [_taken(text, environ) for text in asked.env],
+                [_with_value(text, environ) for text in asked.env],
                 "--env",
                 "K=V with a variable's name before the =, or the name of one that is set here",
                 job.VARIABLE,
@@ -156,7 +155,7 @@ def _add_containers(parser: Parser) -> None:
 
 
 def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
-    """The containers that are asked for; a UsageError where the words around them don't fit together."""
+    """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
     only = {
         "--shm-size": asked.shm_size, "--memory": asked.memory, "--cpus": asked.cpus, "--gpus": asked.gpus,
         "--network-isolation": asked.network_isolation, "--requirements": asked.requirements,
@@ -183,8 +182,8 @@ def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
     )
 
 
-def _taken(text: str, environ: Mapping[str, str]) -> str:
-    """``K`` as ``K=V`` where there is such a variable here: a secret needn't stand on a command line."""
+def _with_value(text: str, environ: Mapping[str, str]) -> str:
+    """``K`` as ``K=V`` where such a variable is set here, so that a secret needn't be on the command line."""
     return f"{text}={environ[text]}" if text in environ else text
 
 
@@ -200,7 +199,7 @@ def _seconds(text: str) -> float:
 
 
 def _check_output(path: str) -> None:
-    """What somebody has there already isn't touched."""
+    """Refuses a directory that already has files in it."""
     try:
         used = os.listdir(path)
     except FileNotFoundError:
@@ -212,7 +211,7 @@ def _check_output(path: str) -> None:
 
 
 def _make_output(layout: Layout, ours: bool) -> None:
-    """Makes the job's directory, for it alone; if it is in a folder of ``ours``, that is kept out of git."""
+    """Makes the job's directory. ``ours``: it is in our default folder, which is then excluded from git."""
     path = layout.output
     try:
         os.makedirs(path, exist_ok=True)

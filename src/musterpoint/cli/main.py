@@ -1,4 +1,7 @@
-"""``muster``: one word per command, each in its own module, imported only when it is called."""
+"""``muster``: one word per command, each in its own module, imported only when it is called.
+
+The one-file launcher starts here too: there the command follows from the file's name.
+"""
 
 from __future__ import annotations
 
@@ -73,3 +76,21 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         ) from None
     code: int = command.main(words[1:], environ)
     return code
+
+
+def run_file(path: str) -> int:
+    """Runs the command that the one-file launcher, ``path``, is named after; ``muster launch`` for any other name."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name == "train":
+        from musterpoint.cli import train
+
+        return train.main()
+    if name == "muster":
+        return main()
+    if name == "muster_driver":
+        from musterpoint.cli import driver
+
+        return driver.main()
+    from musterpoint.cli import launch
+
+    return launch.main(sys.argv[1:])

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 SCRIPT_FLAG = "--train-script"
 OWN_PREFIX = "--muster-"
-"""What our flags begin with where all others are the program's."""
+"""The prefix of our flags where all other flags are the program's."""
 
 
 class Command(NamedTuple):
-    """A command line, read: our own flags (``head``, for a :class:`Parser`), and the program with its arguments."""
+    """A command line, split into our own flags (``head``, for a :class:`Parser`) and the program with its arguments."""
 
     head: tuple[str, ...]
     program: str
@@ -26,7 +26,7 @@ class Command(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with whole flags only, whose errors are a UsageError: one sentence, code 64."""
+    """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64."""
 
     def __init__(self, prog: str, description: str, examples: str = "", **more: Any) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see `{self.prog} --help`")
 
     def unknown(self, word: str, hint: str = "") -> NoReturn:
-        """For a flag that is none of this parser's: the error names the one that was probably meant, else ``hint``."""
+        """Raises the error for an unknown flag; it names the most similar flag, else ``hint``."""
         import difflib
 
         flag = word.partition("=")[0]
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = (), prefix: str = "--") -> None:
-    """Adds a flag for every option whose field isn't among ``leave_out``; what is given lands under its field."""
+    """Adds a flag for every option whose field isn't among ``leave_out``; values are stored under the field."""
     group = parser.add_argument_group("options of the job", "each is also a MUSTER_* variable, such as MUSTER_LAUNCHER")
     for option in OPTIONS:
         if option.field in leave_out:
@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()
 
 
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
-    """What argparse is told of a flag that takes one of ``choices``; it is shown and refused like the job's options."""
+    """Arguments of ``add_argument`` for a flag with ``choices``; help and errors are as for the job's options."""
     return {"type": lambda text: chosen(choices, text, flag), "metavar": "|".join(choices)}
 
 
@@ -91,7 +91,7 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:
-    """The program and our own flags, from either form. ``make`` builds the parser for flags with a prefix.
+    """Reads either form of the command line. ``make`` builds the parser for flags with a prefix.
 
     Raises:
         UsageError: a flag is wrong.
@@ -107,7 +107,7 @@ def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Comma
 def read_request(
     make: Callable[[str], Parser], arguments: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Request, argparse.Namespace]:  # fmt: skip
-    """The command line as a request: for a program somebody typed, or for the platform's job where there is none.
+    """The command line as a request: for the program in it, or for the platform's job where it has none.
 
     Raises:
         UsageError: a flag is wrong.
@@ -121,14 +121,14 @@ def read_request(
 
 
 def has_option(flag: str, words: Sequence[str]) -> bool:
-    """Whether ``flag`` is among ``words``, with its value or before it."""
+    """Whether ``flag`` is among ``words``, alone or as ``flag=value``."""
     return any(word.partition("=")[0] == flag for word in words)
 
 
 def split(parser: Parser, arguments: Sequence[str]) -> Command:
-    """``[options] [--] PROGRAM [ARGS…]``: everything from PROGRAM on is the user's, word for word.
+    """``[options] [--] PROGRAM [ARGS…]``: all words from PROGRAM on are the user's, unchanged.
 
-    ``-m MODULE`` stands in PROGRAM's place. PROGRAM is empty where there is none.
+    ``-m MODULE`` may replace PROGRAM. ``program`` is empty where there is neither.
 
     Raises:
         UsageError: a flag before PROGRAM is none of ours.
@@ -146,10 +146,10 @@ def split(parser: Parser, arguments: Sequence[str]) -> Command:
 
 
 def split_script_form(parser: Parser, own: Parser, arguments: Sequence[str]) -> Command | None:
-    """The form in which hyperparameters reach an entry point: flags only, and one of them is --train-script.
+    """Reads the form in which an entry point gets hyperparameters: flags only, one of which is --train-script.
 
     Only ``--train-script`` and the ``--muster-…`` flags of ``own`` are ours; every other word goes to the script,
-    untouched and in order. None where this is the other form, in which PROGRAM comes before any --train-script.
+    unchanged and in order. None where this is the other form, in which PROGRAM comes before any --train-script.
     """
     first = arguments[_program_at(parser, arguments) :][:1]
     program_first = bool(first) and (first[0] in ("--", "-m") or not first[0].startswith("-"))
@@ -196,7 +196,7 @@ def settings_table() -> str:
 
 
 def _reader(option: Option, flag: str) -> Callable[[str], Any]:
-    # argparse would put its own words around a ValueError
+    # argparse would replace a ValueError's message by its own
     return lambda text: option.read(text, flag)
 
 

@@ -17,7 +17,7 @@ from musterpoint.preview import Preview, preview_request
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
 HOSTS = "--hosts"
-"""With this option the job is one of ``muster local``."""
+"""With this option the plan is that of ``muster local``."""
 EXAMPLES = """
 Without PROGRAM: the job of this container, as `train` would run it. With PROGRAM: as `muster launch`
 would; with --hosts N, as `muster local` would, with all of its options (`muster plan --hosts N --help`).
@@ -44,7 +44,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
-    """None where --hosts is only an argument of the program."""
+    """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
         from musterpoint.cli.local import job_from, output_of, parser
         from musterpoint.local.preview import preview_local

@@ -1,7 +1,7 @@
 """Unpacks the user's archive into one directory, or refuses it and names the member that isn't allowed.
 
-The archive is read twice: all of it is checked before anything is written. The directory is new and ours alone, and
-nothing is ever written through a link.
+The archive is read twice: all of it is checked before anything is written. The directory is new, nobody else uses it,
+and nothing is ever written through a link.
 """
 
 import os
@@ -17,10 +17,10 @@ from musterpoint.errors import FetchError
 
 
 class Limits(NamedTuple):
-    """What an archive may come to: ``members``, and ``size`` in bytes unpacked.
+    """How large an archive may be: ``members``, and ``size`` in bytes unpacked.
 
-    Beyond ``free`` bytes it may also be no more than ``ratio`` times its packed size: source code packs 3 to 20 times
-    smaller, a bomb 1,000 times.
+    Above ``free`` bytes it may also be at most ``ratio`` times its packed size. Source code gets 3 to 20 times
+    smaller, an archive made to fill disks 1,000 times.
     """
 
     members: int = 500_000
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Unpacked(NamedTuple):
-    """How many members an archive had, and how many bytes they came to."""
+    """How many members an archive had, and their bytes together."""
 
     members: int
     size: int
@@ -42,18 +42,18 @@ class Unpacked(NamedTuple):
 _HEADERS = 5120
 """Bytes of a tar that one small member's headers and padding may take."""
 _DEEPEST = 200
-"""Directories in one another: what removes a tree goes into each of them."""
+"""Nested directories: a program that removes a tree recurses into each of them."""
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
-"""Bytes of a name, and of a path, on Linux' file systems."""
+"""Bytes of a name and of a path that Linux allows."""
 _MOST_MEMORY = 96 * 1024**2
 """Bytes of memory that paths and links may take: 500,000 members with paths of 80 characters."""
 _ENTRY = 64
-"""What a dictionary takes for an entry, in bytes."""
+"""Bytes of a dictionary's entry."""
 _HOPS = 40
-"""Links on the way to a file that Linux follows."""
+"""Links that Linux follows on the way to a file."""
 _STEPS = 2_000_000
-"""Parts of paths that may be looked at for an archive's links: half a million links don't take more."""
+"""Parts of paths that may be visited to follow an archive's links; half a million links need no more."""
 _BROKEN = (EOFError, UnicodeError, ValueError, RecursionError, OverflowError, struct.error, zlib.error)
 
 
@@ -67,10 +67,10 @@ def is_archive(path: str) -> bool:
 def unpack(
     path: str, folder: str, name: str, poll: Callable[[], None] = lambda: None, limits: Limits = LIMITS
 ) -> Unpacked:
-    """Unpacks the archive at ``path``, which people know as ``name``, into ``folder``, which is new and empty.
+    """Unpacks the archive at ``path`` (called ``name`` in messages) into ``folder``, which is new and empty.
 
-    ``poll`` is called between pieces of work and may raise. Owners, set-user-ID and the like, and others' right to
-    write are dropped. A file that comes twice is the last one, as in ``tar``.
+    ``poll`` is called between pieces of work and may raise. Owners, set-user-ID bits and the right of others to write
+    are dropped. Of a file that comes twice the last one is kept, as ``tar`` does.
 
     Raises:
         FetchError: the archive is broken, or has a member that isn't allowed; the message names it.
@@ -97,7 +97,7 @@ def unpack(
 
 
 class _Tree:
-    """The directory while it is filled; unless it ``writes``, only what would be in it."""
+    """The directory while it is filled. With ``writes`` false nothing is written, only checked."""
 
     def __init__(
         self, folder: str, name: str, most: int, most_members: int, poll: Callable[[], None], writes: bool
@@ -137,14 +137,14 @@ class _Tree:
         self._add_path(member, path, kind)
 
     def check_links(self) -> None:
-        """No symbolic link leads out, whatever lies between its ends."""
+        """Refuses symbolic links that lead out of the directory, through whatever other links."""
         for path in self._targets:
             self._poll()
             if self._leads_out(path):
                 raise self._refusal(path, "it is a link that leads out of the code")
 
     def check_space(self) -> None:
-        """All of it fits on the disk, unless it is there already."""
+        """Refuses an archive that doesn't fit on the disk; checked before anything is written."""
         if self._writes:
             return
         disk = os.statvfs(self._folder)
@@ -171,7 +171,7 @@ class _Tree:
             self._refuse(member, f"with it the archive's paths take more than {_MOST_MEMORY // 1024**2} MiB of memory")
 
     def _check(self, member: ArchiveMember, path: str) -> None:
-        """What can be said of a member before anything is written."""
+        """Checks a member before anything is written."""
         if member.kind == "file":
             self._count(member)
         elif member.kind == "symlink":
@@ -227,11 +227,11 @@ class _Tree:
             )
 
     def _path(self, member: ArchiveMember) -> str:
-        """Where the member lies in the tree; empty for the tree itself."""
+        """The member's path in the tree; empty for the tree itself."""
         return self._normal(member, member.name, "the path")
 
     def _normal(self, member: ArchiveMember, name: str, what: str) -> str:
-        """``name`` without what means nothing, such as ``./``. Windows' separators count, too."""
+        """``name`` without parts that mean nothing, such as ``./``. Windows' separators count too."""
         parts = name.replace("\\", "/").split("/")
         if "\0" in name:
             self._refuse(member, f"{what} {shown(name)} has a NUL in it")
@@ -274,7 +274,7 @@ class _Tree:
                 self._refuse(member, f"it lies behind {shown(made)}, which is a {kind}")
 
     def _check_target(self, member: ArchiveMember, path: str) -> None:
-        """A first look at a link's target, without the links on the way to it."""
+        """Checks a link's target as written, without following other links."""
         if os.path.isabs(member.target) or "\0" in member.target:
             self._refuse(member, f"it is a link to {shown(member.target)}, which leads out of the code")
         if member.target.count("/") > _DEEPEST or len(os.fsencode(member.target)) > self._longest:
@@ -284,9 +284,9 @@ class _Tree:
             self._refuse(member, f"it is a link to {shown(member.target)}, which leads out of the code")
 
     def _leads_out(self, path: str) -> bool:
-        """Whether the way of a symbolic link leads out of the tree, by whatever other links.
+        """Whether a symbolic link leads out of the tree, all other links followed.
 
-        A way with more links than Linux follows leads nowhere. What isn't there counts as a directory.
+        More links on the way than Linux follows lead nowhere. A part that doesn't exist counts as a directory.
         """
         hops, ahead = 0, path.split("/")[::-1]
         at: list[str] = []
@@ -321,7 +321,7 @@ class _Tree:
 
 
 def _broken() -> tuple[type[BaseException], ...]:
-    """What the readers of broken archives raise. Those of files on this host's disk come as FetchError."""
+    """The errors that reading a broken archive raises. Errors of writing to this host's disk are FetchErrors."""
     import lzma
     import zipfile
 
@@ -330,12 +330,12 @@ def _broken() -> tuple[type[BaseException], ...]:
 
 def _what_is_broken(error: BaseException) -> str:
     words = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
-    words = words if len(words) <= 200 else words[:200] + "…"  # names that a zip claims to have
+    words = words if len(words) <= 200 else words[:200] + "…"  # it may quote names from the zip
     # "CRC check failed" keeps its capitals
     return "it is broken or cut short: " + (words if words[:2].isupper() else words[:1].lower() + words[1:])
 
 
 def shown(name: str) -> str:
-    """A member's name for people: quoted, with what can't be printed escaped, and not endless."""
+    """A member's name for messages: quoted, unprintable characters escaped, shortened."""
     text = ascii(name) if not name.isprintable() else f"'{name}'"
     return text if len(text) <= 200 else text[:120] + "…" + text[-60:]

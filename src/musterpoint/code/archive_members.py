@@ -1,6 +1,6 @@
-"""What is in an archive, member by member: what a member is, whatever the archive's kind, and those of a zip.
+"""The members of an archive: what all kinds of archives have in common, and how a zip's are read.
 
-Members are as the archive says; nothing has been checked.
+Members are as the archive gives them; nothing is checked yet.
 """
 
 import io
@@ -20,9 +20,9 @@ class ArchiveMember(NamedTuple):
     ``mode``: its permissions.
     ``size``: bytes of a file's content.
     ``target``: what a link leads to.
-    ``modified``: when, in seconds since 1970; 0 where that isn't known.
-    ``pieces``: gives a file's content.
-    ``other``: for people, what a member is that is none of the first four kinds, and can't be unpacked.
+    ``modified``: seconds since 1970; 0 where that isn't known.
+    ``pieces``: reads a file's content.
+    ``other``: for messages: what a member of the kind ``other`` is. It can't be unpacked.
     """
 
     name: str
@@ -36,16 +36,16 @@ class ArchiveMember(NamedTuple):
 
 
 ZIP_MEMBERS = 100_000
-"""``zipfile`` keeps about a KiB for each."""
+"""Members of a zip at most: ``zipfile`` keeps about a KiB for each."""
 _DIRECTORY = 16 * 1024**2
-"""Bytes that a zip's directory may have: it is read in one piece."""
+"""Bytes of a zip's directory at most: it is read in one piece."""
 _NAMES = 20 * 1024**2
-"""Bytes of memory that its names may take: one character beyond the usual makes all of a name four times as large."""
+"""Bytes of memory for its names at most: one character outside Latin-1 makes a name up to four times as large."""
 _LONGEST_TARGET = 4096
 
 
 def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
-    """The members of a zip, which people know as ``name``."""
+    """The members of the zip at ``path``, called ``name`` in messages."""
     import time
     import zipfile
 
@@ -73,7 +73,7 @@ def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
             def pieces(entry: Any = entry) -> Iterator[bytes]:
                 left = entry.file_size
                 with archive.open(entry) as content:
-                    # no more is asked for than is wanted: so much would be unpacked
+                    # asked for more, zipfile would unpack more
                     while piece := content.read(min(CHUNK, left)):
                         left -= len(piece)
                         yield piece
@@ -85,13 +85,13 @@ def zip_members(path: str, name: str) -> Iterator[ArchiveMember]:
 
 
 class _Zip(io.FileIO):
-    """A zip that refuses to be read in large pieces until it is ``opened``: its directory's size is what it claims."""
+    """A zip that refuses large reads until it is ``opened``: the size of its directory is only what the zip claims."""
 
     opened = False
 
     def __init__(self, path: str, name: str) -> None:
         super().__init__(path)
-        self._called = name
+        self._label = name
 
     def read(self, size: "int | None" = -1) -> bytes:
         if self.opened:
@@ -100,18 +100,18 @@ class _Zip(io.FileIO):
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > _DIRECTORY:
             raise FetchError(
-                f"{self._called} is refused: its directory has {wanted:,} bytes, more than {_DIRECTORY:,}; expected "
+                f"{self._label} is refused: its directory has {wanted:,} bytes, more than {_DIRECTORY:,}; expected "
                 "fewer members, or a .tar.gz"
             )
         data = super().read(wanted) or b""
         if (found := data.count(b"PK\1\2")) > ZIP_MEMBERS:
             raise FetchError(
-                f"{self._called} is refused: its directory has {found:,} members, more than {ZIP_MEMBERS:,}; expected "
+                f"{self._label} is refused: its directory has {found:,} members, more than {ZIP_MEMBERS:,}; expected "
                 "fewer, or a .tar.gz"
             )
         if (size := _size_of_names(data)) > _NAMES:
             raise FetchError(
-                f"{self._called} is refused: the names in its directory take {size:,} bytes of memory, more than "
+                f"{self._label} is refused: the names in its directory take {size:,} bytes of memory, more than "
                 f"{_NAMES:,}; expected fewer members, or a .tar.gz"
             )
         return data

@@ -1,6 +1,6 @@
-"""S3 and CodeArtifact, read by boto3 in a child: in our own Python where it has boto3, else in the user's.
+"""Reads S3 and CodeArtifact with boto3, in a child process: our own Python if it has boto3, else the user's.
 
-A child can be ended at once while it waits for the network, and the memory that boto3 takes is free again when it ends.
+A child can be killed at once while it waits for the network, and when it ends, boto3's memory is free again.
 """
 
 import json
@@ -14,7 +14,7 @@ from musterpoint.programs.registry import NO_BOTO3, text_of
 
 REQUEST = "MUSTER_AWS_REQUEST"
 LARGE = 32 * 1024**2
-"""Bytes from which on progress is shown, every :data:`EVERY` seconds."""
+"""Downloads of this many bytes and more show their progress, every :data:`EVERY` seconds."""
 EVERY = 10.0
 
 
@@ -76,13 +76,13 @@ def package_index(arn: str, environ: Mapping[str, str], interpreter: str, tools:
 
 
 def region_of(region: str, environ: Mapping[str, str]) -> str:
-    """The region to ask; ``region`` is the job's. Empty: as boto3's own configuration says."""
+    """The AWS region; ``region`` is the job's. Empty: boto3's own configuration decides."""
     named = (environ.get(name, "") for name in ("AWS_REGION", "SAGEMAKER_REGION", "SM_REGION", "AWS_DEFAULT_REGION"))
     return next(filter(None, named), region)
 
 
 def endpoint_of(environ: Mapping[str, str]) -> str:
-    """Another S3 than AWS's, as the SDKs and sagemaker-training name it; empty: AWS's."""
+    """The URL of an S3 service other than AWS's, from the SDKs' and sagemaker-training's variables; empty: AWS."""
     names: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
     if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
         names = ("S3_ENDPOINT_URL",)
@@ -93,7 +93,7 @@ def _ask(
     request: dict[str, Any], cannot: str, environ: Mapping[str, str], interpreter: str, tools: Tools,
     on_fact: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Runs the reader; its answer. Facts before it go to ``on_fact``."""
+    """Runs the child with ``request`` and returns its answer. Lines of progress go to ``on_fact``."""
     answer: dict[str, Any] = {}
     words: list[str] = []
 

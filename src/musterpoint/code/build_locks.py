@@ -1,8 +1,8 @@
-"""Locks of torch's extension builds that nobody holds any more.
+"""Finds lock files that killed builds of torch extensions left behind.
 
-A program that compiles an extension when it first needs it (DeepSpeed does) makes a file ``lock`` beside it and removes
-it when the build is done. A build that was killed leaves it, and every later run waits for ever without a word
-(``torch.utils.file_baton``). A builder that is alive has the file open.
+A program that compiles an extension on first use (DeepSpeed does) makes a file ``lock`` beside it and removes it after
+the build. A killed build leaves the file, and every later run waits for ever, silently (``torch.utils.file_baton``).
+A running build has the file open.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def warnings(environ: Mapping[str, str], proc: str = "/proc") -> list[str]:
 
 
 def _locks(folder: str, depth: int) -> Iterator[str]:
-    """Below the default folder there is one for each Python and device type in between."""
+    """The lock files below ``folder``; torch's default folder has one more level, for each Python and device type."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -53,5 +53,5 @@ def _open_files(proc: str) -> set[str]:
                 for name in os.listdir(folder):
                     found.add(os.readlink(os.path.join(folder, name)))
             except OSError:
-                continue  # it ended, or isn't ours to look into
+                continue  # it ended, or belongs to another user
     return found

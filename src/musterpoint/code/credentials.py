@@ -1,7 +1,7 @@
-"""A password for a package index that neither a command line nor a log ever shows.
+"""Keeps passwords of package indexes off command lines and out of logs.
 
-pip hands its index on to the builds it starts, on their command lines: a password must not be in it. So it stands in a
-netrc file of this host's user alone, which pip, uv and every build below them find through ``NETRC``.
+pip passes its index URLs on the command lines of the builds it starts, so they must have no password. The password is
+in a netrc file that only this user can read; pip, uv and the builds below them find it through ``NETRC``.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Mapping
 from musterpoint.masking import MASK, SHORTEST
 
 INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
-"""The variables whose URLs pip hands on."""
+"""The variables whose URLs pip passes on."""
 _NO_WORD = frozenset(" \t\r\n\"'\\#")
-"""What a word of a netrc file can't have in it, for every Python that reads it."""
+"""Characters that not every Python can read in a word of a netrc file."""
 
 
 class Credentials:
-    """Kept in ``folder``, a directory of this user alone that is removed after the install."""
+    """The passwords of one install. ``folder`` is readable by this user only and removed afterwards."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._hidden: list[str] = []
         self._machines: dict[str, tuple[str, str]] = {}
-        self._users: str | None = None
+        self._user_text: str | None = None
 
     def give(self, url: str, user: str, password: str, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables that make the index at ``url`` the one to install from. The user's own netrc still holds."""
+        """The variables with which the index at ``url`` is used. Entries of the user's own netrc file stay valid."""
         from urllib.parse import quote, urlsplit
 
         self._hidden += [password, quote(password, safe="")]
@@ -35,9 +35,9 @@ class Credentials:
         return {"PIP_INDEX_URL": url, "UV_DEFAULT_INDEX": url, **self._netrc(environ)}
 
     def take_from(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables of :data:`INDEXES` without the passwords in their URLs, and what takes their place.
+        """Moves the passwords in URLs of :data:`INDEXES` to the netrc file; the variables that result.
 
-        A host with two different passwords keeps them in its URLs, since netrc knows one for each host.
+        A host with two different passwords keeps them in its URLs: netrc has one for each host.
         """
         urls = [url for name in INDEXES for url in environ.get(name, "").split() if "://" in url and "@" in url]
         found: dict[str, set[tuple[str, str]]] = {}
@@ -51,7 +51,7 @@ class Credentials:
         from urllib.parse import quote
 
         for _, password in taken.values():
-            # a short one would be found by chance, and is hidden with the URL it stands in
+            # a short one also occurs by chance; it is hidden together with its URL
             self._hidden += [password, quote(password, safe="")] if len(password) >= SHORTEST else []
         self._machines.update(taken)
         variables = self._netrc(environ)
@@ -72,12 +72,12 @@ class Credentials:
 
     def _netrc(self, environ: Mapping[str, str]) -> dict[str, str]:
         path = os.path.join(self._folder, "netrc")
-        if self._users is None:
-            self._users = _own(environ)
+        if self._user_text is None:
+            self._user_text = _user_netrc(environ)
         machines = [f"machine {host}\nlogin {user}\npassword {word}\n" for host, (user, word) in self._machines.items()]
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join([self._users, "", *machines]))  # of two entries for one host the last counts
+            file.write("\n".join([self._user_text, "", *machines]))  # of two entries for one host the last one counts
         return {"NETRC": path}
 
 
@@ -98,8 +98,8 @@ def _without_login(url: str) -> str:
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
-def _own(environ: Mapping[str, str]) -> str:
-    """The netrc file that the user has anyway."""
+def _user_netrc(environ: Mapping[str, str]) -> str:
+    """The text of the user's own netrc file; empty where there is none."""
     home = environ.get("HOME", "")
     for path in (environ.get("NETRC", ""), os.path.join(home, ".netrc") if home else ""):
         try:

@@ -1,4 +1,4 @@
-"""What kind of program an entry point is, and the words that start it."""
+"""Finds out what kind of program an entry point is, and the command that starts it."""
 
 import os
 from typing import Literal, Mapping, NamedTuple
@@ -11,7 +11,7 @@ Kind = Literal["python", "module", "shell", "executable"]
 
 
 class Start(NamedTuple):
-    """What kind of program it is, and the ``words`` that start it, without its arguments."""
+    """What kind of program it is, and the command (``words``) that starts it, without its arguments."""
 
     kind: Kind
     words: tuple[str, ...]
@@ -20,13 +20,13 @@ class Start(NamedTuple):
 def find(program: str, module: bool, folder: str, interpreter: str, environ: Mapping[str, str]) -> Start:
     """How ``program`` is started from the code directory ``folder``.
 
-    ``.sh`` is a shell script whatever else is there. With a ``setup.py`` in ``folder`` a program is a module, as
-    sagemaker-training has it; so is a directory with a ``__main__.py``, and a name with dots that is a module's.
-    ``.py`` is a Python script. Any other file is started by its own first line or as an executable, or, if it is a text
-    that has neither, by ``/bin/sh``; a bare name that isn't a file is a command on PATH.
+    ``.sh`` is always a shell script. With a ``setup.py`` in ``folder`` the program runs as a module, as in
+    sagemaker-training; so do a directory with a ``__main__.py`` and a module's dotted name. ``.py`` is a Python script.
+    Any other file runs by its ``#!`` line or as an executable; a text with neither by ``/bin/sh``. A name that isn't a
+    file is a command on PATH.
 
     Raises:
-        UsageError: there is no such program, or it can't be started; the message says what is there instead.
+        UsageError: there is no such program, or it can't be started; the message lists what is there.
     """
     if module:
         return Start("module", (interpreter, "-m", program))
@@ -55,7 +55,7 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
 
 
 def beneath(program: str, folder: str) -> str:
-    """The one place of ``program`` below ``folder``, or ``program`` itself where there is none.
+    """The path of the only file ``program`` below ``folder``, or ``program`` itself where there is none.
 
     SDK v2's local mode mounts the whole ``source_dir``, but sends ``sub/train.py`` as ``train.py``.
 
@@ -77,7 +77,7 @@ def beneath(program: str, folder: str) -> str:
 
 
 def by_name(program: str, module: bool, interpreter: str) -> Start:
-    """How ``program`` probably starts, by its name alone: its code isn't here."""
+    """How ``program`` probably starts, judged by its name: its code isn't on this host yet."""
     if module:
         return Start("module", (interpreter, "-m", program))
     if program.endswith(".py"):
@@ -88,9 +88,9 @@ def by_name(program: str, module: bool, interpreter: str) -> Start:
 
 
 def make_executable(path: str, folder: str) -> None:
-    """Gives the program that was just brought to ``folder`` the right to run, which packing may have lost.
+    """Makes a program that was just fetched to ``folder`` executable: the archive may have lost that.
 
-    Python programs are left as they are, and so is whatever lies elsewhere.
+    Python programs and files outside ``folder`` stay as they are.
     """
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
     if inside and os.path.isfile(path) and not path.endswith(".py"):
@@ -108,7 +108,7 @@ def _is_module(name: str, folder: str) -> bool:
 
 
 def _relative(program: str) -> str:
-    """The path a shell script gets as ``$0``, which sagemaker-training begins with ``./``."""
+    """The path that a shell script gets as ``$0``; it begins with ``./`` as in sagemaker-training."""
     return program if os.path.isabs(program) or program.startswith("./") else "./" + program
 
 
@@ -147,7 +147,7 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
 
 
 def _is_bare_text(path: str) -> bool:
-    """Whether this is text without a first line of the kernel's: a shell runs it as its own script."""
+    """Whether this is a text without a ``#!`` line: a shell would run it as its own script."""
     try:
         with open(path, "rb") as file:
             head = file.read(512)
@@ -157,7 +157,7 @@ def _is_bare_text(path: str) -> bool:
 
 
 def _around(folder: str) -> str:
-    """What is in the folder, for the error of a program that isn't."""
+    """What is in the folder, for the error of a program that is missing."""
     try:
         names = sorted(name + "/" * os.path.isdir(os.path.join(folder, name)) for name in os.listdir(folder))
     except OSError as error:

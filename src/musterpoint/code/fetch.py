@@ -1,4 +1,4 @@
-"""The user's code from where it lies to the code directory: all of it, or nothing."""
+"""Brings the user's code to the code directory: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from musterpoint.code.tools import Tools
 from musterpoint.errors import FetchError
 
 PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lzma", ".tar.zst", ".zip", ".7z")
-"""A file that is called so and is no archive was damaged, or is something else: an error page, or empty."""
+"""A file with such a name that is no archive is damaged, empty, or an error page."""
 
 
 def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools) -> None:
@@ -22,8 +22,8 @@ def fetch(source: Source, code: str, region: str, environ: Mapping[str, str], in
     ``interpreter`` is the user's Python, which reads S3 where ours has no boto3.
 
     Raises:
-        FetchError: it can't be had, or is refused; nothing of it is in ``code`` then.
-        StoppedEarly: this host was told to stop; likewise.
+        FetchError: it can't be fetched, or is refused. ``code`` then has nothing of it.
+        StoppedEarly: this host was told to stop. ``code`` then has nothing of it.
     """
     tools.begin(f"fetching {source.place}")
     try:
@@ -56,13 +56,13 @@ class Stage:
                 os.mkdir(beside, 0o700)
                 self._folder = beside
             except OSError:
-                pass  # nothing may be made there
+                pass  # no permission
         os.makedirs(self.tree, exist_ok=True)
         return self
 
     @property
     def tree(self) -> str:
-        """What will be the code directory."""
+        """The directory that will become the code directory."""
         return os.path.join(self._folder, "tree")
 
     def path(self, name: str) -> str:
@@ -71,7 +71,7 @@ class Stage:
 
     @property
     def folders(self) -> tuple[str, str]:
-        """Where no copy may look for its source: they may lie inside it."""
+        """Directories that a copy must leave out: they may lie inside its source."""
         return os.path.realpath(self.code), os.path.realpath(self._folder)
 
     def take_place(self) -> None:
@@ -89,7 +89,7 @@ class Stage:
 def _bring_file(
     source: Source, stage: Stage, region: str, environ: Mapping[str, str], interpreter: str, tools: Tools
 ) -> None:
-    """An archive is unpacked, any other file is the code."""
+    """Unpacks an archive; any other file is itself the code."""
     from musterpoint.code.archive import is_archive, unpack
 
     path, name = source.place, os.path.basename(source.place)
@@ -111,7 +111,7 @@ def _bring_file(
 
 
 def _copy(source: str, stage: Stage, tools: Tools) -> None:
-    """Local jobs' output stays behind. A link that leads out of the source leads to the same place from its copy."""
+    """Copies a directory without the output of local jobs. Links out of it lead to the same places from the copy."""
     root = os.path.realpath(source)
     kept_out = stage.folders
 

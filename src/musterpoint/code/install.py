@@ -1,4 +1,4 @@
-"""Installing what the user's code needs into the user's Python, once per host, before any rank starts."""
+"""Installs what the user's code needs into the user's Python, once per host, before any rank starts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from musterpoint.code.project import Project
 from musterpoint.code.tools import Execution, Tools
 from musterpoint.errors import FetchError
 from musterpoint.programs import registry
+from musterpoint.untrusted import clip
 
 TAIL = 800
-"""Lines of an installer's output that are looked at when it fails."""
+"""Lines of an installer's output that are kept to explain a failure."""
 PAUSE = 5.0
 """Seconds before another try after a network error."""
 LONGEST_REASON = 760
-"""Bytes of a message at most: a failure reason, which also names the host, has 900."""
+"""Bytes of a message at most. A failure reason has 900, and also names the host."""
 CODEARTIFACT = "CA_REPOSITORY_ARN"
 WARM_POOL = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 
@@ -33,8 +34,8 @@ class Target(NamedTuple):
     ``code``: the directory of the user's code.
     ``interpreter``: the user's Python.
     ``environ``: its environment.
-    ``fetched``: musterpoint filled the code directory, so a build may write there.
-    ``isolated``: there is no network to wait for.
+    ``fetched``: whether musterpoint filled the code directory, so that a build may write there.
+    ``isolated``: whether the job has no network.
     """
 
     code: str
@@ -85,17 +86,17 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
 NO_PART_OF_A_JOB = (
     "__main__", "check", "cli", "integrations", "local", "nested", "programs", "sagemaker", "smdistributed", "standins",
 )  # fmt: skip
-"""What a job doesn't import once its code is being made ready."""
+"""Modules that a job never imports after this point."""
 
 
 def load_package(poll: Callable[[], None]) -> None:
-    """Imports whatever of musterpoint the rest of the job may need, and reads the programs' texts.
+    """Imports every module of musterpoint that the rest of the job may need, and reads the programs' texts.
 
-    A requirement may be another musterpoint, and the installer replaces or removes the files of this one. ``poll`` is
-    called between modules and may raise.
+    If musterpoint is among the requirements, the installer replaces or removes these files. ``poll`` is called between
+    modules and may raise.
     """
     if not os.path.isfile(musterpoint.__file__):
-        return  # the one-file launcher: no installer knows of it
+        return  # the one-file launcher: no installer touches it
     for name in registry.PROGRAMS:
         registry.text_of(name)
     _import_all(musterpoint.__path__, "musterpoint.", poll)
@@ -112,15 +113,15 @@ def _import_all(paths: Iterable[str], prefix: str, poll: Callable[[], None]) -> 
         try:
             module = import_module(found.name)
         except ImportError:
-            continue  # it isn't for this system, or needs what isn't here
+            continue  # it is for another system, or needs a package that is missing
         if found.ispkg:
             _import_all(module.__path__, found.name + ".", poll)
 
 
 class _Run:
-    """One install: its tries, its output shown as it comes and kept for the reason.
+    """Runs one install, with retries. Its output is shown as it comes, and its end is kept for the failure reason.
 
-    ``known`` makes a line of it one that may be shown.
+    ``known`` hides secrets in a line.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class _Run:
         self.lines: deque[str] = deque(maxlen=TAIL)
 
     def through(self, words: tuple[str, ...]) -> None:
-        """Again where the network may be to blame; then a package with the build tools of the user's Python."""
+        """Installs; tries again after a network error, then with the build tools of the user's Python."""
         status = self._once(words)
         if status == 0:
             return
@@ -141,7 +142,7 @@ class _Run:
         if (network or installer_output.found_nothing(lines)) and not self._target.isolated:
             self._tools.say(f"{self._installer} couldn't reach what it needs; trying again in {PAUSE:.0f} s")
             self._tools.pause(PAUSE)
-            # pip tells of an index that answers with an error only when it is asked to tell more
+            # only with --verbose pip reports an index that answers with an error
             if self._once((*words, "--verbose") if self._installer == "pip" else words) == 0:
                 return
             network = installer_output.network_words(self.lines) or network
@@ -154,7 +155,7 @@ class _Run:
         backend = self._project.backend
         self._tools.say(f"the package's build tools can't be had: building with {backend} of the user's Python")
         if self._once(offline) != 0:
-            said = installer_output.clipped(installer_output.reason(list(self.lines)), 160)
+            said = clip(installer_output.reason(list(self.lines)), 160)
             raise FetchError(f"{reason}; with {backend} of the user's Python: {said}")
 
     def _once(self, words: tuple[str, ...]) -> int:
@@ -176,7 +177,7 @@ class _Run:
             said += f" (the network: {network})"
         advice = self._advice(lines, bool(network))
         text = f"{self._installer} can't install {self._project.names} ({how}): {said}"
-        return installer_output.clipped(text, LONGEST_REASON - len(advice)) + advice
+        return clip(text, LONGEST_REASON - len(advice)) + advice
 
     def _advice(self, lines: Sequence[str], network: bool) -> str:
         if any("No module named pip" in line for line in lines):
@@ -189,13 +190,13 @@ class _Run:
 
 
 def _environment(target: Target, tools: Tools, credentials: Credentials) -> dict[str, str]:
-    """The installer's variables: the user's, less our own options. What is set already stays."""
+    """The installer's variables: the user's without our own options, and defaults for those that aren't set."""
     environ = settings.without_own(target.environ)
     defaults = {
         "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off",
         "PIP_ROOT_USER_ACTION": "ignore", "UV_NO_PROGRESS": "1", "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
-    if target.isolated:  # nothing can be reached, and five tries for each package don't change that
+    if target.isolated:  # five tries for each package would only take time
         defaults.update(PIP_RETRIES="1", PIP_DEFAULT_TIMEOUT="5", UV_HTTP_RETRIES="0")
     warm = environ.get(WARM_POOL, "")
     if warm:
@@ -216,9 +217,10 @@ _WAIT = "import fcntl, sys; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)"
 
 
 class InstallLock:
-    """Held inside the ``with``. The lock is the kernel's, on an open file: it ends with the process that has it.
+    """Lets only one process at a time install into a Python; used in a ``with``.
 
-    Where no file can be made for it, there is none.
+    The kernel locks an open file, so the lock ends with the process that holds it. Where the file can't be made, there
+    is no lock.
     """
 
     def __init__(self, interpreter: str, environ: Mapping[str, str], tools: Tools) -> None:
@@ -227,7 +229,7 @@ class InstallLock:
 
     @property
     def path(self) -> str:
-        """The lock's file: the same for all who install into this Python as this user."""
+        """The lock file: the same for all processes of this user that install into this Python."""
         folder = self._environ.get("TMPDIR") or "/tmp"
         name = zlib.crc32(os.path.dirname(os.path.abspath(self._interpreter)).encode(errors="surrogateescape"))
         return os.path.join(folder, f"musterpoint-install-{os.geteuid()}-{name:08x}.lock")
@@ -251,7 +253,7 @@ class InstallLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._tools.say(f"another process is installing into {self._interpreter}: waiting for it")
-            # a child waits on the same open file, so that the lock it gets is ours, and a stop ends the wait
+            # a child waits, so that a stop can end the wait; it shares the open file, so the lock is ours too
             words = (self._interpreter, "-I", "-S", "-c", _WAIT, str(self._fd))
             self._tools.run(Execution(words, self._environ, "/", pass_fds=(self._fd,)), lambda text: None)
 

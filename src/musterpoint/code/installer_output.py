@@ -1,11 +1,13 @@
-"""The output of pip and uv: the sentence that says why they failed, and the versions they changed."""
+"""Reads the output of pip and uv: why they failed, and which versions they changed."""
 
 from __future__ import annotations
 
 from typing import Iterator, NamedTuple, Sequence
 
+from musterpoint.untrusted import clip
+
 LIMIT = 560
-"""Bytes of a sentence at most; a failure reason has 900 for everything."""
+"""Bytes of the reason at most; a whole failure reason has 900."""
 
 _NETWORK = (
     "connection broken by", "newconnectionerror", "connectionerror", "connecttimeout", "readtimeout", "read timed out",
@@ -21,11 +23,11 @@ _NOT_ERRORS = (
     "error: metadata-generation-failed", "error: failed to build installable wheels",
     "error: could not build wheels", "error: exception:",
 )  # fmt: skip
-"""What says only that there was an error: the lines around it say which."""
+"""Lines that say only that there was an error; the lines around them say which one."""
 
 
 def network_words(lines: Sequence[str]) -> str:
-    """What the first line about the network says is wrong with it; empty where none is about it."""
+    """The network error in the first line that has one; empty where no line has."""
     for line in lines:
         lowered = line.lower()
         if any(mark in lowered for mark in _NETWORK):
@@ -33,28 +35,28 @@ def network_words(lines: Sequence[str]) -> str:
             for start in ("connection broken by ", "(Caused by ", "Could not fetch URL "):
                 text = text.partition(start)[2] or text
             text = text.rpartition(">: ")[2].partition("': /")[0].removesuffix(" - skipping").strip("'\"() ")
-            return clipped(text, 240)
+            return clip(text, 240)
     return ""
 
 
 def found_nothing(lines: Sequence[str]) -> bool:
-    """Whether an index had not a single version of something: its name is wrong, or the index didn't answer."""
+    """Whether an index had no version at all of a package: its name is wrong, or the index didn't answer."""
     return any("(from versions: none)" in line for line in lines)
 
 
 def lacks_build_tools(lines: Sequence[str]) -> bool:
-    """Whether a package couldn't be built because what builds it couldn't be installed."""
+    """Whether a package couldn't be built because its build tools couldn't be installed."""
     return any("install build dependencies did not run successfully" in line for line in lines)
 
 
 def reason(lines: Sequence[str]) -> str:
-    """The resolver's own words for the failure, on one line; the last line where nothing looks like an error."""
+    """The installer's own error message, on one line; the last line where nothing looks like an error."""
     lines = [line.rstrip() for line in lines]
     for find in (_built, _conflict, _uv, _errors, _configuration, _traceback):
         found = find(lines)
         if found:
-            return clipped(" ".join(found.split()), LIMIT)
-    return clipped(next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing"), LIMIT)
+            return clip(" ".join(found.split()), LIMIT)
+    return clip(next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing"), LIMIT)
 
 
 def _errors(lines: Sequence[str]) -> str:
@@ -88,7 +90,7 @@ def _conflict(lines: Sequence[str]) -> str:
 
 
 def _built(lines: Sequence[str]) -> str:
-    """A package that couldn't be built: pip's headline, and why by what the build said."""
+    """A package that couldn't be built: pip's headline, and the error in the build's output."""
     for at, line in enumerate(lines):
         text = line.strip()
         if text.startswith("×") and "did not run successfully" in text:
@@ -105,7 +107,7 @@ def _built(lines: Sequence[str]) -> str:
 
 
 def _last_words(words: Sequence[str]) -> str:
-    """The compiler's first error and the last exception, to its end; the last line where there is neither."""
+    """The compiler's first error and the last exception with all its lines; else the last line."""
     exceptions = [at for at, word in enumerate(words) if _is_exception(word)]
     why = [word for word in words if ": error: " in word or "fatal error: " in word][:1]
     if exceptions and words[exceptions[-1]] not in why:
@@ -114,7 +116,7 @@ def _last_words(words: Sequence[str]) -> str:
 
 
 def _package_before(lines: Sequence[str], at: int) -> str:
-    """Which package was being built: pip names it before, where it collects or builds it."""
+    """The package that was being built: pip names it in an earlier line, when it collects or builds it."""
     for line in reversed(lines[:at]):
         for start in ("Collecting ", "Processing ", "Building wheel for ", "Obtaining "):
             if line.strip().startswith(start):
@@ -124,7 +126,7 @@ def _package_before(lines: Sequence[str], at: int) -> str:
 
 
 def _uv(lines: Sequence[str]) -> str:
-    """uv's error with its causes: lines of their own, or in older versions a tree below a ``×``."""
+    """uv's error with its causes: separate lines, or in older versions a tree below a ``×``."""
     for at, line in enumerate(lines):
         if line.startswith("error: ") and any(later.startswith("  cause: ") for later in lines[at + 1 : at + 2]):
             causes = [later.strip() for later in lines[at + 1 :] if later.startswith("  ")]
@@ -140,7 +142,7 @@ def _uv(lines: Sequence[str]) -> str:
 
 
 def _traceback(lines: Sequence[str]) -> str:
-    """The exception a broken pip died of."""
+    """The exception with which a broken pip ended."""
     return next((line.strip() for line in reversed(lines) if _is_exception(line)), "")
 
 
@@ -148,12 +150,6 @@ def _is_exception(line: str) -> bool:
     name, colon, _ = line.strip().partition(":")
     last = name.rpartition(".")[2]
     return bool(colon) and last.isidentifier() and last.endswith(("Error", "Exception", "Interrupt"))
-
-
-def clipped(text: str, limit: int) -> str:
-    """``text`` within ``limit`` bytes of UTF-8."""
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= limit else data[: limit - 3].decode("utf-8", "ignore").rstrip() + "…"
 
 
 class Need(NamedTuple):
@@ -173,7 +169,7 @@ NEEDS = {
     "torch": Need("2.2", "the launcher torchrun"),
     "watchdog": Need("4", "the sync of output/intermediate to S3"),
 }
-"""What musterpoint's extras need."""
+"""The oldest packages that musterpoint's extras can use."""
 
 
 class Change(NamedTuple):
@@ -185,7 +181,7 @@ class Change(NamedTuple):
 
 
 def downgrades(lines: Sequence[str]) -> list[str]:
-    """For people, what an install that wrote ``lines`` made older: too old for an extra is a warning, else a notice."""
+    """Messages about packages that an install (its output: ``lines``) made older; too old for an extra is a warning."""
     found = []
     for change in changes(lines):
         need = NEEDS.get(_normalized(change.name))
@@ -220,7 +216,7 @@ def changes(lines: Sequence[str]) -> Iterator[Change]:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, to compare it by."""
+    """The leading numbers of a version, for comparing."""
     found = []
     for part in version.partition("+")[0].split("."):
         if not part.isdecimal():

@@ -1,4 +1,4 @@
-"""The commands of pip and uv that install a project into the user's Python."""
+"""Makes the commands of pip and uv that install a project into the user's Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from musterpoint.errors import FetchError
 from musterpoint.probe import Ask
 
 Command = tuple[tuple[str, ...], dict[str, str]]
-"""The words, and variables that go with them."""
+"""A command, and the variables to set for it."""
 
 _DEPENDENCIES = """
 import json, sys
@@ -29,7 +29,7 @@ with open(sys.argv[1], "rb") as file:
 def pip(
     project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str, how: Ask = probe.ask
 ) -> Command:
-    """One command for all, so that one resolution holds for the package and the requirements.
+    """pip's command. The package and the requirements are in one command, so that they are resolved together.
 
     ``build`` is the directory the package is built from, and ``code`` the one where the command runs.
     """
@@ -46,7 +46,7 @@ def pip(
 def uv(
     project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str, how: Ask = probe.ask
 ) -> Command:
-    """``uv sync --frozen`` where there is a lock, else what pip would do. Nothing is removed from the user's Python."""
+    """uv's command: ``uv sync --frozen`` with a lock, else as pip's. Nothing is removed from the user's Python."""
     own = executables.find("uv", environ) or os.path.join(os.path.dirname(interpreter), "uv")
     program = (own,) if os.access(own, os.X_OK) else (interpreter, "-m", "uv")
     if len(program) > 1 and not has_module(interpreter, "uv", environ, "/", how):
@@ -66,7 +66,7 @@ def uv(
 def without_isolation(
     words: tuple[str, ...], project: Project, interpreter: str, environ: Mapping[str, str], how: Ask = probe.ask
 ) -> tuple[str, ...]:  # fmt: skip
-    """The same with the build tools that the user's Python has; empty where that is no way out."""
+    """The command ``words``, but building with the build tools in the user's Python; empty where that wouldn't help."""
     isolated = "--no-build-isolation" in words or project.lock
     if not project.package or isolated or not has_module(interpreter, project.backend, environ, "/", how):
         return ()
@@ -74,7 +74,7 @@ def without_isolation(
 
 
 def build_directory(code: str, folder: str, copied: Callable[[str, str], str] | None = None) -> str:
-    """A copy of ``code`` in ``folder``, to build from: what lies in ``code`` is the user's own, and builds write.
+    """A copy of ``code`` in ``folder`` to build from: builds write files, and ``code`` is the user's own directory.
 
     ``copied`` copies one file and returns where it went.
     """
@@ -94,7 +94,7 @@ def _from_wheelhouse(project: Project) -> list[str]:
 
 
 def _unisolated(project: Project) -> list[str]:
-    """A wheelhouse without the build tools leaves those of the user's Python."""
+    """The option to build with the user's build tools, where there is a wheelhouse and it doesn't have them."""
     if not project.wheelhouse:
         return []
     brought = any(name.lower().startswith(project.backend.lower()) for name in os.listdir(project.wheelhouse))

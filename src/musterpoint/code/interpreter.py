@@ -1,6 +1,6 @@
-"""Which Python runs the user's program, and what it has.
+"""Finds the Python that runs the user's program, and what is installed in it.
 
-It need not be the one that runs musterpoint, so a child of it is asked.
+It may be another one than musterpoint's, so it is started once to answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A packed file's bytes, read forward only, in bounded pieces and with bounded memory, however small it was packed."""
+"""Reads a packed file's bytes, forward only. The memory it takes is bounded, whatever the file unpacks to."""
 
 import os
 from typing import Any, Callable, Iterator, Literal, NoReturn
@@ -10,7 +10,7 @@ XZ_MEMORY = 80 * 1024**2
 """Bytes that unpacking an xz may take: its strongest preset, -9, needs 65 MiB."""
 _XZ = b"\xfd7zXZ\0"
 _BEHIND = 64 * 1024**2
-"""Bytes behind the end of what is packed. A tar is padded to its blocks, 10 KiB as a rule."""
+"""Bytes that may follow the archive's end. A tar is padded to its blocks, usually 10 KiB."""
 
 
 Packing = Literal["gzip", "bzip2", "xz", "zip", ""]
@@ -25,7 +25,7 @@ def packing_of(head: bytes) -> Packing:
 
 
 class Packed:
-    """The bytes of the file at ``path``, which people know as ``name``, unpacked: no more than ``most`` of them.
+    """The unpacked bytes of the file at ``path`` (``name`` in messages): at most ``most`` of them.
 
     ``poll`` is called between pieces of work and may raise.
     """
@@ -45,7 +45,7 @@ class Packed:
         self._file.close()
 
     def read(self, size: int) -> bytes:
-        """The next ``size`` bytes, fewer only at the end; to be asked for pieces."""
+        """The next ``size`` bytes, fewer only at the end. Meant for small pieces."""
         self._poll()
         data: bytes = self._stream.read(min(size, self._most - self.at + 1))
         self.at += len(data)
@@ -67,7 +67,7 @@ class Packed:
             yield piece
 
     def skip(self, size: int) -> None:
-        """Passes over the next ``size`` bytes. Raises as :meth:`pieces` does."""
+        """Skips the next ``size`` bytes. Raises as :meth:`pieces` does."""
         if self._plain:
             if self.at + size > self._size:
                 raise EOFError(f"{self.at + size - self._size:,} bytes are lacking at its end")
@@ -78,14 +78,14 @@ class Packed:
             pass
 
     def finish(self) -> None:
-        """Reads what is behind the end of what is packed: the packing's check sum is there."""
+        """Reads to the end of the file, which has the packing's check sum."""
         end = self.at + _BEHIND
         try:
             while self.read(CHUNK):
                 if self.at > end:
                     self.refuse(f"it has more than {_BEHIND:,} bytes behind its end")
         except OSError as error:
-            if "Not a gzipped file" not in str(error):  # something behind the end, which gzip passes over, too
+            if "Not a gzipped file" not in str(error):  # other bytes after the end: gzip ignores them too
                 raise
 
     def refuse(self, why: str) -> NoReturn:
@@ -93,7 +93,7 @@ class Packed:
 
 
 class _File:
-    """A file that polls at every read: much of it may unpack to nothing."""
+    """A file that polls at every read: a large part of it may unpack to nothing."""
 
     def __init__(self, path: str, poll: Callable[[], None]) -> None:
         self._poll = poll
@@ -118,7 +118,7 @@ def _unpacked(file: Any, packing: Packing, name: str) -> Any:
 
 
 class _Xz:
-    """An xz's bytes. ``lzma``'s own reader takes whatever memory an archive asks for."""
+    """Unpacks xz with limited memory. ``lzma``'s own reader takes as much memory as the archive asks for."""
 
     def __init__(self, file: Any, name: str) -> None:
         self._file, self._name = file, name
@@ -153,7 +153,7 @@ class _Xz:
         return bytes(found)
 
     def _begins(self) -> bool:
-        """Whether one more stream begins here, behind padding; other bytes are passed over, as gzip does it."""
+        """Whether another xz stream follows, after padding. Other bytes end the file, as with gzip."""
         self._rest = self._rest.lstrip(b"\0")
         while len(self._rest) < len(_XZ) and (more := self._file.read(64 * 1024)):
             self._rest = (self._rest + more).lstrip(b"\0")

@@ -1,9 +1,9 @@
-"""What is in the code directory, above all for an installer: requirements, a package, a lock, wheels."""
+"""Finds what an installer needs in the code directory: requirements, a package, a lock, wheels."""
 
 import os
 from typing import NamedTuple
 
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 REQUIREMENTS = "requirements.txt"
 SETUP = "setup.py"
@@ -11,13 +11,13 @@ PYPROJECT = "pyproject.toml"
 LOCK = "uv.lock"
 WHEELHOUSE = "wheelhouse"
 PART = ".musterpoint.part"
-"""Where what is being fetched lies until it is whole."""
+"""The directory of a fetch until it is complete."""
 LOCAL_JOBS = "muster-jobs"
-"""Where ``muster local`` puts what its jobs leave; never part of a source directory."""
+"""The directory with the output of ``muster local``; never part of the code."""
 
 
 def holds_something(folder: str) -> bool:
-    """Whether there is anything in ``folder`` but what an interrupted fetch left."""
+    """Whether ``folder`` has anything in it, apart from an interrupted fetch."""
     try:
         return any(name != PART for name in os.listdir(folder))
     except OSError:
@@ -25,7 +25,7 @@ def holds_something(folder: str) -> bool:
 
 
 def may_want_packages(folder: str) -> bool:
-    """Whether there is a file that an installer reads."""
+    """Whether ``folder`` has a file that an installer reads."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
 
 
@@ -33,9 +33,9 @@ class Project(NamedTuple):
     """The names of files, each empty where there is none.
 
     ``requirements``: the list of requirements.
-    ``package``: says how the code is built as a package.
-    ``listed``: the ``pyproject.toml`` of a project that isn't built, but lists what it depends on.
-    ``lock``: uv's.
+    ``package``: the file that says how the code is built as a package.
+    ``listed``: the ``pyproject.toml`` of a project that isn't built, but lists its dependencies.
+    ``lock``: uv's lock file.
     ``wheelhouse``: a directory (absolute) of packages to install from, without any index.
     ``backend``: the module that builds the package.
     """
@@ -58,33 +58,33 @@ class Project(NamedTuple):
 
 
 def project_in(code: str, input_data: str = "") -> Project:
-    """What is in the directory ``code``. Wheels may also come by the input channel ``wheelhouse``.
+    """The project in the directory ``code``. Wheels may also be in the input channel ``wheelhouse``.
 
-    A ``pyproject.toml`` makes a package of the code only with a table ``[build-system]``: many have one for their tools
-    alone. Without it, but with ``[project]``, what it depends on is installed, as ``uv`` has it.
+    The code is a package if its ``pyproject.toml`` has a table ``[build-system]``: many have that file for their tools
+    alone. With ``[project]`` only, its dependencies are installed, as ``uv`` does.
     """
     built, listing, backend = _pyproject(code)
-    requirements = _there(code, REQUIREMENTS)
-    package = _there(code, SETUP) or (PYPROJECT if built else "")
-    lock = _there(code, LOCK) if built or listing else ""
+    requirements = _name_if_file(code, REQUIREMENTS)
+    package = _name_if_file(code, SETUP) or (PYPROJECT if built else "")
+    lock = _name_if_file(code, LOCK) if built or listing else ""
     listed = PYPROJECT if listing and not package and not requirements else ""
     if not (requirements or package or listed):
         return Project()
     return Project(requirements, package, listed, lock, _wheelhouse(code, input_data), backend)
 
 
-def _there(code: str, name: str) -> str:
+def _name_if_file(code: str, name: str) -> str:
     return name if os.path.isfile(os.path.join(code, name)) else ""
 
 
 def _pyproject(code: str) -> tuple[bool, bool, str]:
-    """Whether there are the tables [build-system] and [project], and what builds the package.
+    """Whether there are the tables [build-system] and [project], and the module that builds the package.
 
-    No TOML reader came with Python before 3.11; three lines are all that is looked for.
+    Python before 3.11 has no TOML reader, so the three lines are searched for.
     """
     tables, backend = set(), ""
     try:
-        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=regular) as file:
+        with open(os.path.join(code, PYPROJECT), encoding="utf-8", errors="replace", opener=open_regular) as file:
             for line in file:
                 text = line.partition("#")[0].replace(" ", "").strip()
                 if text.startswith("["):

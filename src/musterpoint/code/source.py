@@ -1,4 +1,4 @@
-"""Where the user's code comes from, in which order."""
+"""Finds where the user's code comes from."""
 
 import os
 from typing import Any, Literal, NamedTuple
@@ -8,9 +8,9 @@ from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import TRAINING_JOB
 
 CHANNEL = "code"
-"""The input channel by which the SDK brings code: v2 under network isolation, v3 always."""
+"""The input channel in which the SDK sends code: v2 under network isolation, v3 always."""
 ARCHIVE = "sourcedir.tar.gz"
-"""What SDK v2 calls the packed code."""
+"""SDK v2's name for the packed code."""
 
 
 class Source(NamedTuple):
@@ -24,9 +24,9 @@ class Source(NamedTuple):
 
 
 def find_source(job: Job) -> Source | None:
-    """What has to be brought to the code directory, in which nothing is; None where there is nothing to bring.
+    """The code to bring to the code directory, which is empty; None where there is none.
 
-    First comes what the job names, then the channel ``code``; the channel goes before S3 where the job has no network.
+    The source that the job names comes first, then the channel ``code``. Without a network the channel comes before S3.
 
     Raises:
         FetchError: what the job names isn't on this host, or is of no known kind.
@@ -52,13 +52,13 @@ def is_isolated(job: Job) -> bool:
 
 
 def has_no_network(job: Job) -> bool:
-    """Whether no index can be reached: the platform says so, SDK v2 sent what it sends then, or there is no route."""
+    """Whether no package index can be reached: the platform or SDK v2's settings say so, or there is no route."""
     sent = bool(job.paths.input_data) and job.entry_point.source == os.path.join(job.paths.input_data, CHANNEL, ARCHIVE)
     return is_isolated(job) or sent or not has_route()
 
 
 def _channel(job: Job) -> Source | None:
-    """The channel ``code``, where the SDK filled it: a channel of the user's own may have that name, too."""
+    """The channel ``code`` if the SDK filled it: the user's own channel may have the same name."""
     if not job.paths.input_data:
         return None
     folder = os.path.join(job.paths.input_data, CHANNEL)
@@ -66,8 +66,8 @@ def _channel(job: Job) -> Source | None:
     if os.path.isfile(archive):
         return Source("file", archive)
     program = job.entry_point.program
-    there = bool(program) and not os.path.isabs(program) and os.path.exists(os.path.join(folder, program))
-    return Source("directory", folder) if there else None
+    sent = bool(program) and not os.path.isabs(program) and os.path.exists(os.path.join(folder, program))
+    return Source("directory", folder) if sent else None
 
 
 def _path(named: str) -> str:
@@ -88,11 +88,11 @@ def _path(named: str) -> str:
 
 
 def has_route(proc: str = "/proc") -> bool:
-    """Whether the kernel knows a way to any other host; True where it can't be asked (it isn't Linux)."""
+    """Whether the kernel has a route to any other host; True where that is unknown (not Linux)."""
     four = _lines(os.path.join(proc, "net/route"))
     if four is None:
         return True
-    # the columns of route end with other things, those of ipv6_route with the interface
+    # the interface is the first column of route, and the last of ipv6_route
     six = _lines(os.path.join(proc, "net/ipv6_route")) or []
     return any(line[:1] not in (["Iface"], ["lo"]) for line in four) or any(line[-1:] != ["lo"] for line in six)
 

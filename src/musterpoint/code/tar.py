@@ -1,7 +1,7 @@
-"""The members of a tar, read forward only. The memory and the work that its headers can cost are bounded.
+"""Reads the members of a tar, forward only. The memory and the work that its headers can cost are bounded.
 
-``tarfile`` keeps and repeats whatever headers say: some that fit in 1 MiB keep it busy for hours.
-The formats: POSIX's ``pax``, GNU tar's manual ("Basic Tar Format", "Sparse Formats"), and what came before them.
+``tarfile`` sets no such bounds: some headers that fit in 1 MiB keep it busy for hours. Formats: POSIX's ``pax``, GNU
+tar's manual ("Basic Tar Format", "Sparse Formats"), and those before them.
 """
 
 from typing import Callable, Iterator
@@ -11,12 +11,12 @@ from musterpoint.code.packed import CHUNK, Packed, Packing
 
 _BLOCK = 512
 _LONGEST = 1024 * 1024
-"""Bytes that the headers of one member may come to: names, attributes and maps of holes."""
+"""Bytes of one member's headers at most: names, attributes and maps of holes."""
 _ALLOWANCE = 64 * 1024**2
 _EACH = 4096
-"""What extended headers may cost in all: :data:`_ALLOWANCE`, and this for each member."""
+"""Bytes of all extended headers at most: :data:`_ALLOWANCE`, and this for each member."""
 _RECORD = 64
-"""What a line in a header costs; a byte costs 1."""
+"""What a line in a header counts, in bytes: it costs work too."""
 _KINDS: dict[bytes, Kind] = {
     b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hard link", b"2": "symlink", b"5": "directory",
 }  # fmt: skip
@@ -31,15 +31,15 @@ _WANTED = (
 Fields = dict[str, bytes]
 """What extended headers say about a member, by keyword."""
 Holes = list[tuple[int, int]]
-"""Where in a sparse file there is something: offset and length of each piece, in order."""
+"""The pieces of a sparse file that have data: offset and length of each, in order."""
 
 
 def tar_members(
     path: str, packing: Packing, name: str, most: int, poll: Callable[[], None] = lambda: None
 ) -> Iterator[ArchiveMember]:
-    """The members of a tar, which may come to ``most`` bytes with its headers; ``packing`` is what it is packed with.
+    """The members of a tar of at most ``most`` bytes, headers included, that is packed with ``packing``.
 
-    A member's content can be read until the next one is asked for.
+    A member's content can be read only before the next member is asked for.
     """
     with Packed(path, packing, name, most, poll) as stream:
         yield from _Tar(stream)
@@ -103,7 +103,7 @@ class _Tar:
         return block
 
     def _extended(self, size: int) -> bytes:
-        """The content of a header that is more than a block."""
+        """The content of an extended header."""
         padded = size + -size % _BLOCK
         self._spend(padded + _BLOCK)
         return b"".join(self._stream.pieces(padded))[:size]
@@ -119,7 +119,7 @@ class _Tar:
             )
 
     def _records(self, data: bytes, fields: Fields) -> Holes:
-        """Adds what an extended header says to ``fields``; what it says of holes in the oldest way."""
+        """Adds an extended header's values to ``fields``; returns the holes of the oldest sparse format."""
         at, offset, holes = 0, 0, []
         while at < len(data) and data[at]:
             self._spend(0, _RECORD)
@@ -179,7 +179,7 @@ class _Tar:
             try:
                 modified = float(fields["mtime"][:40])
             except ValueError:
-                pass  # a clock is no reason to refuse anything
+                pass  # a wrong time is no reason to refuse the archive
         other = _OTHERS.get(kind, "of an unknown kind") if member_kind == "other" else ""
         return ArchiveMember(_text(name), member_kind, mode, real, _text(target), modified, pieces, other), stored
 
@@ -198,7 +198,7 @@ class _Tar:
             at, count, more = 0, 21, block[504]
 
     def _holes_in_front(self) -> Holes:
-        """Version 1.0: in front of the content, a number on each line; the first one counts the pieces."""
+        """Format 1.0: numbers in front of the content, one on each line; the first is how many pieces there are."""
         text, lines, wanted = bytearray(), 0, 1
         while lines < wanted:
             block = b"".join(self._stream.pieces(_BLOCK))
@@ -212,7 +212,7 @@ class _Tar:
 
 
 def has_check_sum(block: bytes) -> bool:
-    """Whether a block of 512 bytes has a header's check sum, of signed bytes or of others."""
+    """Whether a block of 512 bytes has a header's check sum, computed with unsigned or signed bytes."""
     try:
         stored = _number(block[148:156])
     except ValueError:
@@ -223,7 +223,7 @@ def has_check_sum(block: bytes) -> bool:
 
 
 def _number(field: bytes) -> int:
-    """A number in a header: octal digits, or where those don't do, binary."""
+    """A number in a header: octal digits, or binary where those are too few."""
     if field[0] in (0x80, 0xFF):
         return int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0xFF else 0)
     text = field.split(b"\0", 1)[0].strip()
@@ -252,7 +252,7 @@ def _pairs(numbers: list[bytes]) -> Holes:
 
 
 def _check_holes(holes: Holes, real: int, stored: int) -> None:
-    """The pieces come one after another, inside the file, and are what the archive has."""
+    """Checks that the pieces are in order, inside the file, and as long as the stored data."""
     at = 0
     for offset, size in holes:
         if offset < at or size < 0:

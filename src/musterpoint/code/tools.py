@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import subprocess
 
 STOP_GRACE = 3.0
-"""Seconds a program has to end after SIGINT, which pip answers by undoing its work, before SIGKILL."""
+"""Seconds between SIGINT, on which pip undoes its work, and SIGKILL."""
 QUIET = 60.0
-"""Seconds without output after which we say what is still being done."""
+"""Seconds without output after which we log what is still being done."""
 _POLL_INTERVAL = 0.05
 _PIECE = 4 << 20
 
 
 class Output(NamedTuple):
-    """Where the work is reported.
+    """Where messages and events go.
 
     ``say``: prints a line of ours.
     ``show``: prints a line of a program's.
-    ``record``: adds a moment to the timeline: its name and facts.
+    ``record``: adds an event to the timeline: its name and facts.
     ``mask``: hides the job's secrets in a text that is kept for a message.
     """
 
@@ -41,7 +41,7 @@ class Output(NamedTuple):
 class Execution(NamedTuple):
     """A program to run: its argv, all its variables and its working directory.
 
-    ``stdin``: what it can read there, at most a pipe's 64 KiB.
+    ``stdin``: the bytes it reads from stdin, at most a pipe's 64 KiB.
     ``pass_fds``: descriptors that it inherits.
     """
 
@@ -53,9 +53,9 @@ class Execution(NamedTuple):
 
 
 class Tools:
-    """What the user's code is fetched and packages are installed with, on ``host``, which is this one.
+    """Runs programs and copies files for the fetch and the install, on this host (``host``).
 
-    All work together may take ``limit`` seconds (None: as long as it takes).
+    All work together may take ``limit`` seconds (None: no limit).
     """
 
     def __init__(self, loop: Loop, host: str, output: Output, limit: float | None = None) -> None:
@@ -70,7 +70,7 @@ class Tools:
         self._stopped: int | None = None
 
     def begin(self, doing: str) -> None:
-        """What is done from now on, in words that follow ``still``."""
+        """Names the work that begins now, in words that can follow "still"."""
         self.doing = doing
         self._began = self._loop.clock()
 
@@ -80,16 +80,16 @@ class Tools:
         return round(self._loop.clock() - self._began, 3)
 
     def stop(self, signo: int) -> None:
-        """Ends whatever runs; what waits for it raises :class:`StoppedEarly`. ``signo`` told this host to stop."""
+        """Ends the running program; whoever waits for it gets :class:`StoppedEarly`. ``signo`` is the stop's signal."""
         self._stopped = signo
         self._end_child()
 
     def poll(self) -> None:
-        """Handles what has happened in the loop meanwhile; to be called often in long work of our own.
+        """Runs the event loop once. Long work of our own has to call it often.
 
         Raises:
             StoppedEarly: this host was told to stop.
-            FetchError: the limit is over.
+            FetchError: the time limit is over.
         """
         if self._loop.clock() - self._polled_at >= _POLL_INTERVAL:
             self._loop.turn(0)
@@ -105,15 +105,14 @@ class Tools:
         self._check()
 
     def run(self, program: Execution, line: Line, show_stderr: bool = False) -> int:
-        """Runs a program to its end; its exit status, negative for a signal.
+        """Runs a program to its end; returns its exit status, negative for a signal.
 
-        ``line`` gets each line of its output as it comes; with ``show_stderr`` only those of stdout, and the others
-        are shown.
+        ``line`` gets each line of its output as it comes. With ``show_stderr`` it gets stdout only; stderr is shown.
 
         Raises:
             OSError: it can't be started.
             StoppedEarly: this host was told to stop; the program and what it started have ended.
-            FetchError: the limit is over; likewise.
+            FetchError: the time limit is over; the program has ended too.
         """
         import subprocess
 
@@ -149,11 +148,11 @@ class Tools:
         return child.returncode
 
     def copy(self, source: str, target: str) -> str:
-        """Copies a file, of any size, with what the system knows of it; a link as it is. Raises as :meth:`poll`."""
+        """Copies a file of any size with its mode and times; a link as a link. Raises as :meth:`poll`."""
         import shutil
 
         self.poll()
-        if os.path.islink(source) or not os.path.isfile(source):  # a pipe is refused there, by name
+        if os.path.islink(source) or not os.path.isfile(source):  # copy2 refuses a pipe, with its name
             return str(shutil.copy2(source, target, follow_symlinks=False))
         with open(source, "rb") as one, open(target, "wb") as other:
             while piece := one.read(_PIECE):
@@ -210,7 +209,7 @@ class _Repeating:
 
 
 def _outputs(child: "subprocess.Popen[bytes]", line: Line, show: Line) -> list[tuple[int, Line]]:
-    """Its pipes as descriptors, which their reader closes."""
+    """The child's pipes as descriptors, which the reader closes."""
     found = []
     for pipe, call in ((child.stdout, line), (child.stderr, show)):
         if pipe is not None:
@@ -229,6 +228,6 @@ def _write_stdin(child: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """Ends the program and everything in its session's first group, now."""
+    """Kills the program and its process group at once."""
     probe.signal_group(child.pid, signal.SIGKILL)
     child.wait()

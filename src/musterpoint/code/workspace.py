@@ -1,6 +1,6 @@
-"""From the job's entry point to a workspace: the user's code on this host and the argv that starts it.
+"""Prepares the workspace: the user's code on this host, and the argv that starts the entry point.
 
-Code that is there goes first: an image may bring it, and the SDK's local mode mounts the user's own directory.
+Code that is already there is used: an image may have it, and the SDK's local mode mounts the user's own directory.
 """
 
 import os
@@ -41,15 +41,15 @@ def prepare(
     job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None,
     installer: Installer = "auto",
 ) -> Workspace:  # fmt: skip
-    """Where the user's code is and how it is started by ``interpreter``, the user's Python.
+    """Fetches the code and installs its packages if needed; returns how ``interpreter`` starts the program.
 
-    ``tools`` makes what code is fetched and packages are installed with. Without it nothing is: the program is looked
-    for where its code lies now, and taken to be what its name says where that can't be looked into. ``installer`` is
-    the option of that name. The program's arguments are the job's.
+    ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
+    is searched for in the code's present place, or judged by its name where that can't be read. ``installer`` is the
+    option of that name. The program's arguments are the job's.
 
     Raises:
-        UsageError: the program isn't there; the message says what is.
-        FetchError: the code or its requirements can't be had.
+        UsageError: the program isn't there; the message lists what is.
+        FetchError: the code can't be fetched, or its requirements can't be installed.
         StoppedEarly: this host was told to stop meanwhile.
     """
     return _Preparation(job, environ, interpreter, tools, installer).workspace()
@@ -80,7 +80,7 @@ class _Preparation:
             self._use_what_is_here()
             start = self._start(fetched=False)
         elif self._tools is None:
-            start = self._planned(source)
+            start = self._start_unfetched(source)
         else:
             from musterpoint.code.fetch import fetch
 
@@ -91,11 +91,11 @@ class _Preparation:
         return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,))
 
     def _use_what_is_here(self) -> None:
-        """A program that is a command on PATH needs no code, but a directory to run in."""
+        """Makes the code directory (a command on PATH runs in it); searches subdirectories for the program."""
         try:
             os.makedirs(self._code, exist_ok=True)
         except OSError:
-            pass  # a program that is to be in it is missed with a better message
+            pass  # the error for the missing program says more
         if (
             self._job.entry_point.source == self._code
             and not self._is_module
@@ -106,14 +106,14 @@ class _Preparation:
     def _find(self, folder: str) -> entry_point.Start:
         return entry_point.find(self._program, self._is_module, folder, self._interpreter, self._environ)
 
-    def _planned(self, source: "Source") -> entry_point.Start:
-        """How the program would start from code that isn't fetched."""
+    def _start_unfetched(self, source: "Source") -> entry_point.Start:
+        """How the program would start, from code that isn't fetched yet."""
         if source.kind == "directory":
             return self._find(source.place)
         return entry_point.by_name(self._program, self._is_module, self._interpreter)
 
     def _start(self, fetched: bool) -> entry_point.Start:
-        """How the program starts, once what it needs is installed."""
+        """Installs what the program needs; returns how it starts."""
         if self._tools is None or not may_want_packages(self._code):
             return self._find(self._code)
         from musterpoint.code.project import project_in
@@ -128,12 +128,12 @@ class _Preparation:
             missing = error  # the package may bring it
         if project.wants_something:
             self._install(project, start.kind if start else "module", fetched, self._tools())
-        return start or self._installed(missing, self._tools())
+        return start or self._start_from_package(missing, self._tools())
 
     def _install(self, project: "Project", kind: entry_point.Kind, fetched: bool, tools: "Tools") -> None:
         chosen = self._installer
         if chosen == "auto":
-            # as sagemaker-training has it: a shell script, or any other command, installs for itself
+            # as in sagemaker-training: a shell script or another command installs its packages itself
             chosen = "pip" if kind in ("python", "module") or (project.package and kind != "shell") else "none"
         if chosen == "none":
             why = "--installer none" if self._installer == "none" else "the entry point is no Python program"
@@ -145,11 +145,11 @@ class _Preparation:
         target = Target(self._code, self._interpreter, self._environ, fetched, has_no_network(self._job))
         install(project, chosen, target, tools)
 
-    def _installed(self, missing: UsageError | None, tools: "Tools") -> entry_point.Start:
-        """A program that the package brought: a module of it, or a command.
+    def _start_from_package(self, missing: UsageError | None, tools: "Tools") -> entry_point.Start:
+        """How a program starts that is in the installed package: as a module, or as a command.
 
         Raises:
-            UsageError: it brought none.
+            UsageError: the package has no such program.
         """
         from musterpoint.code.interpreter import has_module
 

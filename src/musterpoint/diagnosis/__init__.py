@@ -1,1 +1,1 @@
-"""How a process ended and what it printed last, in; one failure out. Pure, and never raises."""
+"""Makes one failure of how a process ended and what it printed last. No I/O; never raises."""

@@ -57,16 +57,15 @@ def is_peer_lost(text: str) -> bool:
 
 
 def is_own_mistake(text: str) -> bool:
-    """Whether words that a communication library uses for lost peers, too, come with what went wrong here."""
+    """Whether ``text`` names a mistake on this host, which a communication library may report like a lost peer."""
     return _OWN_MISTAKE.search(text) is not None
 
 
 def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | None = None) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom`` is whether the
-    error is another failure's, where more than its text tells. A SIGKILL that nobody here sent and nothing explains is
-    the infrastructure's.
+    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
+    another failure caused the error (None: decided by its text). A SIGKILL that nothing here explains is ``infra``.
     """
     if (oom and (status in (-9, 137) or _CHILD_KILLED.search(text))) or _OUT_OF_MEMORY.search(text):
         return "oom"

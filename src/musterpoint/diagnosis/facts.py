@@ -1,4 +1,4 @@
-"""What a diagnosis starts from: how a process ended, and what is known of the host on which it did."""
+"""The input of a diagnosis: how a process ended, and the host's name, files and secrets."""
 
 import time
 from typing import Callable, Iterable, NamedTuple
@@ -12,8 +12,8 @@ class RankEnd(NamedTuple):
     ``status`` is as ``os.waitstatus_to_exitcode`` gives it (negative: a signal), None if nobody could see it.
     ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
     ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
-    stdout where that is separate. ``mpi`` says that an MPI started it, whose library ends ranks of its own accord;
-    ``given_up`` that the MPI had ended the rank's stub before.
+    stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
+    ended the rank's stub before.
     """
 
     rank: int
@@ -30,8 +30,8 @@ class RankEnd(NamedTuple):
 class ServiceOrLauncherEnd(NamedTuple):
     """How a service or a launcher ended. ``registered`` is how many of its ranks had come up by then.
 
-    ``users`` says that it is a service of the user's own, whose last words are the user's error; ``mpi`` that it is an
-    mpirun or a daemon of one, which ends when another host or a rank does. ``oom`` is as in :class:`RankEnd`.
+    ``users``: it is a service of the user's own, so its output has the user's error; ``mpi``: it is mpirun or a daemon
+    of it, which end when another host or a rank does. ``oom`` is as in :class:`RankEnd`.
     """
 
     name: str
@@ -45,10 +45,10 @@ class ServiceOrLauncherEnd(NamedTuple):
 
 
 class ProgramFiles:
-    """The source files of the user's program. This one has none; one that reads them is ``supervise``'s."""
+    """The source files of the user's program. This class has none; ``supervise.program_files`` has one that reads."""
 
     directories: tuple[str, ...] = ()
-    """The names of the code directory: file names in a reason are relative to it."""
+    """Paths of the code directory, which file names in a reason are relative to."""
 
     def read(self, file: str) -> str | None:
         """The text of a file that a traceback names; None where it can't be read."""
@@ -62,7 +62,7 @@ class ProgramFiles:
 class DiagnosisContext(NamedTuple):
     """What every diagnosis on a host needs.
 
-    ``mask`` hides known secrets in what others wrote. ``files`` are those of the user's program. ``now`` gives the
+    ``mask`` hides known secrets in text of other programs. ``files``: the user's source files. ``now`` gives the
     time in seconds since the epoch.
     """
 

@@ -13,11 +13,13 @@ from musterpoint.diagnosis.traceback import MESSAGE_LINES, Frame, Line, Raised, 
 
 
 class Error(NamedTuple):
-    """What ended a program. ``kind`` is ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that
-    looks like an error, or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames`` are the innermost of
-    the user's code, outermost first. ``wrapper`` says that the program was itself a launcher, which only passed a
-    child's failure on; ``second_hand`` that the child said nothing of it. ``rank`` and ``local_rank`` are that child's,
-    where it is known. ``symptom`` says that the error only tells of another one elsewhere.
+    """What ended a program.
+
+    ``kind``: ``exception``, ``fatal`` (a crash that faulthandler saw), ``line`` (a line that looks like an error,
+    or that ``sys.exit`` printed) or ``last`` (just the last line). ``frames``: the innermost of the user's code,
+    outermost first. ``wrapper``: the program was itself a launcher, which reports a child's failure;
+    ``second_hand``: the child printed no error. ``rank`` and ``local_rank``: the child's, where known. ``symptom``:
+    a failure elsewhere caused the error.
     """
 
     text: str
@@ -32,11 +34,11 @@ class Error(NamedTuple):
 
 SHOWN_FRAMES = 2
 STALE = 40
-"""Lines after which a traceback is old news where the program may have gone on behind it."""
+"""Lines after a traceback from which on the program has probably continued after it."""
 RAISED = frozenset({1, -2, 130})
 """How Python ends by an exception: 1, or SIGINT for a ``KeyboardInterrupt`` (130 from a shell)."""
 NEAR = 25
-"""An error line is looked for among so many last lines."""
+"""An error line is searched in this many last lines."""
 
 _WRAPPER = re.compile(
     r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\bChildFailedError\b|[\w.]*\bProcess(?:Raised|Exited)Exception\b"
@@ -55,7 +57,7 @@ _ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?rank\s*: (\d+)(?: \(local_rank: (\d+)\))?.*?exitcode\s*: (-?\d+)", re.S
 )
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
-"""Wrappers that tell of a child's end, of which the child may have said nothing."""
+"""Wrappers that report a child's end; the child may have printed no error."""
 _FAILED_RANK = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
 """What torchrun logs as soon as one of its ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
@@ -66,9 +68,9 @@ _CRASHES = {
     8: "Floating-point exception",
     11: "Segmentation fault",
 }
-"""What faulthandler calls the signals that it sees."""
+"""faulthandler's names of signals."""
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
-"""Of tools that say it behind what went wrong."""
+"""Advice that tools print after an error."""
 _SIGABRT = 6
 _LAUNCHES = re.compile(
     r"python|torchrun|torch\.distributed|accelerate|deepspeed|mpirun|mpiexec|horovodrun|\.(?:py|sh)\b"
@@ -79,29 +81,29 @@ _MORE = re.compile(r"[\s|]*and (\d+) more exceptions?$")
 _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (SIG\w+))")
 
 
-def find(
+def find_error(
     tail: bytes, status: int | None = None, source: Callable[[str], str | None] = lambda file: None
 ) -> Error | None:
     """The error that ended the program which wrote ``tail``; None where it wrote nothing.
 
-    The last exception leads. Behind a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy),
-    and between several ranks in one tail, the one that isn't a symptom of another leads. ``status`` is as in
+    Usually the last exception. With a wrapper (``CalledProcessError``, torchrun's table, a DataLoader worker's copy) or
+    several ranks in one tail, it is the one that isn't a symptom of another. ``status`` is as in
     ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
     """
     lines = lines_of(tail)
     raised = parse(lines)
     top = [one for one in raised if not one.aside] or raised
-    while top and _lines_after(lines, top[-1]) > STALE and not _ended_it(top[-1], status, source):
+    while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
     if top:
-        return _lead(lines, raised, top, tail)
+        return _leading_error(lines, raised, top, tail)
     error = _last_words(lines) if status == 1 else None
     error = error or _error_line(lines)
     return error and error._replace(symptom=is_peer_lost(error.text))
 
 
-def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
-    """Whether a program that wrote much behind a traceback wrote it on its way out, and didn't go on."""
+def _ended_program(raised: Raised, status: int | None, source: Callable[[str], str | None]) -> bool:
+    """Whether a traceback ended the program, though much output follows it."""
     if raised.aside or not raised.headed or not raised.frames or (status not in RAISED and (status or 0) >= 0):
         return False
     from musterpoint.diagnosis.program_source import goes_on
@@ -115,9 +117,9 @@ def _ended_it(raised: Raised, status: int | None, source: Callable[[str], str | 
 
 
 def _last_words(lines: list[Line]) -> Error | None:
-    """What ``sys.exit(text)`` printed, which ends with 1: last lines unlike all before them, and no log's.
+    """What ``sys.exit(text)`` printed before exit code 1: last lines unlike all before them, and no logger's.
 
-    A line before them that looks like an error follows, unless it is one of many: programs print losses, too.
+    A line before them that looks like an error is appended, unless similar lines are frequent ("loss" isn't an error).
     """
     said = [line.text.rstrip() for line in lines if not is_noise(line.text) and not _ADVICE.match(line.text)]
     counts = Counter(map(_shape, said))
@@ -134,12 +136,12 @@ def _last_words(lines: list[Line]) -> Error | None:
 
 
 def _shape(text: str) -> str:
-    """A line but for its numbers."""
+    """A line with all numbers as 0."""
     return re.sub(r"\d+", "0", text.strip())
 
 
 def inner_code(tail: bytes) -> int | None:
-    """The exit code that a launcher of the user's own hid behind its 1; None where its output doesn't tell.
+    """The child's exit code where the user's own launcher ended with 1; None if its output doesn't show it.
 
     Sources: torchrun's table (root cause), ``CalledProcessError``, ``torch.multiprocessing.spawn``.
     """
@@ -159,14 +161,14 @@ def inner_code(tail: bytes) -> int | None:
 def abort_code(tail: bytes) -> int | None:
     """The code that a program gave to ``MPI_Abort``, from what MPICH and Intel MPI print of it; None if it didn't.
 
-    Open MPI's programs end with it themselves.
+    With Open MPI it is the exit code anyway.
     """
     asked = _ABORT.search(tail)
     return (int(asked[1]) & 0xFF or 1) if asked else None
 
 
 def until_abort(tail: bytes) -> bytes:
-    """What a program wrote until it called ``MPI_Abort``: where its MPI doesn't end it, it goes on and fails again."""
+    """What a program wrote until it called ``MPI_Abort``; it may continue after that and fail again."""
     asked = _ABORT.search(tail)
     return tail[: asked.end()] if asked else tail
 
@@ -187,18 +189,18 @@ class _Table(NamedTuple):
         return cls(int(rank), int(local_rank) if local_rank else None, int(status))
 
     def may_be_of(self, raised: Raised) -> bool:
-        """Whether that rank raised it: only ranks that have met tag what they say, and no crash does."""
+        """Whether that rank raised it: only ranks in a process group tag their lines, and crashes have no tag."""
         if raised.fatal:
             return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
         return raised.label == str(self.rank) or (not raised.label and self.status == 1)
 
 
-def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
+def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
     last, table = top[-1], _Table.of(tail)
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
-        # an exception may be printed before the crash of a clean-up
+        # an exception may be printed before a crash in the clean-up
         before = [one for one in top[:-1] if not one.fatal and last.start - one.end < STALE and one.label == last.label]
         last = before[-1] if before else last
     several = len({one.label for one in top if one.label}) > 1
@@ -208,14 +210,14 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
     if wrapper or several:
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
-            return _silent(lines, table)
+            return _error_of_silent_rank(lines, table)
         last = inner or last
-    if _is_wrapper(last) and "SignalException" not in last.name:  # a launcher that was told to end lacks no error
+    if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
-        return _of_group(raised, last, lines)
+        return _group_error(raised, last, lines)
     symptom = _is_symptom(raised, last)
     error = Error(
         last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
@@ -231,7 +233,7 @@ def _lead(lines: list[Line], raised: list[Raised], top: list[Raised], tail: byte
 
 
 def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
-    """Whether ``inner`` is a traceback in the message of ``outer``: ``worker said:`` and what it said."""
+    """Whether ``inner`` is a traceback in the message of ``outer`` (``worker failed:``, then its traceback)."""
     between = (line.text for line in lines if outer.end < line.number < inner.start and line.label == outer.label)
     return (
         outer.text.endswith(":") and ": " in outer.text and not _is_wrapper(outer) and outer.label == inner.label
@@ -239,8 +241,8 @@ def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
     )  # fmt: skip
 
 
-def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
-    """An exception group's own words, and those of the first exception in it, however deep."""
+def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
+    """An exception group's message and that of the first exception in it, however deep."""
     following = [one for one in raised if one.label == group.label and one.start > group.start]
     tree = list(itertools.takewhile(lambda one: one.group, following))
     leaves: list[Raised] = []
@@ -260,18 +262,18 @@ def _of_group(raised: list[Raised], group: Raised, lines: list[Line]) -> Error:
 
 
 def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
-    """The exception behind wrappers and symptoms: the root cause's own if torchrun names its rank."""
+    """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
     real = [one for one in raised if not _is_wrapper(one)]
     named = [one for one in real if table and one.label == str(table.rank)]
     own = [one for one in named or real if not _is_symptom(raised, one)]
-    if named and not own:  # a rank that fails may take longer to end than one that hears of it at once
+    if named and not own:  # a rank that fails may take longer to end than another that notices it at once
         own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
     chosen = own or named or real
     return chosen[-1] if chosen else None
 
 
-def _silent(lines: list[Line], table: _Table) -> Error:
-    """What torchrun's table says of a rank that raised nothing: the crash of a library that lost a peer, or no word."""
+def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:
+    """The error of a rank that raised nothing, from torchrun's table: perhaps a library's crash after losing a peer."""
     if table.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
     how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
@@ -284,9 +286,9 @@ def _silent(lines: list[Line], table: _Table) -> Error:
 
 
 def _is_symptom(raised: list[Raised], one: Raised) -> bool:
-    """Whether an exception tells of a failure elsewhere, or was raised over one that does.
+    """Whether a failure elsewhere caused an exception, or the one that it is chained to.
 
-    What the user's own code raises is its own, however it sounds.
+    An exception that the user's own code raises is never one, whatever its text.
     """
     chain = [other for other in raised if other.label == one.label and other.end <= one.end]
     while chain:
@@ -305,7 +307,7 @@ def _is_users_own(raised: Raised) -> bool:
 
 
 def _symptom_before(lines: list[Line], number: int) -> str:
-    """The last line before an abort with which a library says that it lost a peer; empty where none does."""
+    """The last line before an abort in which a library reports a lost peer; empty if there is none."""
     said = [line.text.strip() for line in lines if line.number < number and not line.text.startswith("frame #")]
     said = said[-STALE:]
     symptoms = [] if is_own_mistake("\n".join(said)) else [text for text in said if is_peer_lost(text)]
@@ -314,7 +316,7 @@ def _symptom_before(lines: list[Line], number: int) -> str:
 
 
 def _origin(raised: list[Raised], last: Raised) -> Raised:
-    """The exception whose frames to show: a copy from another process is chained before the one raised again here."""
+    """The exception whose frames to show: the original where it was copied from another process and raised again."""
     index = raised.index(last)
     if last.chained and index and raised[index - 1].text.split(".")[-1] == last.text.split(".")[-1]:
         return raised[index - 1]
@@ -344,11 +346,11 @@ def _error_line(lines: list[Line]) -> Error | None:
     said = [line.text.strip() for line in lines if not is_noise(line.text)]
     for text in reversed(said[-NEAR:]):
         if _ERROR_LINE.search(text):
-            return Error(_with_what(lines, text), "line")
+            return Error(_with_cpp_message(lines, text), "line")
     return Error(said[-1], "last") if said else None
 
 
-def _with_what(lines: list[Line], text: str) -> str:
+def _with_cpp_message(lines: list[Line], text: str) -> str:
     """A C++ ``terminate called`` line with the ``what():`` line after it."""
     for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
         if line.text.strip() == text and following.text.strip().startswith("what():"):

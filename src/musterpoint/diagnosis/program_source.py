@@ -1,4 +1,4 @@
-"""What the source of a program tells: the text it gave to ``sys.exit``, and whether it catches an exception."""
+"""Reads a program's source: the text it gives to ``sys.exit``, and whether it catches an exception."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Iterable, Iterator
 from musterpoint.diagnosis.traceback import MESSAGE_LINES, Line
 
 _SHORTEST = 6
-"""Characters that a text has to begin with to be known again."""
+"""Least characters of a text that is searched for in the output."""
 _CALL = re.compile(r"\b(?:exit|SystemExit)\(\s*[rRfF]{0,2}(?P<quote>\"\"\"|'''|\"|')(?P<text>[^\"'{%\\\n]+)")
 
 
-def find(lines: list[Line], sources: Iterable[str]) -> str:
-    """The last of ``lines`` that a program may have given to ``sys.exit``, with the indented ones behind it; empty
-    where there is none. ``sources`` are the texts of the program's files.
+def find_exit_text(lines: list[Line], sources: Iterable[str]) -> str:
+    """The last of ``lines`` that the program may have given to ``sys.exit``, with indented lines after it; empty if
+    there is none. ``sources`` are the texts of the program's files.
     """
     heads = tuple({head for source in sources for head in _heads(source)})
     for index in range(len(lines) - 1, -1, -1) if heads else ():
@@ -40,7 +40,7 @@ _ENDS = frozenset({"exit", "_exit", "quit", "abort", "Abort"})
 
 
 def goes_on(source: str, line: int, code: str, exception: str) -> bool | None:
-    """Whether something around ``line`` catches ``exception`` and lets the program go on; None if that can't be told.
+    """Whether code around ``line`` catches ``exception`` and the program continues; None if unknown.
 
     A traceback begins where the exception was caught, or else at the program's beginning. ``code`` is the line as it
     was printed (empty: unknown), ``exception`` its class.
@@ -59,7 +59,7 @@ def goes_on(source: str, line: int, code: str, exception: str) -> bool | None:
 
 
 def _handlers(scope: ast.AST, line: int) -> Iterator[ast.ExceptHandler]:
-    """The handlers that watch over ``line``, in the innermost function or module that it is in."""
+    """The exception handlers around ``line`` in its innermost function or module."""
     found: list[ast.ExceptHandler] = []
     node: ast.AST | None = scope
     while node is not None:
@@ -84,7 +84,7 @@ def _within(body: list[ast.stmt], line: int) -> bool:
 
 
 def _may_be(handler: ast.ExceptHandler, exception: str) -> bool:
-    """Whether a handler may catch an exception of that name. A class that isn't Python's own may have any parent."""
+    """Whether a handler may catch an exception of that name. Other classes than Python's own may have any parent."""
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     for one in caught:
         name = one.attr if isinstance(one, ast.Attribute) else one.id if isinstance(one, ast.Name) else ""

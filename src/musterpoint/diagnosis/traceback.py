@@ -24,8 +24,8 @@ class Raised(NamedTuple):
     """One exception as printed. ``text`` is its last line with the rest of the message; ``frames`` are outermost first.
 
     ``label`` is the rank tag of its lines (``1`` of ``[rank1]:``). ``start`` and ``end`` are line numbers in the tail.
-    ``chained`` says that it was raised from, or while handling, the one before. ``aside`` marks what didn't end the
-    program by itself: ignored exceptions, those of a thread or a child, members of a group. ``fatal`` marks a
+    ``chained`` says that it was raised from, or while handling, the one before. ``aside``: it didn't end the
+    program by itself (ignored exceptions, those of a thread or a child, members of a group). ``fatal`` marks a
     faulthandler dump. ``headed`` says that ``frames`` begin with the outermost. ``group`` is empty, ``group`` for an
     exception group, or ``member`` for what is in one.
     """
@@ -99,17 +99,17 @@ LINE = 4 << 10
 
 
 def is_greeting(text: str) -> bool:
-    """Whether a line is what TensorFlow says whenever it is imported, or only for information."""
+    """Whether TensorFlow prints the line at every import, or for information only."""
     return is_noise(text) and text.startswith(("I", "WARNING: All log", "To enable"))
 
 
 def is_noise(text: str) -> bool:
-    """Whether a line says nothing of why a program ended: empty, a warning, a launcher's log line, a C++ frame."""
+    """Whether a line has no error: empty, a warning, a launcher's log line, a C++ frame."""
     return _NOISE.match(text) is not None
 
 
 def is_logged(text: str) -> bool:
-    """Whether a line is a logger's: it belongs to no message before it, and isn't what ``sys.exit`` printed."""
+    """Whether a logger printed the line, so that it is no part of an exception's message or ``sys.exit``'s text."""
     return _LOGGED.match(text) is not None
 
 
@@ -166,8 +166,8 @@ class _Reader:
                 chained = aside = False
                 continue
             chained = chained or _CHAIN.match(text) is not None
-            # what such a line announces follows within a line or two
-            aside = _ASIDE.match(text) is not None or (aside and not found_end(text))
+            # the announced traceback follows within a line or two
+            aside = _ASIDE.match(text) is not None or (aside and not _ends_announcement(text))
             self.at += 1
         return found
 
@@ -185,7 +185,7 @@ class _Reader:
         self.at = end + 1
         while self.at < len(self.texts) and self.members[self.at] == number and not self._ends(self.texts[self.at]):
             text = self.texts[self.at]
-            # the rest of a long message: what is indented can't be anybody else's
+            # the rest of a long message: indented lines belong to it
             if len(message) >= MESSAGE_LINES and not text[base : base + 1].isspace():
                 break
             message.append(text[base:].rstrip())
@@ -273,8 +273,8 @@ class _Reader:
         )
 
 
-def found_end(text: str) -> bool:
-    """Whether a line that only announced a traceback has lost its meaning by ``text``."""
+def _ends_announcement(text: str) -> bool:
+    """Whether no traceback can follow an announcing line any more after ``text``."""
     return not (text.startswith((" ", "future:", "Message:", "handle:", "Call stack:")) or not text.strip())
 
 

@@ -1,8 +1,8 @@
 """CUDA's forward compatibility: the image's own libcuda in place of an older host driver's, where NVIDIA supports it.
 
 An image with a newer CUDA than the host's driver brings ``/usr/local/cuda/compat``, whose libcuda works with older
-drivers on data center GPUs (NVIDIA, CUDA Compatibility, Forward Compatibility). It must come first where the driver is
-of an older branch, and must not where it isn't: CUDA then fails with error 803 or 804.
+drivers on data center GPUs (NVIDIA, CUDA Compatibility, Forward Compatibility). It must come first on the
+search path where the driver's branch is older, and must not be there otherwise: CUDA fails then (error 803 or 804).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from musterpoint.fabric.setting import EnvSetting
 COMPAT = "/usr/local/cuda/compat"
 VARIABLE = "LD_LIBRARY_PATH"
 _CONSUMER = ("geforce", "titan")
-"""Products that refuse it (error 804); NVIDIA names data center GPUs and some RTX cards that don't."""
+"""Products that don't support it (error 804). By NVIDIA's list, data center GPUs and some RTX cards do."""
 _LIBRARY = "libcuda.so."
 _NOTE = b"NVIDIA Corporation"
 _SHT_NOTE = 7
@@ -24,10 +24,10 @@ _LONGEST_NOTE = 65536
 
 
 def cuda_settings(environ: Mapping[str, str], root: str = "/") -> tuple[tuple[EnvSetting, ...], str]:
-    """The search path with the compatibility library in front, and a sentence where it would be needed but can't help.
+    """The search path with the compatibility library in front; and a note where it is needed but can't be used.
 
-    The user's own path of ``environ`` goes on behind it. Nothing where the driver is new enough or unknown, the image
-    has no such library, or the path names its folder already.
+    The user's own path of ``environ`` follows it. Both are empty where the driver is new enough or unknown, where the
+    image has no such library, or where the path already has its folder.
     """
     driver, compat = driver_version(root), compat_version(root)
     own = environ.get(VARIABLE, "")
@@ -43,9 +43,9 @@ def cuda_settings(environ: Mapping[str, str], root: str = "/") -> tuple[tuple[En
 
 
 def driver_version(root: str = "/") -> str:
-    """The kernel module's, such as ``535.183.01``, from ``/proc/driver/nvidia/version``; empty where there is none.
+    """The version of the kernel module, such as ``535.183.01``, from ``/proc``; empty where there is none.
 
-    Open kernel modules say ``Kernel Module for x86_64`` before it.
+    Lines of open kernel modules have ``Kernel Module for x86_64`` before it.
     """
     for line in read(os.path.join(root, "proc/driver/nvidia/version")).splitlines():
         if line.startswith("NVRM"):
@@ -54,7 +54,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def compat_version(root: str = "/") -> str:
-    """Of the driver that the compatibility library was taken from, by its file's name; empty where there is none."""
+    """The driver version that the compatibility library belongs to, from its file name; empty where there is none."""
     library = _library(root)
     return os.path.basename(library).removeprefix(_LIBRARY)
 
@@ -87,7 +87,7 @@ def _refusal(driver: str, root: str) -> str:
 def supported_branches(library: str) -> tuple[int, ...]:
     """Driver branches that the library itself names (575's: 535, 550, …, 575); empty where it names none.
 
-    Since CUDA 12.9 its ELF notes have one of NVIDIA Corporation, a JSON object whose ``Driver`` lists them.
+    Since CUDA 12.9 one of its ELF notes is by NVIDIA Corporation: a JSON object whose ``Driver`` lists them.
     """
     import json
 
@@ -102,7 +102,7 @@ def supported_branches(library: str) -> tuple[int, ...]:
 
 
 def _notes(path: str) -> list[bytes]:
-    """The note sections of a 64-bit little-endian ELF file; none of any other."""
+    """The note sections of a 64-bit little-endian ELF file; empty for any other file."""
     try:
         with open(path, "rb") as file:
             head = file.read(64)

@@ -1,10 +1,10 @@
-"""This host's devices, counted once: processors, GPUs, Neuron cores, network interfaces."""
+"""Counts this host's devices: processors, GPUs, Neuron cores, network interfaces."""
 
 import os
 from typing import Iterator, Mapping, NamedTuple
 
 NEURON_CORES_PER_DEVICE = 2
-"""Where the driver doesn't say: what Inferentia2 and Trainium1 chips have."""
+"""Used where the driver gives no number: what Inferentia2 and Trainium1 chips have."""
 
 
 class Devices(NamedTuple):
@@ -15,7 +15,7 @@ class Devices(NamedTuple):
     gpus: NVIDIA GPUs, as CUDA would count them.
     neuron_cores: cores of AWS's accelerators.
     interfaces: the kernel's names of network interfaces.
-    infiniband: those of RDMA devices of any kind, EFA's included.
+    infiniband: the kernel's names of RDMA devices of any kind, EFA included.
     """
 
     cpus: int = 1
@@ -56,7 +56,7 @@ def _affinity() -> int | None:
 
 
 def _gpus(visible: str | None, root: str) -> int:
-    """NVIDIA GPUs, as CUDA counts them: up to the first entry of CUDA_VISIBLE_DEVICES that names none."""
+    """NVIDIA GPUs, as CUDA counts them: CUDA stops at the first entry of CUDA_VISIBLE_DEVICES that names no GPU."""
     dev = os.path.join(root, "dev")
     present = len(_numbered(dev, "nvidia"))
     if not present and os.path.exists(os.path.join(dev, "nvidiactl")):
@@ -101,7 +101,7 @@ def _cpu_quota(root: str) -> float | None:
 
 
 def _cgroup_folders(root: str) -> Iterator[str]:
-    """Every control group from this process's own up to the top one it can see, of each hierarchy that limits CPUs."""
+    """This process's control group and all above it that it can see, in each hierarchy that limits processors."""
     mount = os.path.join(root, "sys/fs/cgroup")
     for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
@@ -120,7 +120,7 @@ def _numbered(folder: str, prefix: str) -> list[str]:
 
 
 def entries(folder: str) -> list[str]:
-    """The names in ``folder``."""
+    """The names in ``folder``; empty where it can't be read."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -128,7 +128,7 @@ def entries(folder: str) -> list[str]:
 
 
 def read(path: str) -> str:
-    """The text of the file at ``path``."""
+    """The text of the file at ``path``; empty where it can't be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""Which MPI this host has: the mpirun on PATH, and what its ``--version`` says."""
+"""Finds this host's MPI: the mpirun on PATH, and its version."""
 
 import os
 from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping, NamedTuple
@@ -16,18 +16,18 @@ MPICH: Final = "mpich"
 INTEL_MPI: Final = "intel"
 
 COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
-"""Looked for in this order: images that wrap MPI's start wrap ``mpirun``."""
+"""In the order of the search: images that wrap MPI in a script of their own call it ``mpirun``."""
 
 _INSTEAD = "--launcher ranks and --launcher torchrun start ranks without MPI"
 
 
 class Mpi(NamedTuple):
-    """This host's MPI, and what else of this host decides how it is started.
+    """This host's MPI, and the facts about this host that decide how it is started.
 
     path: its mpirun, absolute.
-    flavour: which one it is.
-    version: as many numbers as it gave.
-    text: its own words, such as "mpirun (Open MPI) 4.1.4".
+    flavour: Open MPI, MPICH or Intel MPI.
+    version: its version, as many numbers as it printed.
+    text: name and version as it printed them, such as "mpirun (Open MPI) 4.1.4".
     hostname: the kernel's name of this host.
     as_root: whether we run as root.
     configured: the Open MPI parameters that files of the image or of the user set.
@@ -54,10 +54,10 @@ def mpirun_of(environ: Mapping[str, str]) -> str:
 def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None) -> Mpi:
     """This host's MPI: the first of :data:`COMMANDS` on the PATH of ``environ``. Starts it once, for its version.
 
-    ``why`` is the reason why there must be one, for the error.
+    ``why`` says why an MPI is needed, for the error.
 
     Raises:
-        LauncherError: there is none, it can't be run, or it is of a kind that we don't know how to start.
+        LauncherError: there is none, it can't be run, or it is none of the known kinds.
     """
     path = mpirun_of(environ)
     if not path:
@@ -80,7 +80,7 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
 
 
 _VERSIONS: tuple[tuple[str, Flavour], ...] = (
-    # under another name than mpirun, as in AWS's images, where a script of that name starts mpirun.real, it is OpenRTE
+    # in AWS's images a script mpirun starts mpirun.real, which calls itself OpenRTE
     (r"^\S+ \((?:Open MPI|OpenRTE)\) v?(\d[\d.]*)", OPEN_MPI),
     (r"^Intel\(R\) MPI Library.*?Version (\d[\d.]*)", INTEL_MPI),
     (r"^HYDRA build details:\s+Version:\s+(\d[\d.]*)", MPICH),
@@ -88,9 +88,9 @@ _VERSIONS: tuple[tuple[str, Flavour], ...] = (
 
 
 def parse_version(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
-    """Flavour, version and the words that named them, from the output of ``mpirun --version``; None for others.
+    """Flavour, version and the words with both, from the output of ``mpirun --version``; None for an unknown MPI.
 
-    The pattern must begin a line; a wrapper may write lines of its own before it.
+    Any line may match: a wrapper may print lines of its own first.
     """
     import re
 
@@ -119,7 +119,7 @@ def _first_line(text: str) -> str:
 
 
 def _configured(path: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Parameters that Open MPI will read from files: ``name = value`` lines, ``#`` begins a comment."""
+    """Names of the parameters in Open MPI's files: ``name = value`` lines, ``#`` begins a comment."""
     home = environ.get("HOME", "")
     prefix = environ.get("OPAL_PREFIX") or os.path.dirname(os.path.dirname(os.path.realpath(path)))
     files = [

@@ -1,7 +1,7 @@
-"""The interface by which the other hosts are reached, and the settings that make NCCL and Gloo use it.
+"""Finds the network interface that reaches the other hosts, and makes NCCL and Gloo use it.
 
-Left alone, NCCL takes the first interface that isn't Docker's or the loopback, and Gloo the one the host's own name
-resolves to; on a machine with several, either can be one that reaches nobody.
+By default NCCL takes the first interface that isn't Docker's or the loopback, and Gloo the one that the host's own name
+resolves to. On a machine with several interfaces, either may be one that reaches no other host.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def network_settings(
 ) -> tuple[EnvSetting, ...]:
     """The interface settings for a group of ``hosts`` hosts whose leader has the numeric address ``leader``.
 
-    Nothing for one host that has a network, where the route's interface isn't among ``devices``, or over a value the
-    user set in ``environ`` or in NCCL's configuration files.
+    None for one host that has a network, or where the route's interface isn't among ``devices``. A value that the user
+    set in ``environ`` or in NCCL's configuration files is kept.
     """
     if hosts == 1:
         return () if GLOO in environ or "lo" not in devices.interfaces else _alone(root)
@@ -41,8 +41,9 @@ def network_settings(
 
 
 def _alone(root: str) -> tuple[EnvSetting, ...]:
-    """Gloo's setting where nothing but the loopback is up. It would resolve the host's name, which nobody answers for;
-    NCCL takes the loopback by itself.
+    """Gloo's setting on a host where only the loopback is up.
+
+    Without it Gloo resolves the host's name and waits for an answer. NCCL takes the loopback by itself.
     """
     if any(route[4] != "lo" for route in (*_routes4(root), *_routes6(root))):
         return ()
@@ -52,8 +53,8 @@ def _alone(root: str) -> tuple[EnvSetting, ...]:
 def interface_toward(address: str, root: str = "/") -> str:
     """The interface of the route to a numeric ``address`` (of this host or another); empty if there is none.
 
-    Read from the kernel's route tables in ``/proc/net``; the local table isn't among them for IPv4, so an address of
-    this host's own is found by the network it lies in.
+    Read from the kernel's route tables in ``/proc/net``. For IPv4 the local table isn't there, so an address of this
+    host itself is found by its network.
     """
     if ":" in address:
         return _longest_match(_ipv6_number(address), _routes6(root))

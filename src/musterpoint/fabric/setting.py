@@ -1,20 +1,20 @@
-"""An environment variable that a device, a launcher or a platform calls for; a value of the user's own is kept."""
+"""An environment variable that we set because of a device, a launcher or a platform. The user's own value is kept."""
 
 from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.programs.registry import Program
 
 SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
-"""Our value of one of these ends with the user's own, and so may replace it."""
+"""Our value of these replaces the user's: it contains the user's value at its end."""
 
 
 class EnvSetting(NamedTuple):
     """A variable, and why it is set.
 
-    name: of the variable.
-    value: its text; where ``ours`` is given, this only stands for a path.
+    name: the variable's name.
+    value: its text; a placeholder where ``ours`` is given.
     reason: why we set it, for ``muster plan``.
-    ours: the program of ours whose path the variable gets.
+    ours: the program of musterpoint whose path the variable gets.
     """
 
     name: str
@@ -24,9 +24,9 @@ class EnvSetting(NamedTuple):
 
 
 def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tuple[EnvSetting, ...]:
-    """``settings`` without the variables of ``environ``; of several settings of one variable, the first.
+    """``settings`` without variables that ``environ`` has; of several settings of one variable, the first.
 
-    One of :data:`SEARCH_PATHS` stays.
+    Variables of :data:`SEARCH_PATHS` are always kept.
     """
     kept: dict[str, EnvSetting] = {}
     for setting in settings:

@@ -1,1 +1,1 @@
-"""What other toolkits call in an image that has musterpoint too, so that it runs their jobs."""
+"""Called by other toolkits in an image with musterpoint, so that it runs their jobs."""

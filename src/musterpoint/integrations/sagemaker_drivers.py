@@ -1,11 +1,11 @@
-"""SageMaker's SDK v3 on an image that has musterpoint: where a job calls the SDK's own driver, musterpoint runs it.
+"""SageMaker's SDK v3 on an image with musterpoint: a job that calls the SDK's own driver runs under musterpoint.
 
 ModelTrainer uploads its drivers with every job, and its ``sm_train.sh`` runs one as ``python3 DRIVER``. With
 ``container/sagemaker_drivers.pth`` in the image that Python calls :func:`take_over` before anything else
 (``sagemaker.train.container_drivers``, read at 1.27.0).
 
-Before them ``sm_train.sh`` has a script write the job's variables and sources them. That script quotes nothing and
-takes names as they come: a hyperparameter ``it's``, or a channel ``val-1``, would end the job there.
+Before them ``sm_train.sh`` has a script write the job's variables and sources them. That script escapes nothing: a
+hyperparameter ``it's`` or a channel ``val-1`` would end the job there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from typing import Mapping, Sequence
 
 DRIVERS = {"mpi_driver.py": "mpi", "torchrun_driver.py": "torchrun", "basic_script_driver.py": "script"}
-"""The SDK's drivers, and our launchers that do what they are for."""
+"""The SDK's drivers, and our launchers for the same purpose."""
 
 SWITCH = "MUSTER_SDK_DRIVERS"
 """``off`` in a job's environment leaves the SDK's drivers alone."""
@@ -30,7 +30,7 @@ _EXPORT = re.compile(r"^export ([^\n]+?)='(.*?)'\n(?=export |\Z)", re.DOTALL | r
 
 
 def take_over() -> None:
-    """Becomes musterpoint's driver: same process id, same place. Returns where the job is none for us."""
+    """Replaces this process by musterpoint's driver. Returns where the job isn't for musterpoint."""
     if os.path.basename(sys.orig_argv[-1]) == VARIABLES and os.environ.get(SWITCH) != "off":
         atexit.unregister(quote_file)  # two .pth files may call this
         atexit.register(quote_file, WRITTEN)
@@ -42,9 +42,9 @@ def take_over() -> None:
 
 
 def launcher_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The launcher in place of the driver that ``argv`` calls; empty: it calls none, or one that has to do it itself.
+    """The launcher that replaces the driver in ``argv``; empty: there is no driver, or it must run itself.
 
-    Torchrun with ``smp`` set up is for the model parallel library in AWS's images.
+    A driver with ``smp`` runs itself: the model parallel library in AWS's images needs it.
     """
     launcher = DRIVERS.get(os.path.basename(argv[-1]), "") if argv else ""
     if not launcher or environ.get(SWITCH) == "off" or not environ.get("SM_ENTRY_SCRIPT"):
@@ -57,7 +57,7 @@ def launcher_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def quote_file(path: str) -> None:
-    """Puts what the SDK wrote to ``path`` into a form that a shell reads as it was meant; a missing file stays so."""
+    """Escapes the values that the SDK wrote to ``path``, so that a shell reads them correctly."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -68,9 +68,9 @@ def quote_file(path: str) -> None:
 
 
 def quoted(exports: str) -> str:
-    """``export NAME='VALUE'`` lines with quotes in values escaped, and in names ``_`` where no name may have that.
+    """``export NAME='VALUE'`` lines, with quotes in values escaped and ``_`` for characters that no name may have.
 
-    A text that has anything else in it, or escapes already, is another SDK's and stays as it is.
+    A text with anything else in it, or with escapes, comes from another SDK version and stays as it is.
     """
     found = _EXPORT.findall(exports)
     written = "".join(f"export {name}='{value}'\n" for name, value in found)

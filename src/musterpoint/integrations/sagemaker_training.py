@@ -1,4 +1,4 @@
-"""An image that still starts the ``train`` of sagemaker-training hands its jobs over to musterpoint.
+"""Lets an image that starts the ``train`` of sagemaker-training run its jobs under musterpoint.
 
 That toolkit imports the module that ``SAGEMAKER_TRAINING_MODULE`` names and calls the function behind the colon
 (``sagemaker_training/trainer.py``, read at 5.1.4)::
@@ -14,7 +14,7 @@ import sys
 from typing import Iterable, MutableMapping, NoReturn, Protocol
 
 EMPTY_MEANS_UNKNOWN = ("SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
-"""Variables that the toolkit sets for every job, to nothing where it doesn't know better."""
+"""Variables that the toolkit sets for every job; empty where it has no value."""
 
 
 class Child(Protocol):
@@ -29,7 +29,7 @@ INTERMEDIATE = ("output/intermediate/.tmp.sagemaker_s3_sync", "output/intermedia
 
 
 def main() -> NoReturn:
-    """Becomes musterpoint's ``train``: same process id, so that signals, exit code and failure file are its own.
+    """Replaces this process by musterpoint's ``train``, so that signals, exit code and failure file are its own.
 
     Raises:
         OSError: the interpreter can't be started again; the toolkit then reports that as the job's failure.
@@ -42,16 +42,16 @@ def main() -> NoReturn:
 
 
 def forget_empty(environ: MutableMapping[str, str]) -> None:
-    """Takes out of ``environ`` what would be kept as if somebody had chosen it."""
+    """Removes the empty variables, which musterpoint would keep as the user's choice."""
     for name in EMPTY_MEANS_UNKNOWN:
         if environ.get(name) == "":
             del environ[name]
 
 
 def end_their_upload(base: str, uploaders: Iterable[Child]) -> None:
-    """Ends the toolkit's upload of intermediate output, which runs as a child, and takes back the folders it made.
+    """Ends the toolkit's upload of intermediate output, a child process, and removes the folders it made.
 
-    A folder that is there before ``train`` begins means that the platform uploads what is put there.
+    If the folder existed when ``train`` begins, it would mean that the platform uploads its content.
     """
     ended = False
     for process in uploaders:

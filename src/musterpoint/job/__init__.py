@@ -1,1 +1,1 @@
-"""What the platform says, read into one frozen :class:`~musterpoint.job.model.Job`."""
+"""Reads the platform's files and variables into one frozen :class:`~musterpoint.job.model.Job`."""

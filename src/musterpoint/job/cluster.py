@@ -42,22 +42,22 @@ def from_config(config: Mapping[str, Any], where: Callable[[str], str]) -> Clust
         raise wrong(where("hosts"), [], "at least one host name")
     current = host(config.get("current_host"), where("current_host"))
     if current not in hosts:
-        raise UsageError(f"{where('current_host')} is {shown(current)}, expected one of the hosts: {_some(hosts)}")
+        raise UsageError(f"{where('current_host')} is {shown(current)}, expected one of the hosts: {_names(hosts)}")
     groups = _groups(config.get("instance_groups"), where("instance_groups"), hosts)
-    mine = next((group for group in groups if current in group.hosts), InstanceGroup("", "", ()))
+    own_group = next((group for group in groups if current in group.hosts), InstanceGroup("", "", ()))
     key = "current_group_name" if config.get("current_group_name") is not None else "current_instance_group"
     instance_type = text(config.get("current_instance_type"), where("current_instance_type"))
     return Cluster(
         hosts=hosts,
         current_host=current,
         groups=groups,
-        current_group=text(config.get(key), where(key)) or mine.name,
-        instance_type=instance_type or mine.instance_type,
+        current_group=text(config.get(key), where(key)) or own_group.name,
+        instance_type=instance_type or own_group.instance_type,
         network_interface=text(config.get("network_interface_name"), where("network_interface_name")),
     )
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
@@ -78,7 +78,7 @@ def _groups(value: Any, where: str, hosts: tuple[str, ...]) -> tuple[InstanceGro
         types[name] = types.get(name) or text(fields.get("instance_type"), f"{here}.instance_type")
         for member in host_list(fields.get("hosts"), f"{here}.hosts"):
             if member not in known:
-                raise UsageError(f"{here}.hosts has {shown(member)}, expected one of the hosts: {_some(hosts)}")
+                raise UsageError(f"{here}.hosts has {shown(member)}, expected one of the hosts: {_names(hosts)}")
             if group_of.setdefault(member, name) != name:
                 raise UsageError(f"{where} has {shown(member)} in two groups, {group_of[member]} and {name}")
     return tuple(
@@ -93,13 +93,13 @@ def accelerated(instance_type: str) -> bool:
 
 
 def choose(cluster: Cluster, distribution: Distribution, asked: str = "") -> Choice:
-    """Who takes part: the groups the job names, else the one ``asked`` for, else the one group there is to choose.
+    """The hosts that take part: those of the groups the job names, else of the group ``asked``, else of the only group.
 
-    SDK v2 doesn't send the group's name with ``torch_distributed``. Then the one group with accelerators is used,
-    loudly.
+    SDK v2 doesn't send the group's name with ``torch_distributed``. Then the only group with accelerators is used,
+    and a warning says so.
 
     Raises:
-        UsageError: a named group isn't there or is empty; or there are several groups to choose from.
+        UsageError: a named group doesn't exist or is empty, or several groups could be meant.
     """
     filled = tuple(group for group in cluster.groups if group.hosts)
     if distribution.kind == "none":
@@ -143,9 +143,9 @@ _NUMBER = re.compile(r"([0-9]+)")
 
 
 def _key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
-    """Numbers compare by value (by length first, leading zeros aside), everything else as text.
+    """Sort key: numbers compare by value (leading zeros don't count), everything else as text.
 
-    The name itself breaks ties such as ``algo-1`` and ``algo-01``: hosts may list them in different orders.
+    The name itself decides between ``algo-1`` and ``algo-01``: each host may list them in another order.
     """
     chunks = _NUMBER.split(name)
     parts: list[tuple[int, str]] = []
@@ -156,5 +156,5 @@ def _key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
 
 
 def natural(names: Iterable[str]) -> tuple[str, ...]:
-    """``names`` in natural order: ``algo-1``, ``algo-2``, ``algo-10``; the same for any order they come in."""
+    """``names`` in natural order: ``algo-1``, ``algo-2``, ``algo-10``, in whatever order they come."""
     return tuple(sorted(names, key=_key))

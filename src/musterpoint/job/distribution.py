@@ -1,4 +1,4 @@
-"""From the SDK's distribution keys among the hyperparameters to the one :class:`Distribution` they mean.
+"""Reads the SDK's distribution keys among the hyperparameters into one :class:`Distribution`.
 
 SDK v2 sends one ``sagemaker_*_enabled`` key per strategy; sometimes two are true, and HuggingFace, TensorFlow and
 Chainer estimators have keys of their own. :mod:`musterpoint.job.sdk` goes the other way.
@@ -24,8 +24,8 @@ STRATEGIES: tuple[tuple[str, DistributionKind], ...] = (
     ("sagemaker_multi_worker_mirrored_strategy_enabled", "multi_worker_mirrored_strategy"),
     ("sagemaker_parameter_server_enabled", "parameter_server"),
 )
-"""Key and kind. Where several are true the first one is it, and a note says so: with ``torch_distributed`` beside
-``dataparallel`` that is torchrun, since SMDDP is a backend of torch.distributed there."""
+"""Key and kind. Where several are true, the first one counts, and a note says so. With ``torch_distributed`` beside
+``dataparallel`` that is torchrun: SMDDP is then a backend of torch.distributed."""
 
 _NOT_STRATEGIES = ("sagemaker_training_compiler_enabled",)
 
@@ -43,7 +43,7 @@ class Decoded(NamedTuple):
 
 
 def enabled(values: Mapping[str, Any], where: str = "the hyperparameter") -> tuple[DistributionKind, ...]:
-    """The kinds that ``values`` (decoded hyperparameters by name) switch on, the one that counts first."""
+    """The kinds that ``values`` (decoded hyperparameters by name) switch on; the first one counts."""
     kinds = [kind for key, kind in STRATEGIES if flag(values.get(key), f"{where} {key}")]
     return tuple(dict.fromkeys(kinds))
 

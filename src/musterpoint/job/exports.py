@@ -1,7 +1,7 @@
 """The ``SM_*`` variables a script sees: those of sagemaker-training 5.1.4, and what the SDK v3 scripts add.
 
-Same names, same values for the same tree, but for the differences that docs/sagemaker.md lists. A variable that is
-set already keeps its value.
+Names and values are theirs, except for the differences that docs/sagemaker.md lists. A variable that is already set
+keeps its value.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Mapping, NamedTuple
 from musterpoint import executables
 from musterpoint.executables import LONGEST_WORD, size_of
 from musterpoint.job.distribution import enabled, groups_named
-from musterpoint.job.hyperparameters import hidden, passable, text_of, values
+from musterpoint.job.hyperparameters import hidden, passable, text_value, values
 from musterpoint.job.model import Job
 from musterpoint.job.sagemaker import INPUT_DATA, RESOURCES
 from musterpoint.settings import MASTER_PORT
@@ -24,7 +24,7 @@ _NOT_A_NAME = re.compile(r"[^A-Z0-9_]")
 
 
 class Machine(NamedTuple):
-    """What this host has. ``cpus`` are the whole machine's, as sagemaker-training counts them."""
+    """The processors and accelerators of this host. ``cpus`` counts the whole machine, as sagemaker-training does."""
 
     cpus: int = 1
     gpus: int = 0
@@ -38,9 +38,9 @@ def sagemaker_exports(
     job: Job, environ: Mapping[str, str], machine: Machine = ONE_PROCESSOR, master_address: str = "",
     master_port: int = MASTER_PORT,
 ) -> tuple[tuple[str, str], ...]:  # fmt: skip
-    """Names and values, sorted by name, without those that ``environ`` has.
+    """Names and values of the variables, sorted by name, without those that ``environ`` already has.
 
-    ``master_address`` is empty for the leader's name.
+    An empty ``master_address`` stands for the leader's name.
     """
     facts = _facts(job, environ, machine)
     v3 = _v3_facts(job, master_address or job.leader, master_port)
@@ -50,7 +50,7 @@ def sagemaker_exports(
     named["SM_CHECKPOINT_DIR"] = job.paths.checkpoints
     if job.paths.metrics:
         named["SAGEMAKER_METRICS_DIRECTORY"] = job.paths.metrics
-    named["SAGEMAKER_JOB_NAME"] = text_of(job.hyperparameters, "sagemaker_job_name") or job.name
+    named["SAGEMAKER_JOB_NAME"] = text_value(job.hyperparameters, "sagemaker_job_name") or job.name
     named["SAGEMAKER_REGION"] = job.region
     named["CURRENT_HOST"] = job.current_host
     each = [(f"SM_CHANNEL_{channel.name.upper()}", channel.path) for channel in job.channels]
@@ -66,7 +66,7 @@ def sagemaker_exports(
 
 
 def _fits(name: str, value: str) -> bool:
-    """Whether this can be a variable at all: a name without ``=``, and no longer than the kernel takes."""
+    """Whether the system can take this variable: no ``=`` in the name, and not longer than the kernel allows."""
     return "=" not in name and passable(name) and size_of(f"{name}={value}") <= LONGEST_WORD
 
 
@@ -136,7 +136,7 @@ def _is_framework_parameter(name: str) -> bool:
 
 
 def _group_objects(job: Job, resources: Mapping[str, Any]) -> dict[str, Any]:
-    """The platform's group objects by name, unknown keys kept, hosts merged and in natural order."""
+    """The platform's group objects by name. Unknown keys are kept; hosts are merged, in natural order."""
     objects: dict[str, Any] = {}
     for entry in resources.get("instance_groups") or []:
         objects.setdefault(entry["instance_group_name"], {}).update(entry)
@@ -147,7 +147,7 @@ def _group_objects(job: Job, resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _distribution_groups(job: Job, by_name: Mapping[str, Any], current_group: str) -> list[str]:
-    """The groups of the distribution; those named count even where the distribution is switched off."""
+    """The groups of the distribution. Groups that are named count even where the distribution is switched off."""
     if job.distribution.groups:
         return list(job.distribution.groups)
     named = groups_named(by_name)
@@ -179,7 +179,7 @@ def _training_env(job: Job, facts: Mapping[str, Any], environ: Mapping[str, str]
 
 
 def _v3_facts(job: Job, master_address: str, master_port: int) -> dict[str, Any]:
-    """What the SDK v3 scripts export beside that, by the same naming."""
+    """What the SDK v3 scripts export in addition; the keys are the variables' names without ``SM_``."""
     facts: dict[str, Any] = {
         "input_data_dir": job.paths.input_data,
         "output_failure": job.paths.failure,

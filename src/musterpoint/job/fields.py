@@ -1,4 +1,4 @@
-"""Typed fields of JSON objects. What is wrong becomes one sentence: where, which value, what was expected."""
+"""Checks fields of JSON objects. An error is one sentence: where the field is, its value, what was expected."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from musterpoint.errors import UsageError
 from musterpoint.executables import LONGEST_WORD, size_of
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 _SHOWN = 80
 LONGEST_PATH = 4096
 LONGEST_NAME = 255
 """Characters of a group's name, or of a channel's, which is a directory's."""
 LONGEST_HOST = 253
-"""Characters of a name that a resolver takes."""
+"""Characters of a name that a resolver accepts."""
 LARGEST_FILE = 64 << 20
 """Bytes of a configuration file: far more than any platform sends."""
 _BOM = b"\xef\xbb\xbf"
-"""What some editors begin a UTF-8 file with; the codec that leaves it out is one more module."""
+"""Byte order mark: some editors begin a UTF-8 file with it. The codec ``utf-8-sig`` would be one more import."""
 
 
 def shown(value: Any) -> str:
@@ -51,10 +51,10 @@ def load(path: str) -> Any:
     """The decoded JSON file at ``path``.
 
     Raises:
-        UsageError: it can't be read, is no file or too long, isn't UTF-8 or isn't JSON.
+        UsageError: it can't be read, is not a regular file, is too long, isn't UTF-8 or isn't JSON.
     """
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise UsageError(f"{path} is longer than {LARGEST_FILE >> 20} MiB, expected a configuration file")
@@ -74,7 +74,7 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def text(value: Any, where: str) -> str:
-    """``value``, which must be a string without NUL, no longer than an argument can be; null counts as empty."""
+    """``value``, which must be a string without NUL that fits in one argument; null counts as empty."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -87,10 +87,11 @@ def text(value: Any, where: str) -> str:
 
 
 def path(value: Any, where: str) -> str:
-    """``value``, which must be a path or command of a length that a system takes; null counts as empty."""
-    if len(found := text(value, where)) > LONGEST_PATH:
+    """``value``, which must be a path or command of at most :data:`LONGEST_PATH` characters; null counts as empty."""
+    words = text(value, where)
+    if len(words) > LONGEST_PATH:
         raise wrong(where, value, f"a path of at most {LONGEST_PATH:,} characters")
-    return found
+    return words
 
 
 def host(value: Any, where: str) -> str:

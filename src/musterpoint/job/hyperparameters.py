@@ -1,7 +1,7 @@
-"""Hyperparameters: the platform's strings, their values, and the user's arguments made from them.
+"""Hyperparameters: decodes the platform's strings and makes the user's arguments of them.
 
-Encoding differs by who sent them (SDK v2: JSON; SDK v3: strings raw, the rest JSON; tuners: Python's ``str``), so a
-value is its text decoded as JSON, else the text itself. Both forms are kept.
+Senders encode them in different ways (SDK v2: JSON; SDK v3: strings raw, the rest JSON; tuners: Python's ``str``). So
+a value is its text decoded as JSON, or the text itself where that fails. Both forms are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def decode(config: Any, where: str) -> tuple[Hyperparameter, ...]:
 
 
 def _decode_one(name: str, value: Any) -> Hyperparameter:
-    return Hyperparameter(name, value, _decoded(value)) if isinstance(value, str) else of_value(name, value)
+    return Hyperparameter(name, value, _decoded(value)) if isinstance(value, str) else from_value(name, value)
 
 
 def _decoded(text: str) -> Any:
@@ -46,8 +46,8 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def of_value(name: str, value: Any) -> Hyperparameter:
-    """A hyperparameter whose value is known already (from ``SM_HPS``)."""
+def from_value(name: str, value: Any) -> Hyperparameter:
+    """A hyperparameter whose value is already decoded (from ``SM_HPS``)."""
     return Hyperparameter(name, value if isinstance(value, str) else json.dumps(value), value)
 
 
@@ -56,8 +56,8 @@ def values(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Any]:
     return {entry.name: entry.value for entry in hyperparameters}
 
 
-def text_of(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
-    """The text of a hyperparameter that is a name or a path: quoted (SDK v2) or raw (SDK v3). Empty if not given.
+def text_value(hyperparameters: Iterable[Hyperparameter], name: str) -> str:
+    """The text of a hyperparameter that is a name or a path, sent in quotes (SDK v2) or raw (SDK v3). Empty if missing.
 
     Raises:
         UsageError: it is longer than any name or path can be.
@@ -79,7 +79,7 @@ def _too_long(what: str, word: str) -> str:
 def to_arguments(
     hyperparameters: Iterable[Hyperparameter], style: Style = "sagemaker", everything: bool = False
 ) -> tuple[str, ...]:
-    """The user's arguments, in file order; without the hidden names, unless ``everything`` is asked for.
+    """The user's arguments, in file order. Hidden names are left out unless ``everything`` is true.
 
     ``style`` ``sagemaker`` spells values as sagemaker-training does: ``True``, an empty word for null, ``k=v,k=v``
     for an object, Python's ``str`` for all else; a one-letter name gets one dash. ``json`` is the spelling of SDK v3's
@@ -141,7 +141,7 @@ def _sagemaker_text(value: Any) -> str:
 
 
 def _json_text(value: Any) -> str:
-    """The drivers decode twice, for the variable ``SM_HPS`` and from it: a text in quotes that is a number is one."""
+    """The drivers decode twice (into ``SM_HPS``, and out of it), so a number in quotes becomes a number."""
     if isinstance(value, str):
         value = _decoded(value)
     return value if isinstance(value, str) else json.dumps(value)
@@ -150,22 +150,23 @@ def _json_text(value: Any) -> str:
 def with_own_model_dir(
     hyperparameters: tuple[Hyperparameter, ...], job: str, environ: Mapping[str, str]
 ) -> tuple[Hyperparameter, ...]:
-    """``hyperparameters`` with ``model_dir`` as the TensorFlow toolkit has it: all jobs of a tuning job are sent the
-    same one, and each uses a directory below it that is called like the training job, ``job``.
+    """``hyperparameters`` with a ``model_dir`` of this job's own, as the TensorFlow toolkit sets it.
+
+    All jobs of a tuning job are sent the same ``model_dir``; each uses a directory in it named after the job, ``job``.
     """
-    place = text_of(hyperparameters, MODEL_DIR)
+    place = text_value(hyperparameters, MODEL_DIR)
     tuned = any(entry.name == TUNING_METRIC for entry in hyperparameters)
     if not (tuned and place) or place.startswith("/opt/ml") or not _is_tensorflow(hyperparameters, place, environ):
         return hyperparameters
-    own = of_value(MODEL_DIR, f"{place}/{job}/model")
+    own = from_value(MODEL_DIR, f"{place}/{job}/model")
     return tuple(own if entry.name == MODEL_DIR else entry for entry in hyperparameters)
 
 
 def _is_tensorflow(hyperparameters: tuple[Hyperparameter, ...], place: str, environ: Mapping[str, str]) -> bool:
-    """Other estimators send a ``model_dir`` only if the user does, and then it is the user's own."""
-    sent_for = text_of(hyperparameters, "sagemaker_job_name")
+    """Whether a TensorFlow estimator sent ``model_dir``. With any other, the user set it, and it stays as it is."""
+    sent_for = text_value(hyperparameters, "sagemaker_job_name")
     return (
         "tensorflow" in environ.get("SAGEMAKER_TRAINING_MODULE", "")
-        or text_of(hyperparameters, "sagemaker_estimator_class_name") == "TensorFlow"
+        or text_value(hyperparameters, "sagemaker_estimator_class_name") == "TensorFlow"
         or bool(sent_for and place.endswith(f"/{sent_for}/model"))
     )

@@ -1,10 +1,10 @@
-"""The typed job: what the platform asked for, before anything of this machine or of other hosts is known."""
+"""The job as the platform describes it, before anything about this machine or other hosts is known."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
 
 class Hyperparameter(NamedTuple):
-    """``raw`` is the platform's text; ``value`` is it decoded ("JSON, else raw")."""
+    """``raw`` is the platform's text; ``value`` is the text decoded as JSON, or the text itself where it isn't JSON."""
 
     name: str
     raw: str
@@ -36,17 +36,16 @@ KINDS: tuple[DistributionKind, ...] = get_args(DistributionKind)
 
 
 class Distribution(NamedTuple):
-    """How the job asked to be spread.
+    """How the job is to be distributed over hosts.
 
     ``processes_per_host``: None where the job doesn't say.
     ``options``: the job's ``custom_mpi_options`` text.
-    ``groups``: names of the instance groups that take part; empty: not said.
+    ``groups``: names of the instance groups that take part; empty: the job doesn't say.
     ``parameters``: the model-parallel library's ``mp_parameters``.
-    ``processes``: the number of ranks over all hosts, where the job says that (Chainer,
+    ``processes``: the number of ranks on all hosts together, where the job gives one (Chainer,
     ``sagemaker_mpi_num_processes``).
     ``dataparallel``: whether scripts expect ``smdistributed.dataparallel``, whatever starts them.
-    ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job has, where it
-    says that.
+    ``roles``: how many tasks of each role (``worker``, ``ps``, ``evaluator``) a parameter-server job asks for.
     """
 
     kind: DistributionKind = "none"
@@ -95,23 +94,23 @@ class Paths(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """This host's accelerators as another toolkit counted them, and its variable (empty: none did)."""
+    """This host's accelerators as another toolkit counted them, and the variable that says so (empty: none does)."""
 
     slots: int = 0
     variable: str = ""
 
 
 class Note(NamedTuple):
-    """One sentence for people."""
+    """One sentence for the log."""
 
     level: Literal["info", "warning"]
     text: str
 
 
 class Job(NamedTuple):
-    """What was asked for. Immutable; built by one reader per platform.
+    """What the platform asked for. Immutable; built by one reader per platform.
 
-    ``hosts``: all hosts of the job in natural order, which is rank order.
+    ``hosts``: all hosts of the job in natural order, which is also rank order.
     ``group_hosts``: those that take part in the distribution (all, unless instance groups say otherwise), in the same
     order; the first is the leader.
     ``arguments``: the user's arguments as the program gets them.
@@ -145,7 +144,7 @@ class Job(NamedTuple):
 
     @property
     def rank_of_host(self) -> int:
-        """This host's place among all hosts of the job."""
+        """This host's index among all hosts of the job."""
         return self.hosts.index(self.current_host)
 
     @property

@@ -1,6 +1,6 @@
-"""Platforms that have no reader yet: how many hosts and processes they started, by their variables.
+"""Platforms without a reader: tells from their variables whether they started several hosts or processes.
 
-A job of several of them must not be taken for as many jobs of one host, each of which would end well. Sources: Slurm's
+Without this check each host of such a job would run alone, as a job of one host, and succeed. Sources: Slurm's
 ``srun`` and ``sbatch`` manuals, recorded variables of Azure ML jobs, Kubeflow's trainer, each launcher's documentation.
 """
 
@@ -11,9 +11,9 @@ from musterpoint.errors import UsageError
 
 
 class Sign(NamedTuple):
-    """A variable, and how its text says how many there are (ValueError: it doesn't).
+    """A variable, and how to read from its text how many hosts or processes there are (ValueError: it doesn't say).
 
-    Where ``beside`` names variables, this one counts only if one of them is set, too.
+    Where ``beside`` names variables, this one counts only if one of those is set too.
     """
 
     variable: str
@@ -22,46 +22,46 @@ class Sign(NamedTuple):
 
 
 class Platform(NamedTuple):
-    """``signs`` are in groups, of which the first that says anything decides. ``hosts`` is how to name them there."""
+    """``signs`` are in groups; the first group with a number decides. ``hosts`` says how to name the hosts there."""
 
     name: str
     signs: tuple[tuple[Sign, ...], ...]
     hosts: str = ""
 
 
-class Found(NamedTuple):
-    """A platform that started several hosts or processes, and the variables (name and text) that say so."""
+class Detected(NamedTuple):
+    """A platform that started several hosts or processes, and the variables (name and text) that show it."""
 
     platform: Platform
     variables: tuple[tuple[str, str], ...]
 
 
-def several(environ: Mapping[str, str]) -> Found | None:
-    """The platform that says that this process isn't the only one; None where there is none, or only this one."""
+def several(environ: Mapping[str, str]) -> Detected | None:
+    """The platform whose variables say that there are more processes than this one; None where no platform does."""
     for platform in PLATFORMS:
         for group in platform.signs:
             counts = [(sign.variable, number) for sign in group if (number := _count(sign, environ))]
             if counts:
-                found = tuple((name, environ[name]) for name, number in counts if number > 1)
-                if found:
-                    return Found(platform, found)
+                detected = tuple((name, environ[name]) for name, number in counts if number > 1)
+                if detected:
+                    return Detected(platform, detected)
                 break
     return None
 
 
 def refuse_several(environ: Mapping[str, str]) -> None:
-    """For a process that is about to be taken for a job of one host.
+    """Refuses to run this process as a job of one host if it is one of several.
 
     Raises:
-        UsageError: a platform's variables say otherwise; the message names them, and what to set instead.
+        UsageError: a platform's variables say that it is; the message names them, and what to set instead.
     """
-    found = several(environ)
-    if found is None:
+    detected = several(environ)
+    if detected is None:
         return
-    named = ", ".join(f"{name}={_shown(text)}" for name, text in found.variables)
-    own = f" (on {found.platform.name}: {found.platform.hosts})" if found.platform.hosts else ""
+    named = ", ".join(f"{name}={_shown(text)}" for name, text in detected.variables)
+    own = f" (on {detected.platform.name}: {detected.platform.hosts})" if detected.platform.hosts else ""
     raise UsageError(
-        f"{named}: by {found.platform.name}'s variables this is one of several hosts or processes, and this release "
+        f"{named}: by {detected.platform.name}'s variables this is one of several hosts or processes, and this release "
         "can't read from them which ones. Start one process per host, and tell each the names of all hosts and its "
         f'own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1{own}; or set MUSTER_PLATFORM=plain '
         "(--platform plain) where this host is a job of its own"
@@ -69,7 +69,7 @@ def refuse_several(environ: Mapping[str, str]) -> None:
 
 
 def _count(sign: Sign, environ: Mapping[str, str]) -> int:
-    """What ``sign`` says; 0: nothing."""
+    """The number that ``sign`` gives; 0: none."""
     text = environ.get(sign.variable, "").strip()
     if not text or (sign.beside and not any(environ.get(name) for name in sign.beside)):
         return 0
@@ -88,12 +88,12 @@ def _shown(text: str) -> str:
 
 
 def _index(text: str) -> int:
-    """A number from 0 on of one among others: all that is known is that those before it are there."""
+    """A rank or index, counted from 0: there are at least that many others before it."""
     return int(text) + 1
 
 
 def _range(text: str) -> int:
-    """``2`` or ``1:4``, the most."""
+    """``2``, or the upper end of ``1:4``."""
     return int(text.rpartition(":")[2])
 
 
@@ -110,13 +110,13 @@ def _lsf(text: str) -> int:
     return len(text.split()[::2])
 
 
-def _there(text: str) -> int:
-    """A variable that is set only where there are several."""
+def _is_set(_text: str) -> int:
+    """For a variable that is set only where there are several."""
     return 2
 
 
-def _hosts(text: str) -> int:
-    """A JSON list; anything else was to be one, and one name needs no list."""
+def _listed_hosts(text: str) -> int:
+    """The length of a JSON list. Any other text counts as several: somebody tried to give a list."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -124,15 +124,15 @@ def _hosts(text: str) -> int:
     return len(value) if isinstance(value, list) else 2
 
 
-def _of_resources(text: str) -> int:
+def _resource_hosts(text: str) -> int:
     return len(json.loads(text).get("hosts") or ())
 
 
-def _of_azure(text: str) -> int:
+def _azure_hosts(text: str) -> int:
     return len(json.loads(text).get("host_list") or ())
 
 
-def _cluster(text: str) -> int:
+def _cluster_tasks(text: str) -> int:
     """The tasks of a TF_CONFIG, or of Vertex AI's CLUSTER_SPEC."""
     return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
 
@@ -142,11 +142,11 @@ _JOINED = "| python3 -c 'import json, sys; print(json.dumps(sys.stdin.read().spl
 
 PLATFORMS: tuple[Platform, ...] = (
     Platform("SageMaker", (
-        (Sign("SM_HOSTS", _hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
-         Sign("SM_RESOURCE_CONFIG", _of_resources)),
-        (Sign("SM_CURRENT_HOST", _there),),
+        (Sign("SM_HOSTS", _listed_hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
+         Sign("SM_RESOURCE_CONFIG", _resource_hosts)),
+        (Sign("SM_CURRENT_HOST", _is_set),),
     )),
-    # in a step those of the allocation are still there; a batch script runs once, however many tasks it may start
+    # inside a step the allocation's variables are still set; a batch script runs once, however many tasks it may start
     Platform("Slurm", (
         (Sign("SLURM_STEP_NUM_NODES"), Sign("SLURM_STEP_NUM_TASKS")),
         (Sign("SLURM_JOB_NUM_NODES"), Sign("SLURM_NNODES"), Sign("SLURM_PROCID", _index)),
@@ -156,11 +156,11 @@ PLATFORMS: tuple[Platform, ...] = (
     Platform("Azure ML", (
         (Sign("AZUREML_NODE_COUNT"),),
         (Sign("AZ_BATCH_HOST_LIST", _commas), Sign("AZ_BATCH_NODE_LIST", _semicolons),
-         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _of_azure), Sign("AZUREML_CR_NODE_RANK", _index),
+         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _azure_hosts), Sign("AZUREML_CR_NODE_RANK", _index),
          Sign("AZ_BATCHAI_TASK_INDEX", _index)),
-        (Sign("AZ_BATCH_MASTER_NODE", _there),),
+        (Sign("AZ_BATCH_MASTER_NODE", _is_set),),
     )),
-    # a PyTorchJob's WORLD_SIZE counts the processes of one host, too: where PET_NNODES is there, it counts
+    # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
     Platform("torch.distributed", (
         (Sign("WORLD_SIZE", beside=("LOCAL_RANK",)),),
         (Sign("PET_NNODES", _range), Sign("PET_NODE_RANK", _index)),
@@ -171,8 +171,8 @@ PLATFORMS: tuple[Platform, ...] = (
         (Sign("OMPI_COMM_WORLD_SIZE"), Sign("PMI_SIZE"), Sign("MV2_COMM_WORLD_SIZE")),
         (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index)),
     )),
-    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster),),)),
-    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster),),)),
+    Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),
+    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster_tasks),),)),
     Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
     Platform("Kubernetes", ((Sign("JOB_COMPLETION_INDEX", _index),),)),
@@ -184,4 +184,4 @@ PLATFORMS: tuple[Platform, ...] = (
     Platform("Grid Engine", ((Sign("NHOSTS", beside=("PE_HOSTFILE",)),),)),
     Platform("Flux", ((Sign("FLUX_JOB_NNODES"), Sign("FLUX_TASK_RANK", _index)),)),
 )  # fmt: skip
-"""Which variables say how many; the first platform that says several is named."""
+"""The platforms and their variables, in the order in which they are asked."""

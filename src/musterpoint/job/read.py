@@ -1,32 +1,37 @@
-"""Reads this process's job: by the reader of the platform that the settings name, or that is found here."""
+"""Reads this process's job: by the reader of the platform that the settings name, or that is found here.
+
+Also what of a job is secret: the masker that knows its hyperparameters, arguments and configuration files.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Iterable, Literal, Mapping
+from typing import Any, Iterable, Literal, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import path, text, wrong
+from musterpoint.job.fields import LARGEST_FILE, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.job.sagemaker import base_of, has_tree, overruled, paths_of, read_tree
+from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
+from musterpoint.masking import Masker
 from musterpoint.settings import PROGRAM_ARGS, Settings
+from musterpoint.untrusted import regular
 
 
 def read_job(
     environ: Mapping[str, str], settings: Settings, base: str = "", program: str | None = None,
     arguments: tuple[str, ...] | None = (), module: bool = False,
 ) -> Job:  # fmt: skip
-    """The job of this process. ``base`` is the platform's directory (default: as the environment says).
+    """The job of this process. ``base`` is the platform's directory (empty: as the environment says).
 
-    With ``program`` (``muster launch``) the platform gives the cluster and the program with its ``arguments`` (None:
-    those of the hyperparameters, all of them, as SDK v3's drivers give them) is what runs, from the working directory;
-    without it the platform names the program, too.
+    With ``program`` (``muster launch``) the platform gives only the hosts: ``program`` runs with ``arguments`` from
+    the working directory. ``arguments`` None stands for all hyperparameters, as SDK v3's drivers pass them. Without
+    ``program`` the platform names the program too.
 
     Raises:
-        UsageError: there is no job here, or what is here is wrong.
+        UsageError: there is no job here, or its description is wrong.
     """
     base = base or base_of(environ)
     platform = settings.platform if settings.platform != "auto" else platform_here(base, environ)
@@ -52,12 +57,13 @@ def read_job(
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
         return _launched(job, environ, program, module, arguments)
     return job._replace(
-        arguments=(*job.arguments, *_typed(environ)), notes=(*job.notes, *overruled(job.hyperparameters, environ))
+        arguments=(*job.arguments, *_typed(environ)),
+        notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
     )
 
 
 def platform_here(base: str, environ: Mapping[str, str]) -> Literal["sagemaker", "plain"]:
-    """The platform whose settings are here; an input folder without its main file is still SageMaker's."""
+    """The platform whose settings are found here. An input folder without its main file still means SageMaker."""
     return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
 
 
@@ -100,3 +106,30 @@ def read_plain(host: str = "") -> Job:
 def _node_name() -> str:
     """This machine's own name (Windows has no ``uname``)."""
     return (os.uname().nodename if hasattr(os, "uname") else "") or "localhost"
+
+
+def masker_of(environ: Mapping[str, str], job: Job) -> Masker:
+    """A masker of the secrets in ``job`` and ``environ``."""
+    values = {entry.name: [entry.value, entry.raw] for entry in job.hyperparameters}
+    return Masker(environ, values, job.arguments, job.files)
+
+
+def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -> Masker:
+    """A masker for a job that can't be read: takes the secrets from its configuration files. Raises nothing."""
+    folder = paths_of(base_of(environ)).input_config
+    files: dict[str, Any] = {}
+    try:
+        for name in os.listdir(folder):
+            if name.endswith(".json"):
+                _read_into(files, folder, name)
+    except OSError:
+        pass  # no files to take secrets from; the error that is being reported says why
+    return Masker(environ, arguments=arguments, files=files)
+
+
+def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
+            files[name] = file.read(LARGEST_FILE)
+    except OSError:
+        pass  # its secrets stay unknown

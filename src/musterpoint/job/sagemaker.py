@@ -1,7 +1,7 @@
 """The SageMaker reader: a job from the ``input/config`` tree that the platform mounts.
 
-Only ``hyperparameters.json``, ``inputdataconfig.json`` and ``resourceconfig.json`` are relied on (and of these only
-the last must be there); every other ``*.json`` is kept, and a broken one is a note. Sources: the AWS developer guide,
+Only ``hyperparameters.json``, ``inputdataconfig.json`` and ``resourceconfig.json`` are needed, and only the last must
+exist. Every other ``*.json`` is kept; one that is broken gives a warning. Sources: the AWS developer guide,
 "How Amazon SageMaker provides training information", and trees that real jobs printed.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.job import cluster, distribution
 from musterpoint.job.fields import LONGEST_NAME, count, load, mapping, path, shown, text, wrong
-from musterpoint.job.hyperparameters import Style, decode, text_of, to_arguments, values, with_own_model_dir
+from musterpoint.job.hyperparameters import Style, decode, text_value, to_arguments, values, with_own_model_dir
 from musterpoint.job.model import Channel, EntryPoint, Hyperparameter, Job, Note, Paths
 from musterpoint.settings import Settings
 
@@ -30,9 +30,9 @@ GRACE = 120.0
 
 
 class Config(NamedTuple):
-    """What the platform said, decoded, before it becomes a :class:`Job`.
+    """The platform's files, decoded, before they become a :class:`Job`.
 
-    ``where`` gives the place of one key of one file, for messages. ``files`` are all decoded files by name.
+    ``where`` names a key of a file, for messages. ``files`` are all decoded files by name.
     """
 
     hyperparameters: tuple[Hyperparameter, ...]
@@ -68,7 +68,7 @@ def paths_of(base: str) -> Paths:
 
 
 def has_tree(base: str) -> bool:
-    """Whether the platform's input tree is here."""
+    """Whether the platform's input tree is on this host."""
     return os.path.isfile(os.path.join(paths_of(base).input_config, RESOURCES))
 
 
@@ -101,7 +101,7 @@ def read_tree(base: str, environ: Mapping[str, str], settings: Settings) -> Job:
 
 
 def _read_files(folder: str) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Every ``*.json`` of ``folder``, decoded, by file name; only the three files relied on can fail."""
+    """Every ``*.json`` of ``folder``, decoded, by file name. Only an error in the three needed files is raised."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
     except OSError as error:
@@ -164,7 +164,7 @@ def job_of(config: Config, base: str, environ: Mapping[str, str], settings: Sett
 
 
 def _style(config: Config, paths: Paths) -> Style:
-    """How the job's sender expects its hyperparameters as arguments: those of SDK v3 as its drivers spell them."""
+    """How hyperparameters are spelled as arguments: for a job of SDK v3 as its drivers do."""
     from_v3 = DRIVERS in config.inputs or os.path.isdir(os.path.join(paths.input_data, DRIVERS))
     return "json" if from_v3 else "sagemaker"
 
@@ -177,15 +177,15 @@ def entry_point(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[st
     Raises:
         UsageError: a name has a NUL in it, or is too long.
     """
-    program = environ.get("SAGEMAKER_PROGRAM") or text_of(hyperparameters, "sagemaker_program")
-    source = text_of(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
+    program = environ.get("SAGEMAKER_PROGRAM") or text_value(hyperparameters, "sagemaker_program")
+    source = text_value(hyperparameters, "sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
     where = f"{HYPERPARAMETERS}: sagemaker_"
     return EntryPoint(path(program, where + "program"), path(source, where + "submit_directory"))
 
 
-def overruled(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
-    """A warning where an image's program goes before the one that the job names, as sagemaker-training has it."""
-    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_of(hyperparameters, "sagemaker_program")
+def ignored_program(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """A warning where the image's program replaces the one that the job names, as in sagemaker-training."""
+    images, jobs = environ.get("SAGEMAKER_PROGRAM", ""), text_value(hyperparameters, "sagemaker_program")
     if not images or not jobs or images == jobs:
         return ()
     words = (
@@ -211,7 +211,7 @@ def _channels(config: Config, paths: Paths) -> tuple[tuple[Channel, ...], tuple[
 
 
 def _with_metrics(paths: Paths) -> Paths:
-    """Where the platform looks for metrics that a script logs, if it made that directory (real jobs have it)."""
+    """``paths`` with the directory for a script's metrics, if the platform made it (on SageMaker it does)."""
     folder = os.path.join(paths.output, "metrics", "sagemaker")
     return paths._replace(metrics=folder) if os.path.isdir(folder) else paths
 
@@ -227,7 +227,7 @@ def _checkpoint_path(paths: Paths, config: Any) -> tuple[Paths, tuple[Note, ...]
 
 
 def _training_job(files: Mapping[str, Any]) -> dict[str, str]:
-    """The text fields of the platform's internal ``trainingjobconfig.json``, which not every job has."""
+    """The text fields of ``trainingjobconfig.json``, an internal file of the platform that not every job has."""
     config = files.get(TRAINING_JOB)
     return {key: value for key, value in config.items() if isinstance(value, str)} if isinstance(config, dict) else {}
 
@@ -235,11 +235,11 @@ def _training_job(files: Mapping[str, Any]) -> dict[str, str]:
 def _name(
     environ: Mapping[str, str], hyperparameters: tuple[Hyperparameter, ...], identity: Mapping[str, str], arn: str
 ) -> str:
-    """The job's name. The variable goes first: all jobs of a tuning job share one ``sagemaker_job_name``."""
+    """The job's name. The variable comes first, because all jobs of a tuning job share one ``sagemaker_job_name``."""
     return (
         environ.get("TRAINING_JOB_NAME")
         or identity.get("TrainingJobName")
-        or text_of(hyperparameters, "sagemaker_job_name")
+        or text_value(hyperparameters, "sagemaker_job_name")
         or arn.rpartition("/")[2]
         or "training-job"
     )
@@ -248,7 +248,7 @@ def _name(
 def _region(environ: Mapping[str, str], hyperparameters: tuple[Hyperparameter, ...], arn: str) -> str:
     fields = arn.split(":")
     return (
-        text_of(hyperparameters, "sagemaker_region")
+        text_value(hyperparameters, "sagemaker_region")
         or environ.get("AWS_REGION")
         or environ.get("AWS_DEFAULT_REGION")
         or (fields[3] if len(fields) > 5 else "")

@@ -1,7 +1,7 @@
-"""From the SDK's ``distribution`` dict to the hyperparameters that SDK v2 would send, for jobs started locally.
+"""Turns the SDK's ``distribution`` dict into the hyperparameters that SDK v2 would send, for local jobs.
 
-The SDK ignores what it doesn't know, so a typing error trains without being distributed; here that is an error which
-shows the right form. Source: 73 estimator cases recorded from SDK 2.257.7.
+The SDK ignores unknown keys, so a job with a typing error trains without being distributed. Here that is an error,
+and its message shows the right form. Source: 73 estimator cases recorded from SDK 2.257.7.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FRAMEWORKS = ("pytorch", "tensorflow", "huggingface")
 
 
 def framework_of(distribution: Any) -> str:
-    """Whose estimator a distribution is for, where nobody says: TensorFlow's if only that has it, else PyTorch's."""
+    """The framework that a distribution is for: TensorFlow where only its estimator has it, else PyTorch."""
     only = isinstance(distribution, dict) and "multi_worker_mirrored_strategy" in distribution
     return "tensorflow" if only else "pytorch"
 
@@ -55,7 +55,7 @@ def from_sdk(distribution: Any, framework: str = "pytorch", instance_type: str |
     TensorFlow estimator's ``model_dir`` isn't among them: it belongs to the job.
 
     Raises:
-        UsageError: an unknown key, a level too few, a strategy of another framework; the message has the right form.
+        UsageError: a key is unknown or on the wrong level, or a strategy is another framework's; the message shows how.
     """
     if framework not in _FRAMEWORKS:
         raise UsageError(f"the framework {shown(framework)} isn't one of {', '.join(_FRAMEWORKS)}")
@@ -91,7 +91,7 @@ def _checked(distribution: Any) -> dict[str, Any]:
 
 
 def _settings(key: str, value: Any, form: str = "") -> Any:
-    """One strategy's object, checked: known keys only, and ``enabled`` said."""
+    """One strategy's object, checked: only known keys, and ``enabled`` is there."""
     where, form = f'the distribution\'s "{key}"', form or FORMS[key]
     if key == "instance_groups":
         if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
@@ -160,7 +160,7 @@ def _options(settings: Mapping[str, Any], key: str) -> str:
 
 
 def _simple(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The strategies that are one switch each."""
+    """The strategies that have only the key ``enabled``."""
     names = {
         "torch_distributed": "sagemaker_torch_distributed_enabled",
         "pytorchddp": "sagemaker_pytorch_ddp_enabled",

@@ -1,8 +1,7 @@
-"""The reader for a process that another toolkit started: the job from the ``SM_*`` variables it exported.
+"""Reads the job from the ``SM_*`` variables of another toolkit that started this process.
 
-That is the ``entry_point="launcher.py"`` case. sagemaker-training and the SDK v3 scripts export the same names for
-what both know; the difference is that v3 filters no ``sagemaker_*`` key out of ``SM_HPS`` and has no
-``SM_FRAMEWORK_PARAMS``.
+That is the case with ``entry_point="launcher.py"``. sagemaker-training and the SDK v3 scripts export the same names,
+but v3 leaves the ``sagemaker_*`` keys in ``SM_HPS`` and has no ``SM_FRAMEWORK_PARAMS``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any, Mapping
 
 from musterpoint.job import sagemaker
 from musterpoint.job.fields import count, mapping, parse, path
-from musterpoint.job.hyperparameters import of_value
+from musterpoint.job.hyperparameters import from_value
 from musterpoint.job.model import Counted, EntryPoint, Job
 from musterpoint.settings import Settings
 
@@ -28,7 +27,7 @@ _WHOLE = {
     sagemaker.RESOURCES: "SM_RESOURCE_CONFIG",
 }
 _COUNTED = ("SM_NUM_GPUS", "SM_NUM_NEURONS")
-"""What makes a host's slots, in this order, for sagemaker-training and the SDK v3 scripts alike; never SM_NUM_CPUS."""
+"""The variables that give a host's slots, in this order, as in both toolkits. SM_NUM_CPUS never does."""
 
 
 def has_variables(environ: Mapping[str, str]) -> bool:
@@ -37,7 +36,7 @@ def has_variables(environ: Mapping[str, str]) -> bool:
 
 
 def read_variables(environ: Mapping[str, str], settings: Settings, base: str = "") -> Job:
-    """The job that ``SM_*`` variables alone describe; ``base`` is the platform's directory for what they leave out.
+    """The job that the ``SM_*`` variables describe. ``base`` is the platform's directory, for paths they leave out.
 
     Raises:
         UsageError: a variable is malformed; the message names it.
@@ -47,7 +46,7 @@ def read_variables(environ: Mapping[str, str], settings: Settings, base: str = "
 
 
 def counted(environ: Mapping[str, str]) -> Counted:
-    """This host's accelerators as whoever started us counted them: the first of the variables that isn't 0.
+    """This host's accelerators as the other toolkit counted them: the first of the variables that isn't 0.
 
     Raises:
         UsageError: a variable isn't a number; the message names it.
@@ -77,7 +76,7 @@ def _config(environ: Mapping[str, str]) -> sagemaker.Config:
         return f"the variable {name}" if name and environ.get(name) else f"the variable {_WHOLE[file]}: {key}"
 
     return sagemaker.Config(
-        hyperparameters=tuple(of_value(name, value) for name, value in hyperparameters.items()),
+        hyperparameters=tuple(from_value(name, value) for name, value in hyperparameters.items()),
         resources=resources,
         inputs=inputs,
         where=where,
@@ -90,7 +89,7 @@ def _config(environ: Mapping[str, str]) -> sagemaker.Config:
 
 
 def _with_variables(job: Job, environ: Mapping[str, str]) -> Job:
-    """What the variables say of the program, its arguments and the directories."""
+    """``job`` with the program, arguments and directories that the variables give."""
     directories = {
         "model": "SM_MODEL_DIR", "input": "SM_INPUT_DIR", "input_config": "SM_INPUT_CONFIG_DIR",
         "input_data": "SM_INPUT_DATA_DIR", "output": "SM_OUTPUT_DIR", "output_data": "SM_OUTPUT_DATA_DIR",

@@ -1,1 +1,1 @@
-"""Pure planning: a job, a roster and this host's devices in; what to start here, and why, out."""
+"""Plans what this host starts, and why, from the job, the roster and this host's devices. Pure."""

@@ -1,18 +1,21 @@
-"""Which launcher starts this job's ranks, and how many of them per host."""
+"""What differs by launcher: which one a job gets, how many ranks and ports each host has under it, and the plan."""
 
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.settings import Launcher, Settings
 
 WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
-"""The module of the user's Python that matters to a launcher."""
+"""The Python module that a launcher needs, or uses if it is there."""
+
+TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
 MPIRUN = "mpirun"
-"""Asked for as a module is: whether this host has an MPI."""
+"""Stands among modules for the question whether this host has an MPI."""
 
 _KINDS: dict[str, tuple[Launcher, str]] = {
     "torch_distributed": ("torchrun", "the job asks for torch_distributed"),
@@ -31,9 +34,9 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
 class Choice(NamedTuple):
     """How this host's ranks are started.
 
-    launcher: by what.
-    slots: how many ranks; 0 outside the distribution group.
-    reason: why by that, for ``muster plan``.
+    launcher: what starts them.
+    slots: how many there are on this host; 0 outside the distribution group.
+    reason: why this launcher, for ``muster plan``.
     """
 
     launcher: Launcher
@@ -48,12 +51,12 @@ def choose(
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
-    answer matters. ``local`` is true where the user typed the program himself (``muster launch``, ``muster local``): a
-    job without distribution settings then still gets a world as large as its slots and hosts. ``environ`` may have a
-    TF_CONFIG, by which some hosts only serve the others.
+    answer matters. ``local``: the user typed the program (``muster launch``, ``muster local``); a job without
+    distribution settings then still uses all slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts
+    run no rank, only a server.
 
     Raises:
-        LauncherError: no launcher of this release fits the job, or its module is missing.
+        LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
@@ -75,22 +78,17 @@ def slots_of(
         return capacity
     if launcher == "script":
         return 1
-    from musterpoint.launch.tensorflow.config import given
+    from musterpoint.launch.tensorflow.config import existing_task
     from musterpoint.launch.tensorflow.tasks import ranks_on
 
-    found = given(environ)
-    if found is not None:
-        return 0 if found.serves else 1
+    task = existing_task(environ)
+    if task is not None:
+        return 0 if task.serves else 1
     return ranks_on(host, job, settings) if launcher == "parameter-server" else 1
 
 
-def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
-    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
-    return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
-
-
 def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
-    """The warning where another toolkit's count decides and isn't what this host has; else empty."""
+    """A warning where another toolkit's count is used and this host has another number of devices; else empty."""
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
@@ -142,3 +140,78 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) ->
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
+    """The ports this host should offer in the roll call, each the preferred number; 0 stands for any free one.
+
+    Raises:
+        UsageError: a parameter-server job has more hosts than roles.
+    """
+    if launcher in TENSORFLOW:
+        first, servers = _servers(launcher, settings, job)
+        return tuple(first and first + place for place in range(servers))
+    announced = settings.rollcall == "full" or len(job.hosts) == 1
+    if launcher == "ranks" and "horovod" in modules and announced:
+        return (0,)  # Horovod's rendezvous server, on the leader
+    return ()
+
+
+def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
+    """The ports of the leader's processes where no roll call announces any; TensorFlow has its own rules."""
+    if launcher in TENSORFLOW:
+        return ()
+    return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
+
+
+def option_for_ports(launcher: Launcher, settings: Settings) -> str:
+    """The option that allows only the wanted ports; empty where any free ports will do."""
+    if launcher not in TENSORFLOW:
+        return ""
+    if settings.tf_port:
+        return f"--tf-port {settings.tf_port}"
+    return "" if settings.rollcall == "full" else f"--rollcall {settings.rollcall}"
+
+
+def _servers(launcher: Launcher, settings: Settings, job: Job) -> tuple[int, int]:
+    """The first port, and how many TensorFlow servers this host has."""
+    from musterpoint.launch.tensorflow.tasks import BESIDE, default_port, roles_of, tasks_of
+
+    alone = len(job.group_hosts) == 1 and settings.tf_port is None
+    first = default_port(launcher, job.platform) if settings.tf_port is None else settings.tf_port
+    if launcher == "tensorflow":
+        return first, 0 if alone else 1
+    if alone and not roles_of(job, settings):
+        return 0, 0
+    tasks = tasks_of(job, settings)
+    own = [task for task in tasks if task.host == job.current_host and task.runs != BESIDE]
+    return first, len(own)
+
+
+def build_plan(inputs: LaunchInputs) -> LaunchPlan:
+    """This host's launch plan. A host outside the distribution group runs the program with the launcher ``script``.
+
+    Only the module of this launcher is imported.
+
+    Raises:
+        LauncherError: the launcher can't start this job here.
+        UsageError: an option or a variable of the launcher's is wrong.
+    """
+    if not inputs.roster.seat.grouped:
+        inputs = inputs._replace(launcher="script")
+    launcher = inputs.launcher
+    if launcher == "script":
+        from musterpoint.launch.script import plan_script as plan
+    elif launcher == "torchrun":
+        from musterpoint.launch.torchrun import plan_torchrun as plan
+    elif launcher == "ranks":
+        from musterpoint.launch.ranks import plan_ranks as plan
+    elif launcher == "mpi":
+        from musterpoint.launch.mpi.plan import plan_mpi as plan
+    elif launcher == "deepspeed":
+        from musterpoint.launch.deepspeed import plan_deepspeed as plan
+    elif launcher == "tensorflow":
+        from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
+    else:
+        from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
+    return plan(inputs)

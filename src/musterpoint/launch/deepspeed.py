@@ -9,18 +9,17 @@ from __future__ import annotations
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MISLEADING = (
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 )  # fmt: skip
-"""Of an mpirun that started us once per host; DeepSpeed's engine refuses ranks whose own differ from these."""
+"""Set where an mpirun started us, once per host. DeepSpeed's engine refuses ranks with other values."""
 
 
 def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's launcher."""
+    """This host's plan: DeepSpeed's launcher."""
     roster, workspace = inputs.roster, inputs.workspace
     launcher = ProcessPlan(
         "launcher",
@@ -52,7 +51,7 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
 
 
 def _world_info(inputs: LaunchInputs) -> str:
-    """Hosts in rank order, each with its device ids, as base64 of JSON: the runner's form."""
+    """Hosts in rank order with their device ids, as base64 of JSON, as DeepSpeed's runner writes it."""
     import base64
     import json
 
@@ -62,10 +61,10 @@ def _world_info(inputs: LaunchInputs) -> str:
 
 
 def _devices(inputs: LaunchInputs) -> list[int | str]:
-    """What the launcher will make this host's CUDA_VISIBLE_DEVICES of, one entry for each rank.
+    """The device ids from which the launcher makes this host's CUDA_VISIBLE_DEVICES, one for each rank.
 
-    A value that is already set stays what it means: the launcher would put 0, 1, … in its place. CUDA stops reading at
-    -1, so that fills it up where it names fewer devices than there are ranks.
+    They are those of a value that is already set; the launcher would replace it by 0, 1, …. Where it names fewer
+    devices than there are ranks, -1 fills the list: CUDA stops reading there.
     """
     slots = inputs.roster.seat.slots
     if DEVICES not in inputs.environ:
@@ -76,7 +75,7 @@ def _devices(inputs: LaunchInputs) -> list[int | str]:
 
 
 def _numbering(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
-    """DeepSpeed 0.19 numbers a host's slots by rank modulo their number: 1, 0 where the first rank of two is 1."""
+    """Where the stub has to number the slots: DeepSpeed 0.19 takes rank modulo slots (ranks 1, 2 become slots 1, 0)."""
     roster = inputs.roster
     if roster.first_rank % roster.seat.slots == 0:
         return ()
@@ -86,5 +85,5 @@ def _numbering(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
 
 
 def _local_rank_at(workspace: Workspace) -> int:
-    """Behind a script's or a module's name, as the launcher itself does; nowhere in another command."""
+    """Index in the argv for ``--local_rank``: after a script's or module's name, as in DeepSpeed; -1: nowhere."""
     return {"python": 2, "module": 3}.get(workspace.kind, -1)

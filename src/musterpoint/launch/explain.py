@@ -1,16 +1,15 @@
-"""Launch plans for people and for programs: every word and variable, with its reason."""
+"""Prints launch plans as text or JSON: every word and variable, with its reason."""
 
 from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.masking import Masker
 
 _COLUMN = 44
-"""Where reasons start; longer words get a line of their own length."""
+"""The column of the reasons; after a longer word the reason follows directly."""
 
 
 def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> str:
@@ -69,7 +68,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
     """The argv as rows; a word without a reason of its own belongs to the one before it."""
     rows: list[tuple[str, str]] = []
     for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
-        word = "<boot>" if argument.text == BOOT else _ours(argument.ours) or _quoted(shown)
+        word = "<boot>" if argument.text == BOOT else _program_name(argument.ours) or _quoted(shown)
         if rows and not argument.reason:
             rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
         else:
@@ -78,7 +77,7 @@ def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
 
 
 def _masked(words: Sequence[str], masker: Masker) -> list[str]:
-    """``words``, the value after a flag being judged by the flag's name."""
+    """``words`` with secrets hidden; the value after a flag is hidden if the flag's name is secret."""
     shown = []
     for earlier, before, word in zip(["", "", *words[:-2]], ["", *words[:-1]], words, strict=False):
         name = before if earlier in _NAME_VALUE or _is_option(before) else ""
@@ -88,22 +87,22 @@ def _masked(words: Sequence[str], masker: Masker) -> list[str]:
 
 
 def _is_option(word: str) -> bool:
-    """Whether the next word may be its value."""
+    """Whether ``word`` is a flag whose value may be the next word."""
     return word.startswith("-") and "=" not in word and not any(map(str.isspace, word))
 
 
 _NAME_VALUE = ("-genv", "-env")
-"""Hydra's flags that a variable's name follows, and then its value."""
+"""Hydra's flags before a variable's name and its value."""
 
 
 def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
-    """One row each; a reason that holds for several in a row is said once."""
+    """One row for each variable; a reason that several in a row share is printed once."""
     rows = []
-    said = ""
+    previous_reason = ""
     for name, value, reason, ours in settings:
-        shown = _ours(ours) or _quoted(masker.mask_value(name, value))
-        rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != said else ""))
-        said = reason
+        shown = _program_name(ours) or _quoted(masker.mask_value(name, value))
+        rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != previous_reason else ""))
+        previous_reason = reason
     return rows
 
 
@@ -111,8 +110,8 @@ def _row(text: str, reason: str) -> str:
     return f"    {text:<{_COLUMN}}  {reason}".rstrip()
 
 
-def _ours(name: str | None) -> str:
-    """A program of ours as people should see it; empty where there is no name of one."""
+def _program_name(name: str | None) -> str:
+    """How a program of musterpoint is shown; empty where ``name`` is empty."""
     return f"<musterpoint's {name}>" if name else ""
 
 
@@ -153,7 +152,7 @@ def _process_json(process: ProcessPlan, masker: Masker) -> dict[str, Any]:
 
 
 def _reasons(process: ProcessPlan, masker: Masker) -> dict[str, str]:
-    """By the word that has the reason; one that stands there several times (``--mca``) takes what follows with it."""
+    """Reasons by word; the key of a word that occurs several times (``--mca``) has the words after it too."""
     words = [argument.text for argument in process.argv if argument.reason]
     rows = _words(process, masker)
     return {row if words.count(word) > 1 else word: reason for word, (row, reason) in zip(words, rows, strict=False)}

@@ -1,6 +1,6 @@
-"""Horovod without mpirun: what its Gloo controller reads under ``ranks``, and the server its ranks meet at.
+"""Horovod without mpirun: the variables of its Gloo controller under ``ranks``, and its rendezvous server.
 
-Names, meanings and the numbering of uneven hosts are those of Horovod 0.28: ``common/gloo/gloo_context.cc`` (what is
+Names, meanings and the numbering of uneven hosts are as in Horovod 0.28: ``common/gloo/gloo_context.cc`` (what is
 read), ``runner/gloo_run.py`` (what ``horovodrun --gloo`` sets), ``runner/common/util/hosts.py`` (who has which place).
 """
 
@@ -38,7 +38,7 @@ class Gloo(NamedTuple):
 
 
 def notes(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What a plan for Horovod ranks should say about the ``HOROVOD_*`` variables of ``environ``, under any launcher."""
+    """Notes about the ``HOROVOD_*`` variables of ``environ``, for the plan of any launcher."""
     return (AUTOTUNE_NOTE,) if _is_on(environ.get("HOROVOD_AUTOTUNE", "")) else ()
 
 
@@ -49,9 +49,9 @@ def _is_on(text: str) -> bool:
 
 
 def plan_gloo(inputs: LaunchInputs) -> Gloo:
-    """What to add for Horovod: nothing where the program's Python has none, or there is one rank.
+    """What Horovod adds to the plan: nothing where the program's Python has no Horovod, or there is one rank.
 
-    Nothing but notes where the user chose another controller, or the leader has an IPv6 address.
+    Only notes where the user chose another controller, or the leader has an IPv6 address.
     """
     roster = inputs.roster
     if "horovod" not in inputs.modules or roster.world_size == 1:
@@ -85,7 +85,7 @@ def _environment(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
 
 def _identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
     roster = inputs.roster
-    # a slot's counterparts are on those hosts that have as many slots
+    # hosts that have a slot of this number
     peers = [seat.name for seat in roster.group if seat.slots > local_rank]
     return (
         EnvSetting("HOROVOD_RANK", str(roster.first_rank + local_rank), "global rank, to Horovod"),
@@ -113,13 +113,13 @@ def _server(inputs: LaunchInputs) -> ProcessPlan:
 
 
 def _port(inputs: LaunchInputs) -> int:
-    """The port that the leader offered; beside the master port where no roll call asked for any."""
+    """The port that the leader offered; the one after the master port where no roll call asked for any."""
     offered = inputs.roster.group[0].ports
     return offered[0] if offered else inputs.roster.master_port + 1
 
 
 def _interface(inputs: LaunchInputs) -> str:
-    """The interface of torch's Gloo; on one host the loopback. Empty: Horovod takes the one of the host's name."""
+    """The interface of torch's Gloo; on one host the loopback. Empty: Horovod resolves the host's name."""
     if inputs.hosts == 1:
         return "lo"
     return inputs.gloo_interface.partition(",")[0]

@@ -1,4 +1,4 @@
-"""What a launcher plans from, and what the plans of all launchers have in common."""
+"""The input of a launcher's plan, and what the plans of all launchers have in common."""
 
 import os
 from typing import Mapping, NamedTuple
@@ -13,23 +13,22 @@ from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
-from musterpoint.stop_budget import grace
 
 LOOPBACK = "127.0.0.1"
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
 STANDINS = os.path.join(_PACKAGE, "standins")
-"""Packages that scripts import on SageMaker's images, where musterpoint took their place; of the one-file launcher a
-folder in its archive."""
+"""The folder with packages that stand in for AWS's own, which scripts import; for the one-file launcher it is in the
+archive."""
 SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
-"""What makes Python find musterpoint's ``smdistributed``, likewise."""
+"""The folder by which Python finds musterpoint's ``smdistributed``."""
 
 
 class LaunchInputs(NamedTuple):
-    """One host of one job, complete.
+    """All that the plan of one host depends on.
 
     launcher: what starts the group's ranks.
-    job: what was asked for.
+    job: what the platform asked for.
     workspace: the user's program on this host.
     roster: all hosts, and which one this is.
     devices: what this host has.
@@ -60,34 +59,34 @@ class LaunchInputs(NamedTuple):
 
     @property
     def master_address(self) -> str:
-        """The address ranks meet at; the loopback where nobody else takes part."""
+        """The address of rank 0's host; the loopback where the group has one host."""
         return self.roster.master_address if self.hosts > 1 else LOOPBACK
 
     @property
     def own_address(self) -> str:
-        """This host's address, as the others reach it; the loopback where nobody else takes part."""
+        """This host's address for the other hosts; the loopback where the group has one host."""
         return self.roster.seat.address if self.hosts > 1 else LOOPBACK
 
     @property
     def gloo_interface(self) -> str:
-        """GLOO_SOCKET_IFNAME as the ranks get it: the user's, else the interface towards the leader; may be empty."""
-        found = {setting.name: setting.value for setting in self.network}
-        return self.environ.get(GLOO_INTERFACE) or found.get(GLOO_INTERFACE, "")
+        """The ranks' GLOO_SOCKET_IFNAME: the user's, else the interface toward the leader; may be empty."""
+        network = {setting.name: setting.value for setting in self.network}
+        return self.environ.get(GLOO_INTERFACE) or network.get(GLOO_INTERFACE, "")
 
     @property
     def pythonpath(self) -> str:
-        """The user's PYTHONPATH with the code's directories in front and our stand-ins behind.
+        """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it.
 
-        Before all of them is what has to run when Python starts.
+        The folder of ``smdistributed`` comes before all: its ``sitecustomize`` has to run when Python starts.
         """
         own = self.environ.get("PYTHONPATH", "")
-        there = own.split(os.pathsep)
-        first = [SMDISTRIBUTED] if wanted(self.job, self.environ) and SMDISTRIBUTED not in there else []
-        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in there else []
+        folders = own.split(os.pathsep)
+        first = [SMDISTRIBUTED] if wanted(self.job, self.environ) and SMDISTRIBUTED not in folders else []
+        last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
-        """The launcher's ``own`` settings and those that every launcher adds, without what the user set."""
+        """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
         return unless_set((*own, *self._common()), self.environ)
 
     def program_environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
@@ -102,9 +101,9 @@ class LaunchInputs(NamedTuple):
         self, processes: tuple[ProcessPlan, ...], environment: tuple[EnvSetting, ...], unset: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
     ) -> LaunchPlan:  # fmt: skip
-        """This host's plan, with its ranks as the roster numbers them: one for each slot.
+        """This host's plan, with one rank for each slot, numbered as in the roster.
 
-        A launcher that counts otherwise replaces those fields.
+        A launcher with other ranks replaces those fields.
         """
         return LaunchPlan(
             launcher=self.launcher,
@@ -121,10 +120,10 @@ class LaunchInputs(NamedTuple):
         )
 
     def _common(self) -> tuple[EnvSetting, ...]:
-        """What every launcher adds."""
+        """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
-        time_to_stop = -(-grace(self.job.grace, self.settings.stop_grace) // 1)
+        time_to_stop = -(-self.settings.rank_grace(self.job.grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
@@ -141,3 +140,8 @@ def _threads(cpus: int, ranks: int) -> tuple[str, str]:
     processors = f"{cpus} processor{'s' if cpus != 1 else ''}"
     slots = f"{ranks} slot{'s' if ranks != 1 else ''}"
     return str(threads), f"{processors} of this container over {slots}"
+
+
+def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
+    """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
+    return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots

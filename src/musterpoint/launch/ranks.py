@@ -5,17 +5,16 @@ from __future__ import annotations
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import rank_process
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
-"""What a rank is; a value found in the environment belongs to another world and is replaced, as torchrun does."""
+"""The variables that identify a rank. Existing values belong to another job and are replaced, as in torchrun."""
 
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
-    """One process per slot of this host."""
+    """This host's plan: one process per slot."""
     gloo = plan_gloo(inputs)
     ranks = (_process(inputs, gloo, local_rank) for local_rank in range(inputs.roster.seat.slots))
     common = inputs.program_environment(*gloo.environment)
@@ -38,4 +37,4 @@ def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
         *(gloo.identities[local_rank] if gloo.identities else ()),
     )
-    return rank_process(inputs, rank, settings, local_rank)
+    return rank_process(inputs.workspace, rank, settings, local_rank)

@@ -1,22 +1,20 @@
 """``script``: the program once per host, as the platforms define a job that names no distribution.
 
-RANK and LOCAL_RANK are never set: a program that starts its own ranks (Lightning, accelerate) takes them as a sign
-that somebody else already did.
+RANK and LOCAL_RANK are never set: programs that start their own ranks (Lightning, accelerate) would take it that the
+ranks are already started.
 """
 
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.choose import capacity_of
-from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.program import rank_process
+from musterpoint.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.launch.plan import LaunchPlan, rank_process
 
 
 def plan_script(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's one process. A host outside the distribution group gets the same, without the group's variables."""
+    """This host's plan: one process. On a host outside the distribution group it lacks the group's variables."""
     rank = _rank(inputs)
-    plan = inputs.plan((rank_process(inputs, rank),), inputs.program_environment(*_meeting_point(inputs)))
+    plan = inputs.plan((rank_process(inputs.workspace, rank),), inputs.program_environment(*_meeting_point(inputs)))
     return plan._replace(local_ranks=1, first_rank=rank, tolerates_lost_peers=True)
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose scripts import smdistributed: how they find musterpoint's own, and what is checked before the start."""
+"""For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
 from typing import Callable, Mapping
 
@@ -29,7 +29,7 @@ def wanted(job: Job, environ: Mapping[str, str]) -> bool:
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:
-    """Whose package it is, and what starts the ranks where it isn't mpirun; ``why`` is the choice's reason."""
+    """Notes for the log: whose package is used, and the launcher where it isn't mpirun (``why`` is its reason)."""
     without_mpi = job.distribution.kind == "smdistributed_dataparallel" and launcher != "mpi"
     started = (f"launcher {launcher}: {why}",) if without_mpi else ()
     ours = NOTE_FORCED if environ.get(SWITCH) == "1" else NOTE
@@ -37,10 +37,10 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
 
 
 def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> None:
-    """Looks ahead at the script's first import; ``has`` asks the program's Python, with its own PYTHONPATH.
+    """Checks that the script can import the package; ``has`` asks the program's Python, with its own PYTHONPATH.
 
     Raises:
-        UsageError: it has no package for what the job asks for, and musterpoint's can't take its place.
+        UsageError: there is no package for what the job asks for, and musterpoint's can't replace it.
     """
     ours = wanted(job, environ)
     if not job.distribution.dataparallel or environ.get(SWITCH) == "1" or has(DATAPARALLEL):

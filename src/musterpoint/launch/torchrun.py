@@ -1,7 +1,7 @@
-"""``torchrun``: one agent per host, with flags for all that it would otherwise infer from host names.
+"""``torchrun``: one agent per host. Its flags say everything that it would otherwise infer from host names.
 
-The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (a ``queue.py`` beside
-the script would be imported by torch); the stub gives both back to the program. Flags are torch.distributed.run's, from
+The agent starts the rank stub once per slot. It runs in ``/`` and without the user's PYTHONPATH (torch would import a
+``queue.py`` beside the script); the stub restores both for the program. Flags are torch.distributed.run's, from
 torch 2.2 on; each also reads a ``PET_*`` variable (:func:`read_variables`).
 """
 
@@ -12,8 +12,7 @@ from typing import Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
@@ -21,7 +20,7 @@ HONOURED = (
     "EVENT_LOG_HANDLER", "MONITOR_INTERVAL", "ROLE", "SHUTDOWN_TIMEOUT", "SIGNALS_TO_HANDLE", "START_METHOD",
     "VIRTUAL_LOCAL_RANK",
 )  # fmt: skip
-"""Left to torchrun: they change nothing of what is planned, but for the local rank, which the stub then knows."""
+"""Left to torchrun: they don't affect the plan, except for the local rank, which the stub is then told."""
 OVERRIDDEN: dict[str, str] = {
     "NNODES": "the hosts are those of the roll call",
     "NPROC_PER_NODE": "ranks per host are --slots",
@@ -45,16 +44,16 @@ OVERRIDDEN: dict[str, str] = {
     "DUPLICATE_STDOUT_FILTERS": "the ranks' output doesn't go through torchrun",
     "DUPLICATE_STDERR_FILTERS": "the ranks' output doesn't go through torchrun",
 }
-"""By the name without its prefix: what counts instead."""
+"""Variables that aren't followed (names without prefix), and what counts instead."""
 SWITCHES = ("STANDALONE", "MODULE", "NO_PYTHON", "RUN_PATH", "VIRTUAL_LOCAL_RANK")
-"""Read as numbers when torchrun starts, also where the flag is given: another text is a traceback there."""
+"""torchrun reads these as numbers even where the flag is given, and fails with a traceback on any other text."""
 SLOT = (Argument("${local_rank}", f"torchrun puts the slot's number here: by {VIRTUAL} it calls all of them 0"),)
-"""Before the program's words, for the stub alone."""
+"""The word before the program's argv that only the stub reads."""
 C10D_NOTE = "--rendezvous c10d: torchrun numbers the hosts in the order they meet, which need not be the host order"
 
 
 def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's agent.
+    """This host's plan: torchrun's agent.
 
     Raises:
         UsageError: a variable of torchrun's is malformed.
@@ -85,12 +84,12 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
     unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
-    exports, ignored = _of_mpi_options(inputs)
+    exports, ignored = _mpi_options(inputs)
     environment = {setting.name: setting for setting in (*inputs.environment(node_rank), *exports)}
     return inputs.plan((agent,), tuple(environment.values()), unset, (*order, *own.notes, *ignored))
 
 
-def _of_mpi_options(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
+def _mpi_options(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
     """The variables that ``custom_mpi_options`` give every rank, and a note about the rest of them."""
     distribution = inputs.job.distribution
     if distribution.kind != "smdistributed_dataparallel" or not distribution.options:
@@ -134,10 +133,10 @@ def _bracketed(address: str) -> str:
 
 
 class Variables(NamedTuple):
-    """What becomes of torchrun's variables.
+    """How torchrun's variables are treated.
 
-    unset: those that torchrun must not see.
-    notes: sentences about those that aren't followed.
+    unset: variables that torchrun must not get.
+    notes: sentences about variables that aren't followed.
     virtual: whether torchrun gives every rank the local rank 0.
     """
 
@@ -147,7 +146,7 @@ class Variables(NamedTuple):
 
 
 def read_variables(environ: Mapping[str, str], flags: Mapping[str, str]) -> Variables:
-    """What becomes of torchrun's variables in ``environ``; ``flags`` are those that the plan gives (``nnodes``: ``2``).
+    """How torchrun's variables in ``environ`` are treated; ``flags`` are those of the plan (``nnodes``: ``2``).
 
     Raises:
         UsageError: a switch that counts is no number.
@@ -162,7 +161,7 @@ def read_variables(environ: Mapping[str, str], flags: Mapping[str, str]) -> Vari
             unset.append(PREFIX + name)
         if text not in ("", planned) and not (name in SWITCHES and text == "0"):
             notes.append(f"{PREFIX}{name}={text} isn't followed: {why}")
-    # torchrun would read an empty text, and find no number in it
+    # torchrun fails on an empty text, which is no number
     unset += [PREFIX + name for name in HONOURED if environ.get(PREFIX + name) == ""]
     return Variables(tuple(unset), tuple(notes), _virtual(environ))
 

@@ -1,1 +1,1 @@
-"""The control plane on one machine: makes N hosts, runs the job on them, collects what it left."""
+"""The control plane on one machine: makes N hosts, runs the job on them, collects the results."""

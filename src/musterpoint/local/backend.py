@@ -1,8 +1,14 @@
-"""What every way of making hosts on this machine offers. :mod:`~musterpoint.local.choose_backend` picks one."""
+"""The interface of all ways to make hosts on this machine, and the choice of one for a run."""
 
 from __future__ import annotations
 
 from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
+
+from musterpoint.errors import UsageError
+from musterpoint.local.job import LocalJob
+from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
+from musterpoint.local.process_hosts import ProcessHosts
+from musterpoint.local.tree import Layout
 
 BackendName = Literal["process", "netns", "docker"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
@@ -12,7 +18,7 @@ class Running(Protocol):
     """A started host."""
 
     def poll(self) -> int | None:
-        """Its entry point's exit code (negative: a signal), or None as long as it runs."""
+        """Its entry point's exit code (negative: a signal), or None while it runs."""
 
     def wait(self) -> int:
         """Its entry point's exit code, once it has ended."""
@@ -22,28 +28,30 @@ class Backend(Protocol):
     """The hosts of one run. Used as ``open``, then ``start`` once per host, then ``close``; from the main thread only.
 
     ``name``: what ``--backend`` calls it.
-    ``about``: half a sentence for people on how the hosts are made.
+    ``about``: how the hosts are made, in a few words for the log.
     ``shares_python``: whether the hosts have this machine's Python, packages and paths; the links in a host's tree then
     lead to the user's files.
     ``addresses``: host names → numeric addresses, once the hosts have started.
     """
 
-    name: BackendName
     about: str
     shares_python: bool
     addresses: dict[str, str]
 
-    def open(self, on_end: Callable[[], None]) -> None:
-        """Makes the hosts, without anything running on them. A UsageError says what this machine lacks.
+    @property
+    def name(self) -> BackendName: ...
 
-        ``on_end`` is called, from any thread, when a host has ended that isn't a child of this process.
+    def open(self, on_end: Callable[[], None]) -> None:
+        """Makes the hosts, with nothing running on them yet. A UsageError says what this machine lacks.
+
+        ``on_end`` is called, from any thread, when a host that isn't a child of this process has ended.
         """
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What a host has of the caller's environment."""
+        """The part of the caller's environment that a host gets."""
 
     def environment(self, host: str) -> dict[str, str]:
-        """The variables this way of making hosts calls for on ``host``."""
+        """The variables that this backend sets on ``host``."""
 
     def start(self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int) -> Running:
         """Starts ``host`` with ``argv`` as its entry point; ``output`` is its stdout and stderr.
@@ -52,13 +60,34 @@ class Backend(Protocol):
         """
 
     def signal(self, host: str, signo: int) -> None:
-        """Signals the host's entry point, and nothing else of it."""
+        """Signals the host's entry point, no other process."""
 
     def kill(self, host: str) -> None:
-        """Kills everything on the host, like pulling its plug."""
+        """Kills every process of the host."""
 
     def out_of_memory(self, host: str) -> bool:
-        """Whether the host as a whole was killed for using more memory than there is."""
+        """Whether the whole host was killed because it ran out of memory."""
 
     def close(self) -> None:
-        """Kills what still runs and gives everything back. May be called at any time, any number of times."""
+        """Kills what still runs and removes everything that was made. May be called at any time, more than once."""
+
+
+def choose_backend(name: BackendName | None, layout: Layout, job: LocalJob, one_address: bool = False) -> Backend:
+    """The backend called ``name``; None: ``docker`` for a job with an image, else ``netns`` where a namespace can
+    really be made, else ``process``. Nothing is made yet.
+
+    Raises:
+        UsageError: the backend can't be used here; the message says why.
+    """
+    if job.container is not None:
+        from musterpoint.local.docker_hosts import DockerHosts
+
+        return DockerHosts(job, layout)
+    why_not = ""
+    if name != "process" and not (one_address and name is None):
+        why_not = why_unavailable()
+        if not why_not:
+            return NetnsHosts(layout, job.hosts)
+    if name == "netns":
+        raise UsageError(f"--backend netns can't be had on this machine: {why_not}; use --backend process")
+    return ProcessHosts(layout, job.hosts, one_address=one_address)

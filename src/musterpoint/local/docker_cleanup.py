@@ -1,8 +1,8 @@
 """Cleans up after a run on Docker: removes the run's containers and network, however ``muster local`` ends.
 
-Run as ``python -m musterpoint.local.docker_cleanup JSON``, with a pipe from ``muster local`` as stdin: a byte and the
-pipe's end say that the run is over; the end alone, that ``muster local`` died. It also gives the files that containers
-left in the hosts' trees to the user who started the run.
+Run as ``python -m musterpoint.local.docker_cleanup JSON``, with a pipe from ``muster local`` as stdin. A byte and then
+the pipe's end mean that the run is over; the end alone, that ``muster local`` died. It also gives the files that
+containers left in the hosts' trees to the user who started the run.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.process_init import OUTLIVED
 
 _AFTERMATH = 1.0
-"""Seconds in which the daemon may still carry out what a dead ``muster local`` had asked for."""
+"""Seconds in which the daemon may still carry out the last request of a dead ``muster local``."""
 
 
 def owner_of(pid: int) -> str:
-    """What tells the process ``pid`` from every other one that this machine has or had: host, PID namespace, start."""
+    """A unique label of the process ``pid``: host, PID namespace, number, start time."""
     return "/".join((socket.gethostname(), _pid_namespace(), str(pid), _start_of(pid)))
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that was labelled ``owner`` has ended; False of one that can't be seen from here."""
+    """Whether the process with the label ``owner`` has ended; False where it can't be seen from here."""
     host, _, rest = owner.partition("/")
     namespace, _, rest = rest.partition("/")
     pid, _, start = rest.partition("/")
@@ -50,7 +50,7 @@ def _pid_namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When the process started, as text, with the boot it did so in; empty if there is none (a zombie is none)."""
+    """The process's start time with the id of the boot; empty where there is no such process (or a zombie)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -65,7 +65,7 @@ def _start_of(pid: int) -> str:
 
 
 def sweep(engine: Engine) -> list[str]:
-    """Removes what runs left that ended without their cleanup (a machine that lost power); the names of it."""
+    """Removes what earlier runs left because their cleanup didn't run (the machine lost power); returns the names."""
     found = [*engine.containers(OWNER), *engine.networks(OWNER)]
     runs = {each["Labels"][RUN]: each["Labels"][OWNER] for each in found if each["Labels"].get(RUN)}
     names: list[str] = []
@@ -76,10 +76,10 @@ def sweep(engine: Engine) -> list[str]:
 
 
 def clean(engine: Engine, run: str) -> list[str]:
-    """Removes every container and network of ``run``; their names."""
+    """Removes every container and network of ``run``; returns their names."""
 
     def remove(container: str) -> None:
-        own = engine.another()
+        own = engine.new_connection()
         try:
             own.remove(container)
         except EngineError as error:
@@ -103,7 +103,7 @@ def clean(engine: Engine, run: str) -> list[str]:
 
 
 def give_back(engine: Engine, image: str, hosts: str, docker_run: DockerRun) -> None:
-    """Gives what isn't the caller's below the directory ``hosts`` to the caller.
+    """Makes the caller the owner of all files below the directory ``hosts``.
 
     Raises:
         EngineError: it can't be done with this image.
@@ -119,14 +119,14 @@ def give_back(engine: Engine, image: str, hosts: str, docker_run: DockerRun) -> 
 
 
 def _foreign(directory: str) -> str:
-    """A file or directory below ``directory`` that isn't the caller's own; empty if all are, and for root."""
-    mine = os.geteuid()
-    if not mine:
+    """A file or directory below ``directory`` that another user owns; empty where there is none, and for root."""
+    user = os.geteuid()
+    if not user:
         return ""
     for parent, directories, files in os.walk(directory):
         for name in [*directories, *files]:
             path = os.path.join(parent, name)
-            if os.lstat(path).st_uid != mine:
+            if os.lstat(path).st_uid != user:
                 return path
     return ""
 
@@ -158,7 +158,7 @@ def main(argv: list[str]) -> int:
     if not orderly:
         time.sleep(_AFTERMATH)
     attempt(lambda: give_back(engine, words["image"], words["hosts"], docker_run))
-    trouble.clear()  # what has gone now is no trouble, and files that haven't are named below
+    trouble.clear()  # the second attempt decides, and files of other users are named below
     attempt(lambda: clean(engine, docker_run.run))
     if trouble:
         console.say(f"{remains}: {trouble[0]}")

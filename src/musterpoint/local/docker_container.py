@@ -1,4 +1,4 @@
-"""A host that is a container, as the Engine is asked for it: its mounts, limits and GPUs.
+"""The request to the Engine for a host that is a container: its mounts, limits and GPUs.
 
 Pure. The body of ``POST /containers/create`` is that of the `Engine API`_ from 1.40 on.
 
@@ -14,7 +14,7 @@ from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout
 
 ENTRY = ("train",)
-"""What the platform gives to the image's ENTRYPOINT, or starts where there is none."""
+"""The arguments that the platform gives the image's ENTRYPOINT; the command where the image has none."""
 
 RUN = "musterpoint.local.run"
 OWNER = "musterpoint.local.owner"
@@ -25,10 +25,10 @@ class DockerRun(NamedTuple):
     """What the containers of one run have in common.
 
     ``network``: the name of their network.
-    ``run``: what tells this run from every other one; a label of all that it makes.
-    ``owner``: the process that cleans up after the run; a label, too.
-    ``gpus``: how many this machine has.
-    ``nvidia``: whether the daemon can give them to containers.
+    ``run``: a unique id of the run; a label of everything it makes.
+    ``owner``: the process that cleans up after the run; also a label.
+    ``gpus``: how many GPUs this machine has.
+    ``nvidia``: whether the daemon can give GPUs to containers.
     ``security``: the daemon's ``SecurityOptions``.
     """
 
@@ -45,7 +45,7 @@ class DockerRun(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """A file or directory of this machine (absolute) and where the container has it."""
+    """A file or directory of this machine (absolute), and its path in the container."""
 
     source: str
     target: str
@@ -53,8 +53,8 @@ class Mount(NamedTuple):
 
 
 def mounts(job: LocalJob, host: str, layout: Layout) -> list[Mount]:
-    """Everything of this machine that ``host`` sees; only its own tree, its ranks' logs and a ``file://`` output can be
-    written to.
+    """All files of this machine that ``host`` sees. It can write to its own tree, its ranks' logs and a ``file://``
+    output only.
     """
     assert job.container is not None
     found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), CONTAINER_RANKS, False), *shared(job)]
@@ -67,8 +67,8 @@ def mounts(job: LocalJob, host: str, layout: Layout) -> list[Mount]:
 def shared(job: LocalJob) -> list[Mount]:
     """The user's own files and directories, the same for every host.
 
-    The source directory is mounted entry by entry: none of them can be changed, and the program can still write beside
-    them, as it can on the platform.
+    The source directory is mounted entry by entry: the entries are read-only, and the program can still write beside
+    them, as on the platform.
     """
     assert job.container is not None
     code = {name: os.path.join(job.source_dir, name) for name in sorted(os.listdir(job.source_dir))}
@@ -82,7 +82,7 @@ def shared(job: LocalJob) -> list[Mount]:
 
 
 def prepare(job: LocalJob, host: str, layout: Layout) -> None:
-    """Makes in the host's tree what is mounted over: made by the daemon, it would be root's."""
+    """Makes the mount points in the host's tree; if the daemon made them, root would own them."""
     for mount in mounts(job, host, layout):
         if mount.target.startswith(BASE + "/"):
             place = os.path.join(layout.tree(host), mount.target[len(BASE) + 1 :])
@@ -97,7 +97,7 @@ def prepare(job: LocalJob, host: str, layout: Layout) -> None:
 def create_body(
     job: LocalJob, host: str, layout: Layout, env: Mapping[str, str], docker_run: DockerRun
 ) -> dict[str, Any]:
-    """The host ``host`` of ``job`` as the Engine takes it; its environment is ``env`` over the image's own."""
+    """The request body for ``host`` of ``job``; ``env`` goes on top of the image's environment."""
     asked = job.container
     assert asked is not None
     variables = dict(env)
@@ -108,7 +108,7 @@ def create_body(
         "NetworkMode": docker_run.network,
         "Mounts": [mounted(mount) for mount in mounts(job, host, layout)],
         "ShmSize": asked.shm_size,
-        # what the host says is kept in its log; the daemon's own copy would only fill a disk
+        # the host's output is kept in our log; a second copy by the daemon would fill the disk
         "LogConfig": {"Type": "none", "Config": {}},
     }
     if asked.memory:
@@ -118,7 +118,7 @@ def create_body(
     if devices:
         config["DeviceRequests"] = devices
     if asked.isolated:
-        # the names of hosts that aren't up yet go to a resolver out of reach, and each look-up would take 10 s
+        # look-ups of hosts that aren't up yet go to a resolver that can't be reached, and would take 10 s each
         config["DnsOptions"] = ["timeout:1", "attempts:1"]
     if any("name=selinux" in option for option in docker_run.security):
         config["SecurityOpt"] = ["label=disable"]
@@ -138,15 +138,15 @@ def create_body(
 
 
 def mounted(mount: Mount) -> dict[str, Any]:
-    """A mount as the Engine takes it; unlike a ``Binds`` entry it is refused where the daemon doesn't see the path."""
+    """A mount in the request body. Unlike a ``Binds`` entry it is refused where the daemon doesn't see the path."""
     return {"Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
 
 
 def device_requests(gpus: str, index: int, hosts: int, docker_run: DockerRun) -> list[dict[str, Any]]:
     """The GPUs of host number ``index`` of ``hosts``.
 
-    A number gives each host GPUs of its own. So does ``auto``, where there are enough for every host; else each has
-    all of them.
+    With a number each host gets GPUs of its own. With ``auto`` too, if there are enough for every host; else each host
+    gets all GPUs.
     """
     share = int(gpus) if gpus.isdecimal() else 0
     if gpus == "auto":
@@ -164,8 +164,7 @@ def device_requests(gpus: str, index: int, hosts: int, docker_run: DockerRun) ->
 def repair_body(image: str, hosts: str, owner: str, docker_run: DockerRun) -> dict[str, Any]:
     """A container that gives every file below the directory ``hosts`` (absolute) to ``owner``, a ``UID:GID``.
 
-    The daemon's own words for users count: rootless, root of a container is the caller; with remapped users, root of a
-    container isn't root.
+    In a rootless daemon, root in a container is the caller. With remapped users, root in a container isn't root.
     """
     rootless = any("name=rootless" in option for option in docker_run.security)
     config: dict[str, Any] = {

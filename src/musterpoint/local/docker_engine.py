@@ -1,4 +1,4 @@
-"""The Docker daemon, through the Docker SDK for Python: the few calls that local jobs need, and errors for people."""
+"""Calls the Docker daemon through the Docker SDK for Python: what local jobs need, with errors for people."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Iterator
 from musterpoint.errors import UsageError
 
 TIMEOUT = 120
-"""Seconds for one answer of the daemon; a busy machine may take long to start a container."""
+"""Seconds to wait for an answer of the daemon; on a busy machine a container may start slowly."""
 
 
 class Engine:
-    """One connection to the daemon; each thread takes one of its own (:meth:`another`).
+    """One connection to the daemon; each thread needs its own (:meth:`new_connection`).
 
     Raises from every method:
         EngineError: the daemon refused, or didn't answer.
@@ -27,7 +27,7 @@ class Engine:
         """Where the daemon is, for people."""
         return str(self._api.base_url).replace("http+docker://localhost", _socket())
 
-    def another(self) -> Engine:
+    def new_connection(self) -> Engine:
         return Engine(_client(self._api.api_version))
 
     def info(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Engine:
         return str(self._call("create_container_from_config", body, name)["Id"])
 
     def attach(self, container: str) -> Iterator[bytes]:
-        """What the container will write, stdout and stderr as they come; ends when it has ended."""
+        """The container's output, stdout and stderr as they come, until it has ended."""
         return _read(self._call("attach", container, stream=True))
 
     def start(self, container: str) -> None:
@@ -61,7 +61,7 @@ class Engine:
         networks = self._call("inspect_container", container)["NetworkSettings"]["Networks"]
         return str(networks[network]["IPAddress"])
 
-    def has(self, container: str, path: str) -> bool:
+    def has_path(self, container: str, path: str) -> bool:
         """Whether there is something at ``path`` in the container's file system."""
         try:
             stream, _ = self._call("get_archive", container, path)
@@ -84,7 +84,7 @@ class Engine:
         found: list[dict[str, Any]] = self._call("containers", all=True, filters={"label": list(labels)})
         return found
 
-    def named(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Whether a container has this name."""
         try:
             self._call("inspect_container", name)
@@ -123,7 +123,7 @@ def _read(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class EngineError(Exception):
-    """The daemon's own words. ``status`` is the HTTP status of its answer; 0: there was none."""
+    """The daemon's own message. ``status`` is the HTTP status of its answer; 0: no answer."""
 
     def __init__(self, error: BaseException) -> None:
         words = getattr(error, "explanation", None) or str(error)
@@ -133,7 +133,7 @@ class EngineError(Exception):
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is no such container, or it doesn't run, or somebody else is removing it."""
+        """Whether the container doesn't exist, doesn't run, or is already being removed."""
         return self.status in (404, 409)
 
 

@@ -1,6 +1,6 @@
 """Hosts as containers of one image, started as the platform starts them: ``docker run IMAGE train``.
 
-A process of its own (:mod:`~musterpoint.local.docker_cleanup`) removes everything of the run when it is over, or when
+A separate process (:mod:`~musterpoint.local.docker_cleanup`) removes everything of the run when it is over, or when
 this process dies.
 """
 
@@ -15,13 +15,12 @@ import stat
 import subprocess
 import sys
 import threading
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Final, Mapping, Sequence
 
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import survey
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
-from musterpoint.local.backend import BackendName
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.environment import PATCHES
@@ -31,19 +30,19 @@ from musterpoint.processes.tree import catches
 from musterpoint.settings import OPTIONS, PYTHON
 
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")
-"""Options that are paths of this machine."""
+"""Variables of options that are paths of this machine."""
 IMAGES_OWN = ("PYTHONPATH=", "OMP_NUM_THREADS=")
-"""Beginnings of an image's variables that a host keeps."""
+"""An image's variables that a host keeps begin with these."""
 
 
 class DockerHosts:
-    """Implements :class:`musterpoint.local.backend.Backend`. The constructor checks everything and leaves nothing.
+    """Implements :class:`musterpoint.local.backend.Backend`. The constructor checks everything.
 
     Raises:
         UsageError: the SDK, the daemon, the image, or ``train`` in it is missing, or a name is taken.
     """
 
-    name: BackendName = "docker"
+    name: Final = "docker"
     shares_python = False
 
     def __init__(self, job: LocalJob, layout: Layout) -> None:
@@ -62,7 +61,7 @@ class DockerHosts:
         self._engine = docker_engine.connect()
         self._cleaner: subprocess.Popen[bytes] | None = None
         self._run = secrets.token_hex(8)
-        # unlike containers, two networks may have one name, and neither can be used then
+        # Docker allows two networks with the same name, but then neither can be used
         self._network = f"muster-{job.name}-{self._run}"
         try:
             self._image = self._check_image()
@@ -92,7 +91,7 @@ class DockerHosts:
                 f"--image={image!r}: there is no such image on this machine: docker pull {image}, or build it first "
                 "(docker images lists what is here)"
             ) from None
-        taken = [self._name(host) for host in self.job.hosts if self._engine.named(self._name(host))]
+        taken = [self._name(host) for host in self.job.hosts if self._engine.has_name(self._name(host))]
         if taken:
             raise UsageError(
                 f"--job-name={self.job.name!r}: Docker has {', '.join(taken)} already: give another name, or end the "
@@ -114,7 +113,7 @@ class DockerHosts:
         return DockerRun(self._network, self._run, owner, gpus, "nvidia" in (info.get("Runtimes") or {}), security)
 
     def _try_container(self) -> None:
-        """Whether the daemon sees this machine's files, and the image has the entry point."""
+        """Checks with a trial container that the daemon sees this machine's files and the image has the entry point."""
         image = self.container.image
         body = {
             "Image": image, "Cmd": list(docker_container.ENTRY), "Labels": self._docker_run.labels,
@@ -123,7 +122,7 @@ class DockerHosts:
         probe = self._create(body, None)
         try:
             if not self._image.get("Entrypoint") and not any(
-                self._engine.has(probe, f"{folder}/{docker_container.ENTRY[0]}") for folder in self._path()
+                self._engine.has_path(probe, f"{folder}/{docker_container.ENTRY[0]}") for folder in self._path()
             ):
                 raise UsageError(
                     f"--image={image!r}: there is no program `train` on its PATH, and no ENTRYPOINT: install "
@@ -154,7 +153,7 @@ class DockerHosts:
             raise UsageError(f"--backend docker: the network of the job couldn't be made: {error}{advice}") from None
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The caller's options, and nothing else of its environment; what the image has of variables that we set."""
+        """Only the caller's options, not its other variables; and the image's variables that we extend."""
         options = {option.variable for option in OPTIONS} - {*HERE_ONLY, PYTHON}  # that of this machine
         found = {name: value for name, value in environ.items() if name in options}
         found.update(each.partition("=")[::2] for each in self._env() if each.startswith(IMAGES_OWN))
@@ -173,7 +172,7 @@ class DockerHosts:
             _let_everybody_write(self.layout.host(host))
         body = docker_container.create_body(self.job, host, self.layout, env, self._docker_run)
         identity = self._create(body, self._name(host))
-        running = RunningContainer(self._engine.another(), identity, os.dup(output), self._on_end)
+        running = RunningContainer(self._engine.new_connection(), identity, os.dup(output), self._on_end)
         try:
             running.start()
             self.addresses[host] = self._engine.address(identity, self._network)
@@ -215,7 +214,7 @@ class DockerHosts:
         return f"--backend docker: a container of {self.container.image} couldn't be started: {text}"
 
     def signal(self, host: str, signo: int) -> None:
-        """A PID 1 gets no signal it has no handler for: one that has started nothing yet has nothing to save."""
+        """Signals the container. A PID 1 without a handler ignores SIGTERM; if it has no child either, it is killed."""
         try:
             if signo == signal.SIGTERM and self._started[host].is_idle(self._engine):
                 signo = signal.SIGKILL
@@ -250,21 +249,21 @@ class DockerHosts:
 
 
 def _environ() -> dict[str, str]:
-    """Ours, for a process in another directory: a module of the user's beside them isn't one of ours."""
+    """Our environment for a process in another directory, with absolute paths in PYTHONPATH."""
     path = os.environ.get("PYTHONPATH", "")
     folders = [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else dict(os.environ)
 
 
 def _let_everybody_write(directory: str) -> None:
-    """Lets every user write into the directories of a host, as its container's user is another one than the caller."""
+    """Lets every user write to a host's directories, because the container's user isn't the caller."""
     for _, _, files, folder in os.fwalk(directory):
         os.fchmod(folder, 0o777)
         for name in files:
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             except OSError:
-                continue  # a link, whose target is somebody else's
+                continue  # a link: its target may belong to anybody
             try:
                 os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o444)
             finally:
@@ -272,11 +271,11 @@ def _let_everybody_write(directory: str) -> None:
 
 
 _LATE_OUTPUT = 10.0
-"""Seconds in which the output of a container that was removed should have come."""
+"""Seconds to wait for the last output of a container that was removed."""
 
 
 class RunningContainer:
-    """A started container: a thread carries its output to the descriptor ``output`` and waits for its end."""
+    """A started container. A thread copies its output to the descriptor ``output`` and waits for its end."""
 
     def __init__(self, engine: Engine, identity: str, output: int, on_end: Callable[[], None]) -> None:
         self.identity = identity
@@ -288,7 +287,7 @@ class RunningContainer:
         self._thread = threading.Thread(target=self._run, name="container", daemon=True)
 
     def start(self) -> None:
-        """Listens first, so that nothing is lost of a container that ends at once."""
+        """Attaches before it starts the container, so that no output is lost if that ends at once."""
         try:
             self._chunks = self._engine.attach(self.identity)
             self._engine.start(self.identity)
@@ -311,7 +310,7 @@ class RunningContainer:
         try:
             with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
                 if self.identity not in file.read():
-                    return False  # a process of this machine, while the daemon is on another one
+                    return False  # the daemon is on another machine, and this is some process of ours
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
                 return not file.read().strip() and not catches(pid, signal.SIGTERM)
         except OSError:
@@ -343,4 +342,4 @@ class RunningContainer:
             try:
                 view = view[os.write(self._output, view) :]
             except BrokenPipeError:
-                return  # nobody listens any more; the container goes on
+                return  # nobody reads any more; the container goes on

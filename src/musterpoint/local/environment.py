@@ -1,4 +1,4 @@
-"""The environment of one host: what a container of the platform would be started with."""
+"""The environment of one host, as the platform would start its container with."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
 from musterpoint.settings import LOCAL, PROGRAM_ARGS
 
-SURROUNDING = (
+OUTER_JOB = (
     "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",
     "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "OMPI_*", "PMI_*",
     "PMIX_*", "TF_CONFIG", "MUSTER_OUTER", "MUSTER_PLANNED", "MUSTER_SOCKET*",
 )  # fmt: skip
-"""Variables of a job around this one, which no host of this one may inherit."""
+"""Variables of a job in which ``muster local`` itself runs. No host may inherit them."""
 
 PATCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patches")
 
 
 def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Every variable of ``host``: the caller's, less :data:`SURROUNDING`, then the platform's, then the user's.
+    """Every variable of ``host``: the caller's without :data:`OUTER_JOB`, then the platform's, then the user's.
 
-    ``own`` are what the run and its backend set; an option that was given wins over them. Paths are those that the host
-    sees.
+    ``own`` are those of the run and its backend; an option that was given replaces them. Paths are as the host sees
+    them.
     """
-    environment = {name: value for name, value in inherited.items() if not _surrounding(name)}
+    environment = {name: value for name, value in inherited.items() if not _is_of_outer_job(name)}
     environment["TRAINING_JOB_NAME"] = job.name
     environment["TRAINING_JOB_ARN"] = f"arn:aws:sagemaker:local:000000000000:training-job/{job.name.lower()}"
     environment.update(own)
     environment.update(job.options)
-    if not _starts_another(job):
+    if not _is_launcher(job):
         environment[LOCAL] = "1"
     environment[PROGRAM_ARGS] = json.dumps(list(job.arguments))
     if job.host_slots:
@@ -47,15 +47,15 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
     return environment
 
 
-def _starts_another(job: LocalJob) -> bool:
-    """Whether the program is a launcher that is told what to start: it runs once per host, as on the platform."""
+def _is_launcher(job: LocalJob) -> bool:
+    """Whether the program is itself a launcher (it gets --train-script); it then runs once per host."""
     return "train-script" in job.hyperparameters or any(
         word.partition("=")[0] == "--train-script" for word in job.arguments
     )
 
 
 def threads(job: LocalJob, devices: Devices) -> int:
-    """Threads per rank when all hosts share this machine's processors; on the platform each has its own."""
+    """Threads per rank. All hosts share this machine's processors; on the platform each host has its own."""
     slots = int(job.options.get("MUSTER_SLOTS", devices.slots))
     ranks = sum(job.host_slots) or len(job.hosts) * slots
     cpus = devices.cpus
@@ -64,5 +64,5 @@ def threads(job: LocalJob, devices: Devices) -> int:
     return max(1, cpus // ranks)
 
 
-def _surrounding(name: str) -> bool:
-    return any(name == known or (known.endswith("*") and name.startswith(known[:-1])) for known in SURROUNDING)
+def _is_of_outer_job(name: str) -> bool:
+    return any(name == known or (known.endswith("*") and name.startswith(known[:-1])) for known in OUTER_JOB)

@@ -1,4 +1,4 @@
-"""What a local job is asked to be: the caller's words checked once, before anything is made."""
+"""A local job as the caller asks for it; the values are checked once, before anything is made."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 SHM_SIZE = 2 << 30
-"""torch's data loaders pass batches through /dev/shm; Docker's own 64 MiB are used up by the first few."""
+"""torch's data loaders pass batches through /dev/shm; Docker's default of 64 MiB holds only a few."""
 SMALLEST_MEMORY = 6 << 20
 
 
 class Container(NamedTuple):
-    """The containers that are the hosts, as asked for.
+    """The containers that serve as hosts.
 
     ``image``: the image they are made of, which is on this machine.
     ``shm_size``: bytes of ``/dev/shm`` on each host.
@@ -49,19 +49,19 @@ class LocalJob(NamedTuple):
     ``hosts``: the names of its hosts, in the order of their ranks.
     ``program``: the entry point, relative to ``source_dir``.
     ``source_dir``: the directory of the user's code (absolute).
-    ``arguments``: words that reach the program untouched, after the hyperparameters.
+    ``arguments``: words that the program gets unchanged, after the hyperparameters.
     ``hyperparameters``: decoded values by name.
-    ``distribution``: the hyperparameters, already encoded, that a distribution becomes.
+    ``distribution``: the hyperparameters (encoded) that a distribution stands for.
     ``channels``: names of input channels → absolute paths.
-    ``options``: ``MUSTER_*`` variables that were given as options.
+    ``options``: options that were given, as ``MUSTER_*`` variables.
     ``host_slots``: slots of each host (empty: not given).
     ``environment``: the user's own variables.
     ``region``: the AWS region, or empty.
-    ``interface``: the network interface that the hosts are told of.
+    ``interface``: the network interface in the hosts' configuration.
     ``cpu_fallback``: whether CUDA is replaced by the CPU.
-    ``stop_after``: seconds after which the job is stopped; None: it isn't.
+    ``stop_after``: seconds after which the job is stopped; None: never.
     ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
-    ``container``: what the hosts are made of; None where they aren't containers.
+    ``container``: the containers that serve as hosts; None: hosts aren't containers.
     """
 
     name: str
@@ -94,7 +94,7 @@ class LocalJob(NamedTuple):
 
 
 def masker_of(job: LocalJob, inherited: Mapping[str, str]) -> Masker:
-    """Hides the secrets of ``job`` and of the caller's environment."""
+    """A masker of the secrets in ``job`` and in the caller's environment."""
     environ = {**inherited, **job.options, **job.environment}
     return Masker(environ, {**job.distribution, **job.hyperparameters}, job.arguments)
 

@@ -1,8 +1,8 @@
 """Hosts as Linux namespaces: own network, name, processes, shared memory and ``/opt/ml`` each, on an isolated bridge.
 
-Nothing here has a name that could outlive the run or clash with another one: a namespace lives as long as a process in
-it, its holder ends when this process does (its stdin is a pipe from here), and everything on a host ends with the
-host's PID 1, which the kernel kills when this process dies.
+No name can outlive the run or clash with another run. A namespace exists while a process is in it; its holder ends
+with this process, because its stdin is a pipe from here; and everything on a host ends with the host's
+PID 1, which the kernel kills when this process dies.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.local.backend import BackendName
 from musterpoint.local.tree import BASE, Layout, write_text
 from musterpoint.processes.tree import catches
 
 SUBNET = "10.77"
 
 _FIRST = 'exec 3>&2 2>/dev/null; setpriv --pdeathsig KILL "$0" "$@" 2>&3 3>&-; exit $?'
-"""Starts the host's PID 1 and ends with its code (``unshare --fork`` says 1 of a PID 1 that was killed)."""
+"""Starts the host's PID 1 and ends with its code (``unshare --fork`` ends with 1 when a PID 1 was killed)."""
 
 _SET_UP = r"""
 set -e
@@ -46,7 +45,7 @@ exec "$@"
 class NetnsHosts:
     """Implements :class:`musterpoint.local.backend.Backend`; needs root."""
 
-    name: BackendName = "netns"
+    name: Final = "netns"
     about = "a network namespace each, with no way out of this machine"
     shares_python = True
 
@@ -69,12 +68,12 @@ class NetnsHosts:
             self._connect(host)
 
     def _write_etc(self, host: str) -> None:
-        """The files bound over ``/etc`` on the host: it knows its peers, itself, and no resolver."""
+        """Writes the files to mount over those in ``/etc``: all hosts' names, and no resolver."""
         directory = self._etc(host)
         os.makedirs(directory, exist_ok=True)
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for name, address in self.addresses.items():
-            # a dual-stack server sees this form; without a name for it torch warns of each connection
+            # a dual-stack server sees this form; without a name for it torch warns about each connection
             lines += [f"{address} {name}", f"::ffff:{address} {name}.mapped"]
         write_text(os.path.join(directory, "hosts"), "\n".join(lines) + "\n")
         write_text(os.path.join(directory, "resolv.conf"), "# this network has no resolver: names are in /etc/hosts\n")
@@ -137,7 +136,7 @@ class NetnsHosts:
             return 0
 
     def signal(self, host: str, signo: int) -> None:
-        """A PID 1 gets no signal it has no handler for: one that isn't ready for it yet has nothing to save."""
+        """Signals the host's PID 1. Without a handler it would ignore the signal, so then the host is killed."""
         first = self._first_pid(host)
         if not first or not catches(first, signo):
             self.kill(host)
@@ -202,7 +201,7 @@ def _hardware(index: int) -> str:
 
 
 def why_unavailable() -> str:
-    """Why no network namespaces can be made here, in a few words; empty if they can (it is tried)."""
+    """Why network namespaces can't be made here, in a few words; empty if a trial succeeds."""
     if not sys.platform.startswith("linux"):
         return "network namespaces are Linux's"
     if os.geteuid() != 0:

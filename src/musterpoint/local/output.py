@@ -1,7 +1,7 @@
-"""The hosts' output on its way to people: every byte to the host's log, whole lines to the terminal.
+"""Copies the hosts' output: every byte to the host's log, whole lines to the terminal.
 
-One thread reads all hosts, so that a slow reader of our output delays the hosts (as it would under Docker) but never a
-signal, nor the job's end: one that takes nothing any more is given up then, and the logs are still whole.
+One thread reads from all hosts. So a slow reader of our output delays the hosts (as under Docker), but never a signal
+or the job's end: a reader that takes nothing any more is then given up. The logs are complete all the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLOURS = (36, 33, 32, 35, 34, 91, 92, 93, 94, 95, 96)
 
 
 def prefixes(hosts: tuple[str, ...], colour: bool) -> dict[str, bytes]:
-    """What stands before each line of a host: nothing for a lone host, else its name, padded to one width."""
+    """The prefix of each host's lines: empty for a single host, else its name, padded to the same width."""
     if len(hosts) == 1:
         return {hosts[0]: b""}
     width = max(map(len, hosts))
@@ -37,14 +37,14 @@ def prefixes(hosts: tuple[str, ...], colour: bool) -> dict[str, bytes]:
 
 
 class Lines:
-    """Bytes in, whole lines with ``prefix`` out. Without a prefix bytes pass as they come."""
+    """Turns bytes into whole lines with ``prefix``. Without a prefix, bytes pass unchanged."""
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What may be written now; a last line without its end waits, unless it is longer than 64 KiB."""
+        """What may be written now. An unfinished last line waits, unless it is longer than 64 KiB."""
         if not self.prefix:
             return data
         data = self._rest + data
@@ -55,7 +55,7 @@ class Lines:
         return self._marked(whole[:-1], b"\n", self._rest) if whole else b""
 
     def end(self) -> bytes:
-        """The last line if it has no end of its own; one is added, or the next host's line would stand behind it."""
+        """The unfinished last line, with a line end added, so that no other host's line follows on the same line."""
         return self._marked(self._rest, b"\n", b"") if self._rest else b""
 
     def _marked(self, data: bytes, end: bytes, rest: bytes) -> bytes:
@@ -64,9 +64,10 @@ class Lines:
 
 
 class Pump:
-    """Copies each host's pipe to its log and to descriptor ``out``. What comes in the pump's thread: ``on_end(host)``,
-    ``on_trouble`` with a log that can't be written, ``on_shown`` when what waited for the reader of ``out`` doesn't any
-    more.
+    """Copies each host's pipe to its log and to the descriptor ``out``.
+
+    It calls, in its own thread: ``on_end(host)``; ``on_trouble`` when a log can't be written; ``on_shown`` when all
+    output that waited for the reader of ``out`` is written.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Pump:
         self._read(host)
 
     def _read(self, host: str) -> bool:
-        """One piece; false where there is none now."""
+        """Copies one piece; False where there is none now."""
         fd, log, lines = self._streams[host]
         try:
             data = os.read(fd, CHUNK)
@@ -120,7 +121,7 @@ class Pump:
         self.on_end(host)
 
     def close(self) -> None:
-        """Gives up what hasn't ended and waits for the thread. Nobody may wait for the reader of ``out`` any more."""
+        """Copies the rest from the pipes and ends the thread. Bytes that ``out`` doesn't take are dropped."""
 
         def end_all() -> None:
             for host in list(self._streams):
@@ -140,16 +141,15 @@ class Pump:
 
 
 MOST_WAITING = 16 << 20
-"""Bytes that wait for a slow reader."""
+"""Bytes that may wait for a slow reader."""
 
 
 class BufferedOutput:
-    """A descriptor that somebody may read, or not (-1: nobody does). What its reader doesn't take at once waits in
-    ``loop``; with more than :data:`MOST_WAITING` bytes the writer waits, too. ``emptied`` is called when nothing waits
-    any more.
+    """Writes to a descriptor whose reader may be slow (-1: nobody reads).
 
-    ``waiting_since`` is the monotonic time since which the reader has taken nothing; None while nothing waits for it.
-    What changes anything, but for :meth:`give_up`, is for the loop's thread.
+    Bytes that the reader doesn't take at once wait in ``loop``; with more than :data:`MOST_WAITING` bytes the writer
+    waits too. ``emptied`` is called when no bytes wait any more. ``waiting_since`` is the monotonic time since when
+    the reader has taken nothing; None while no bytes wait. All methods but :meth:`give_up` are for the loop's thread.
     """
 
     def __init__(self, fd: int, loop: Loop, emptied: Callable[[], None] = lambda: None) -> None:
@@ -216,7 +216,7 @@ class BufferedOutput:
             self._emptied()
 
     def give_up(self) -> None:
-        """Drops what waits and what comes. May be called from any thread."""
+        """Drops all waiting and later bytes. May be called from any thread."""
         os.write(self._wake_write, b"\0")
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class BufferedOutput:
 
 
 def _unblocked(fd: int) -> int | None:
-    """The same file once more, never blocking, where the system gives it: others share ``fd`` as it is."""
+    """A non-blocking descriptor of the same file, or None. ``fd`` itself, which others share, isn't changed."""
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISREG(mode):
@@ -239,8 +239,9 @@ def _unblocked(fd: int) -> int | None:
 
 
 class MessageOutput:
-    """Writes our own messages to a descriptor whose reader may be slow or gone: what it doesn't take now goes with the
-    next message, or at the end.
+    """Writes our own messages to a descriptor whose reader may be slow or gone.
+
+    Bytes that the reader doesn't take now are written with the next message, or at the end.
     """
 
     def __init__(self, fd: int) -> None:
@@ -252,7 +253,7 @@ class MessageOutput:
         self._flush(0)
 
     def close(self, seconds: float) -> None:
-        """Gives the reader this long for what still waits."""
+        """Waits up to ``seconds`` for the reader to take the rest."""
         self._flush(seconds)
 
     def _flush(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The plans of a local job's hosts, for ``muster plan --hosts N``: read from the trees that ``muster local`` makes."""
+"""The plans of a local job's hosts, for ``muster plan --hosts N``; made from the same trees as ``muster local``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from musterpoint.preview import HostView, Preview, preview
 
 
 def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Preview:
-    """The plans of the local job, made from trees that are removed at once; paths are shown as below ``output``.
+    """The plans of the local job. The trees are temporary; paths are shown as if they were below ``output``.
 
     Raises:
         UsageError: its hosts are containers, or the program is wrong.
-        MusterError: the launcher can't be had here.
+        MusterError: the launcher can't be used here.
     """
     if job.container:
         raise UsageError(

@@ -10,10 +10,9 @@ import ipaddress
 import os
 import socket
 import subprocess
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.local import process_init
-from musterpoint.local.backend import BackendName
 from musterpoint.local.tree import Layout, write_text
 from musterpoint.rollcall.ports import any_free
 
@@ -24,7 +23,7 @@ ONE_ADDRESS = "127.0.0.1"
 class ProcessHosts:
     """Implements :class:`musterpoint.local.backend.Backend`. ``one_address`` puts all hosts on 127.0.0.1."""
 
-    name: BackendName = "process"
+    name: Final = "process"
     shares_python = True
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
@@ -58,7 +57,7 @@ class ProcessHosts:
 
     def environment(self, host: str) -> dict[str, str]:
         own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
-        # other jobs share these ports: free ones, and told to every host, since a job may have no channel to do it
+        # other jobs share these ports, so free ones are taken; set on every host, as a job may have no channel
         rollcall, master = map(str, self._ports)
         own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own

@@ -1,8 +1,8 @@
-"""The init of one host in the ``process`` backend: what PID 1 is to a container.
+"""The init process of one host in the ``process`` backend, like PID 1 in a container.
 
-Run as :func:`command` says. It starts ARGV in a session of its own, adopts every orphan of it, and ends with its code
-when ARGV ends, after killing whatever is left. CONTROL is a descriptor: each byte on it is a signal number for ARGV, 9
-kills the whole host, and so does its end (``muster local`` died).
+Run as :func:`command` says. It starts ARGV in a session of its own and adopts every orphan of it. When ARGV ends, it
+kills the rest and ends with ARGV's code. CONTROL is a descriptor: each byte on it is a signal number for ARGV; 9 kills
+the whole host, and so does the end of the pipe (``muster local`` died).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Sequence
 from musterpoint.processes.tree import adopt_orphans, kill_below, send
 
 OUTLIVED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
-"""Signals that may end ``muster local``, and not those that clean up after it."""
+"""Signals that may end ``muster local``. The processes that clean up after it ignore or block them."""
 
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from musterpoint.local import process_init; process_init.main()"
 
@@ -24,7 +24,7 @@ _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from musterpoint.local imp
 def command(control: int, argv: Sequence[str]) -> list[str]:
     """The command that starts an init with the descriptor ``control`` for ``argv``.
 
-    The user's environment has no say in it (-I), and modules of the standard library come before all others.
+    The user's environment doesn't affect it (-I), and modules of the standard library come before all others.
     """
     source = os.path.abspath(__file__)
     for _ in __name__.split("."):
@@ -81,13 +81,13 @@ def _reap(entry: int) -> int | None:
     status = None
     while True:
         try:
-            pid, got = os.waitpid(-1, os.WNOHANG)
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return status
         if pid == 0:
             return status
         if pid == entry:
-            status = got
+            status = wait_status
 
 
 def _watch(control: int, entry: int, wake: int) -> int:
@@ -112,7 +112,7 @@ def main() -> None:
     control = int(sys.argv[1])
     os.set_inheritable(control, False)
     adopt_orphans()
-    # not ignored: between fork and exec a signal to the entry point would be lost; blocked, it ends it
+    # blocked, not ignored: an ignored signal between fork and exec would be lost, a blocked one still arrives
     signal.pthread_sigmask(signal.SIG_BLOCK, _blocked())
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -1,6 +1,6 @@
-"""What a job that is over has left: the artifacts of all hosts, and the job description.
+"""Collects the results of a job that has ended: the artifacts of all hosts, and the job description.
 
-The description is what DescribeTrainingJob would say. Statuses and fields are those of the `API`_ that make sense on
+The description is what DescribeTrainingJob would return. Statuses and fields are those of the `API`_ that make sense on
 one machine; ``ExitCode``, ``Backend`` and ``Hosts`` are ours.
 
 .. _API: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
@@ -20,9 +20,9 @@ from typing import Any, Iterator, Literal, Mapping, NamedTuple
 from musterpoint.job.fields import LARGEST_FILE
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
-from musterpoint.report.files import put
+from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import TIMELINE, OutputDirectory
-from musterpoint.untrusted import regular_itself
+from musterpoint.untrusted import open_regular_nofollow
 
 FinalStatus = Literal["Completed", "Failed", "Stopped"]
 Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
@@ -35,7 +35,7 @@ class HostEnd(NamedTuple):
 
     ``code``: its entry point's exit code.
     ``at``: when it ended, in seconds since the epoch.
-    ``out_of_memory``: whether it was killed as a whole for using more memory than it may.
+    ``out_of_memory``: whether the whole host was killed because it ran out of memory.
     """
 
     code: int
@@ -48,7 +48,7 @@ class Phase(NamedTuple):
 
     ``status``: its name, as in SecondaryStatusTransitions.
     ``start``: when it began, in seconds since the epoch.
-    ``message``: what is said of it.
+    ``message``: its StatusMessage.
     """
 
     status: Status
@@ -70,10 +70,10 @@ class JobEnd(NamedTuple):
 
 
 def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool) -> JobEnd:
-    """How the job ended. ``stopped``: the control plane asked it to.
+    """How the job ended. ``stopped``: the control plane stopped it.
 
-    What a host's musterpoint wrote into ``outcome.json`` counts before bare codes: a host that was killed has a code
-    too, but the others know why the job ended.
+    A host's ``outcome.json`` counts before bare exit codes: a host that was killed has a code too, but the others know
+    why the job ended.
     """
     failed = sorted((host for host in ends if ends[host].code), key=lambda host: ends[host].at)
     if not failed:
@@ -149,11 +149,11 @@ def _iso(at: float) -> str:
 
 
 ARTIFACTS = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
-"""Archive: the directory of each host's tree that goes into it."""
+"""Archives, and the directory of each host's tree that goes into them."""
 
 
 class HostFiles(NamedTuple):
-    """What one host left in its tree.
+    """The result files of one host.
 
     ``outcome``: the content of its outcome.json; None: it wrote none.
     ``failure``: the beginning of its failure file; empty: it wrote none.
@@ -164,11 +164,13 @@ class HostFiles(NamedTuple):
 
 
 def read_host_files(layout: Layout, host: str) -> HostFiles:
-    """What ``host`` left. Nothing in its tree is trusted to be a regular file."""
+    """Reads the result files of ``host``. Anything in its tree that isn't a regular file is ignored."""
     output = os.path.join(layout.tree(host), "output")
     outcome = _json(os.path.join(output, "outcome.json"))
     try:
-        with open(os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=regular_itself) as file:
+        with open(
+            os.path.join(output, "failure"), encoding="utf-8", errors="replace", opener=open_regular_nofollow
+        ) as file:
             failure = file.read(4096)
     except OSError:
         failure = ""
@@ -216,22 +218,22 @@ def _add(tar: tarfile.TarFile, name: str, host: str, member: str, file: str) -> 
 def write_timeline(
     layout: Layout, hosts: tuple[str, ...], own: list[dict[str, Any]], directory: OutputDirectory
 ) -> str:
-    """Writes ``timeline.json`` into ``directory``: what every host and the control plane (``own``) went through.
+    """Writes ``timeline.json`` into ``directory``: the events of every host and of the control plane (``own``).
 
-    Returns why it couldn't be written, as a sentence; empty: it was.
+    Returns why it couldn't be written, as a sentence; empty on success.
     """
     moments = list(own)
     for host in hosts:
-        found = _json(os.path.join(layout.tree(host), "output", "timeline.json"))
-        if isinstance(found, list):
-            moments.extend(moment for moment in found if isinstance(moment, dict))
+        events = _json(os.path.join(layout.tree(host), "output", "timeline.json"))
+        if isinstance(events, list):
+            moments.extend(moment for moment in events if isinstance(moment, dict))
     moments.sort(key=lambda moment: moment["at"] if isinstance(moment.get("at"), (int, float)) else 0.0)
     text = ",\n".join(json.dumps(moment) for moment in moments)
-    return put(directory, TIMELINE, f"[\n{text}\n]\n".encode())
+    return write_file(directory, TIMELINE, f"[\n{text}\n]\n".encode())
 
 
 def _files(directory: str) -> Iterator[tuple[str, str]]:
-    """Every directory, file and link below ``directory``: its name in the archive, and where it lies."""
+    """Every directory, file and link below ``directory``: its name in the archive, and its path."""
     for parent, directories, files in os.walk(directory):
         directories.sort()
         for name in sorted(directories + files):
@@ -252,7 +254,7 @@ def _same(one: str, other: str) -> bool:
 def _json(path: str) -> Any:
     """The file's JSON value; None if there is none."""
     try:
-        with open(path, encoding="utf-8", opener=regular_itself) as file:
+        with open(path, encoding="utf-8", opener=open_regular_nofollow) as file:
             return json.loads(file.read(LARGEST_FILE))
     except (OSError, ValueError, RecursionError):
         return None

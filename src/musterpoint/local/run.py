@@ -1,4 +1,4 @@
-"""One local job from its trees to its description: what the platform's control plane does with a job."""
+"""Runs one local job, as the platform's control plane would: from the hosts' trees to the job description."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
-from musterpoint.report.files import put
+from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.timeline import Timeline
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
-"""What the platform's ``train`` is here."""
+"""The command that stands for the platform's ``train``."""
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
@@ -39,23 +39,23 @@ CPU_FALLBACK = (
 )
 CONTROL_PLANE = "control plane"
 _LATE_OUTPUT = 5.0
-"""Seconds after the last host's end in which its output should have come."""
+"""Seconds after the last host's end to wait for its output."""
 _READER = 5.0
-"""Seconds after a stop, or after the last host's end, in which a reader of our output has to take something."""
+"""Seconds after a stop, or after the last host's end, after which a reader that takes no output is given up."""
 _ABSENT = 60.0
-"""Seconds after which a reader who takes nothing, and so holds up the whole job, is taken to be none."""
+"""Seconds after which a reader that takes no output, and so blocks a running job, is given up."""
 _LONGEST_READING = 60.0
-"""Seconds that a slow one gets when all hosts have ended."""
+"""Seconds that a slow reader gets after all hosts have ended."""
 _DESCRIPTION, _PER_HOST = 8192, 512
-"""Bytes on the disk set aside for job.json: the job may fill it."""
+"""Bytes reserved for job.json, because the job may fill the disk."""
 _PATIENCE = 60.0
-"""Seconds after a host's failure in which the others should have ended too; then the platform ends the job."""
+"""Seconds after a host's failure after which the platform ends the other hosts."""
 
 
 class RunContext(NamedTuple):
-    """Where a job runs and who sees it.
+    """Where a job runs and where its output goes.
 
-    ``layout``: where the job's files lie.
+    ``layout``: the paths of the job's files.
     ``backend``: how the hosts are made; not opened yet.
     ``console``: shows our own messages.
     ``inherited``: the caller's environment.
@@ -72,9 +72,9 @@ class RunContext(NamedTuple):
 
 
 def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
-    """Runs ``job`` to its end and returns its description, which also lies in ``job.json``.
+    """Runs ``job`` to its end and returns its description, which is also written to ``job.json``.
 
-    Must be called from the main thread. Nothing is left running, whatever happens.
+    Must be called from the main thread. Leaves nothing running, also after an error.
     """
     with contextlib.closing(OutputDirectory(Paths(output=context.layout.output), shared=True)) as output:
         output.set_aside("job.json", _DESCRIPTION + _PER_HOST * len(job.hosts))
@@ -106,7 +106,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     for problem in (
-        put(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
+        write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
         results.write_timeline(context.layout, job.hosts, phases.timeline.to_json(), output),
     ):
         if problem:
@@ -124,7 +124,7 @@ def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
 
 
 class Phases:
-    """The statuses the job goes through, said as they begin and kept."""
+    """The job's statuses; each is logged when it begins, and kept."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -139,7 +139,7 @@ class Phases:
 
 
 class Hosts:
-    """The running hosts: their handles, their output, and the signals people send to the job."""
+    """The running hosts: starts them, copies their output, and handles their ends and signals to the job."""
 
     def __init__(self, job: LocalJob, context: RunContext, phases: Phases) -> None:
         self.job = job
@@ -169,7 +169,7 @@ class Hosts:
         inherited = backend.inherited(self.context.inherited)
         own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
-            own["MUSTER_INSTALLER"] = "none"  # the hosts' Python is this one, and its packages are its owner's business
+            own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
         if "OMP_NUM_THREADS" not in inherited:
             own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
         marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
@@ -189,7 +189,7 @@ class Hosts:
             self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
 
     def wait(self) -> None:
-        """Returns when every host has ended and its output is out."""
+        """Returns when every host has ended and its output is written."""
         self._look_for_ends()
         if len(self._handles) > len(self.ends) or self._output_ended < set(self.ends) or self._over_at is not None:
             self._loop.run()
@@ -205,8 +205,8 @@ class Hosts:
         for host, handle in self._handles.items():
             code = None if host in self.ends else handle.poll()
             if code is not None:
-                starved = self.context.backend.out_of_memory(host)
-                self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), starved)
+                out_of_memory = self.context.backend.out_of_memory(host)
+                self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), out_of_memory)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
                 if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
                     self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
@@ -219,7 +219,7 @@ class Hosts:
                 self._timers.append(self._loop.call_later(_LATE_OUTPUT, self._end_late))
 
     def _end_late(self) -> None:
-        """A process that got away may hold the pipe for ever; a slow reader gets more time."""
+        """Ends the wait for output: a stray process may keep the pipe open. A slow reader gets more time."""
         assert self._over_at is not None
         waits = self._pump.out.waiting_since is not None
         if waits and self._loop.clock() < self._over_at + _LONGEST_READING:
@@ -228,14 +228,14 @@ class Hosts:
             self._loop.stop()
 
     def _watch_reader(self) -> None:
-        """When the job is stopped, or over, whoever doesn't take our output holds it up no longer."""
+        """After a stop, or when all hosts have ended, gives up a reader that takes no output."""
         if self._waited >= _READER:
             self._give_up()
         else:
             self._timers.append(self._loop.call_later(_READER - self._waited, self._watch_reader))
 
     def _watch_absent_reader(self) -> None:
-        """A slow reader slows the job down; without any it would never end."""
+        """Gives up a reader that takes nothing while output waits: the job would never end."""
         if self._pump.out.is_full and self._waited >= _ABSENT:
             self._give_up()
         else:
@@ -243,7 +243,7 @@ class Hosts:
 
     @property
     def _waited(self) -> float:
-        """Seconds since the reader of our output took something, if something waits for it."""
+        """Seconds since the reader last took output; 0 if no output waits."""
         since = self._pump.out.waiting_since
         return 0.0 if since is None else self._loop.clock() - since
 
@@ -274,19 +274,19 @@ class Hosts:
             self._stop(f"--stop-after {self.job.stop_after:g}")
 
     def _end_the_rest(self) -> None:
-        """A host failed and others go on as if nothing had happened: the job has failed all the same."""
+        """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
             self.context.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
             self._terminate()
 
     def _stop(self, why: str) -> None:
-        """StopTrainingJob."""
+        """Stops the job, as StopTrainingJob does."""
         self.stopped = True
         self.phases.enter("Stopping", f"{why}; the hosts have {self.job.grace:g} s, a second Ctrl-C kills them at once")
         self._terminate()
 
     def _terminate(self) -> None:
-        """SIGTERM to every host, and after the platform's grace the end."""
+        """Sends SIGTERM to every host, and kills them after the platform's grace."""
         if not self._ending:
             self._watch_reader()
         self._ending = True

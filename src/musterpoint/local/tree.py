@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from musterpoint.local.job import LocalJob
 
 BASE = "/opt/ml"
-"""What a host's tree is to the host where it has a file system of its own."""
+"""The path of a host's tree on hosts with a file system of their own."""
 CODE = BASE + "/code"
 CONTAINER_RANKS = "/var/log/musterpoint"
 """Where a container has :meth:`Layout.ranks`."""
@@ -26,7 +26,7 @@ DIRECTORIES = ("input/config", "input/data", "model", "output/data", "output/met
 
 
 class Layout(NamedTuple):
-    """Where everything of one local job lies, below ``output`` (absolute)."""
+    """The paths of one local job, all below ``output`` (absolute)."""
 
     output: str
 
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
 
     @property
     def patches(self) -> str:
-        """A copy of what is on every rank's import path, for containers: the daemon may see no other place of ours."""
+        """A copy of our patches for containers: the daemon may see no other directory of ours."""
         return os.path.join(self.output, "patches")
 
     def artifact(self, name: str) -> str:
@@ -93,8 +93,8 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
 def write(job: LocalJob, host: str, layout: Layout) -> None:
     """Makes the whole tree of ``host``.
 
-    Channels and ``code`` are links to the user's own directories, which are never copied: the SDK's local mode mounts
-    them there. So it is with containers.
+    Channels and ``code`` are links to the user's own directories, which are never copied. Containers mount them, as the
+    SDK's local mode does.
     """
     tree = layout.tree(host)
     for directory in DIRECTORIES:

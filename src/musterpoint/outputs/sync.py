@@ -1,4 +1,4 @@
-"""The sync of the intermediate outputs to S3: begun with the ranks, finished when they have ended.
+"""Uploads intermediate outputs to S3 while the ranks run; the rest after they have ended.
 
 The hyperparameter ``sagemaker_s3_output`` says where they go. The uploads themselves are done by a sidecar
 (:mod:`musterpoint.programs.uploader`) in a Python that has boto3.
@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from musterpoint.code.aws import endpoint_of, region_of
 from musterpoint.code.source import is_isolated
 from musterpoint.errors import UsageError
-from musterpoint.job.hyperparameters import text_of
+from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Hyperparameter, Job
 from musterpoint.loop import Loop
 from musterpoint.processes.process import CannotStart
@@ -38,9 +38,9 @@ SHORTEST_FINISH = 1.0
 RESERVE = 3.0
 """Seconds of a stop's grace that are kept for the last report."""
 OVERTIME = 2.0
-"""Seconds beyond its time in which the sidecar should have given up by itself."""
+"""Seconds that the sidecar gets beyond its time to end by itself."""
 MOST_DEATHS = 3
-"""After so many unexpected ends of the sidecar the final sync is given up."""
+"""Unexpected ends of the sidecar after which the final sync is given up."""
 ADVICE = "pip install boto3 watchdog in the image (the extra musterpoint[aws])"
 
 
@@ -67,7 +67,7 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
     Raises:
         UsageError: it is neither ``s3://BUCKET/…`` nor ``file://…``.
     """
-    text = text_of(hyperparameters, HYPERPARAMETER)
+    text = text_value(hyperparameters, HYPERPARAMETER)
     if not text or text.startswith("file://"):
         return Destination(text) if text else None
     bucket, _, path = text.removeprefix("s3://").partition("/")
@@ -78,7 +78,7 @@ def destination_of(hyperparameters: tuple[Hyperparameter, ...], environ: Mapping
 
 
 class SyncPlan(NamedTuple):
-    """What is synced where, and in which Python.
+    """What is uploaded where, and with which Python.
 
     ``directory`` holds the outputs. ``region`` is the job's, may be empty. ``environ`` and ``interpreter`` are the
     user's. ``grace`` is seconds between SIGTERM and SIGKILL.
@@ -98,8 +98,8 @@ def sync_plan(
 ) -> SyncPlan | None:  # fmt: skip
     """Makes the directory; None where nothing is to be synced. ``grace`` is seconds between SIGTERM and SIGKILL.
 
-    A directory that exists already is synced by the platform; with ``below_toolkit`` it may also be the
-    sagemaker-training that started us who syncs it. ``say`` prints why nothing is synced.
+    An existing directory is synced by the platform; with ``below_toolkit`` perhaps by the sagemaker-training that
+    started us. ``say`` prints why nothing is synced.
     """
     directory = job.paths.output_intermediate
     try:
@@ -160,7 +160,7 @@ class Sync:
         self._launch(watch=True)
 
     def finish(self, left: float | None) -> None:
-        """Uploads what isn't there yet: to be called when nothing is written any more.
+        """Uploads the rest; call it when nothing is written any more.
 
         Takes ``left`` seconds at most, less :data:`RESERVE`; None: no stop limits it.
         """
@@ -179,7 +179,7 @@ class Sync:
         self._texts.close()
 
     def on_signal(self, signo: int) -> None:
-        """A signal came while the final sync runs: after the first stop, only the grace is left."""
+        """A signal during the final sync: after the first stop only the grace is left."""
         if signo in STOPPING and self._until is not None:
             deadline = self._loop.clock() + self._plan.grace - RESERVE
             if deadline < self._until:
@@ -189,7 +189,7 @@ class Sync:
     # -- the sidecar --
 
     def _launch(self, watch: bool) -> None:
-        """Starts it in the first Python that has what it takes; with ``watch``, a watcher library too."""
+        """Starts the sidecar in the first Python that has boto3 and, if ``watch``, watchdog."""
         self._watch, self._codes = watch, {}
         self._pythons = list(dict.fromkeys(filter(None, (sys.executable, self._plan.interpreter))))
         self._try_next_python()
@@ -216,7 +216,7 @@ class Sync:
         self._no_python()
 
     def _cannot_start(self, error: OSError) -> None:
-        """No process, memory or descriptor is to be had; at the job's end there may be."""
+        """No process, memory or descriptor is left; tries again at the job's end."""
         self._is_impossible = self._until is not None
         later = "" if self._is_impossible else "; it is tried again when the job has ended"
         self._say(f"warning: the sync to {self._uri} can't be started: {error.strerror}{later}")
@@ -234,7 +234,7 @@ class Sync:
         return self._texts.hold(f"outputs-request-{self._requests}", json.dumps([texts, request]))
 
     def _no_python(self) -> None:
-        """No Python has what it takes."""
+        """No Python has boto3, or watchdog."""
         tried = ", ".join(self._codes)
         if NO_WATCHDOG not in self._codes.values():
             self._is_impossible = True

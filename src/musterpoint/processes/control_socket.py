@@ -1,8 +1,8 @@
 """The control socket: a unix socket at which rank stubs, launch agents and nested launchers report.
 
 Linux' abstract namespace keeps it off the disk, so a read-only root file system is fine and nothing is left behind;
-elsewhere it is a file in a private directory. Every process in the same network can connect, so the first thing that
-counts is the job's token, which only the job's processes have in their environment; nothing else is read before it.
+elsewhere it is a file in a private directory. Every process in the same network can connect, so a
+connection must first send the job's token, which only the job's processes have in their environment.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ LONGEST_LINE = 4 << 20
 """Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
 TOKEN_BYTES = 16
 MOST_ACCEPTED = 32
-"""Connections that are accepted before anything else has its turn, however many there are."""
+"""Most connections that are accepted in one turn of the loop."""
 MOST_UNIDENTIFIED = 256
-"""Connections that haven't shown the token; one more, and the oldest is closed."""
+"""Most connections without the token; for one more, the oldest is closed."""
 IDENTIFY_TIMEOUT = 60.0
-"""Seconds in which a connection has to show the token."""
+"""Seconds in which a connection has to send the token."""
 SEND_TIMEOUT = 5.0
-"""Seconds until a connection that doesn't read what it is sent is dropped: all else waits meanwhile."""
+"""Seconds until a connection that doesn't read is closed; the loop waits meanwhile."""
 ACCEPT_PAUSE = 0.2
-"""Seconds until connections are accepted again where there was no descriptor for one."""
+"""Seconds until connections are accepted again after descriptors ran out."""
 
 OnLine = Callable[[list[str], str], None]
 """Gets the words of a line, and the line."""
 
 
 class Connection:
-    """One connection that has shown the token; :meth:`route_to` says who gets its lines.
+    """One connection that has sent the token; :meth:`route_to` sets the receiver of its lines.
 
-    An exception in the handling of a line closes this connection, and nothing else. ``closed`` and ``failed`` are the
-    control socket's: they are called when it was closed, and with what went wrong.
+    An exception in the handling of a line closes only this connection. ``closed`` is called when it was closed,
+    ``failed`` with such an exception's text.
     """
 
     __slots__ = ("_buffer", "_closed", "_failed", "_loop", "_on_end", "_on_line", "_socket")
@@ -62,11 +62,11 @@ class Connection:
             self._on_end = on_end
 
     def ignore(self) -> None:
-        """From now on no line is looked at; the end still is."""
+        """From now on drops every line; ``on_end`` is still called."""
         self._on_line = lambda words, line: None
 
     def send(self, line: str, descriptors: tuple[int, ...] = ()) -> None:
-        """Sends a line, with descriptors beside it. The loop notices a connection that ended or doesn't read."""
+        """Sends a line, with descriptors beside it. A connection that has ended or doesn't read is shut down."""
         data = line.encode() + b"\n"
         if self._socket.fileno() < 0:
             return
@@ -87,7 +87,7 @@ class Connection:
             pass  # the other side has ended
 
     def read(self, _ready: int) -> None:
-        """Reads what is there. Descriptors that are sent beside it are closed by the system, unasked for."""
+        """Reads what was sent. The system closes descriptors that came with it."""
         try:
             data = self._socket.recv(65536)
         except BlockingIOError:
@@ -117,7 +117,7 @@ class Connection:
 
 
 class _Unidentified:
-    """A connection that has shown no token so far: what it sent, and until when it has time."""
+    """A connection that hasn't sent the token yet: what it has ``sent``, and ``until`` when it may."""
 
     __slots__ = ("sent", "socket", "until")
 
@@ -128,8 +128,8 @@ class _Unidentified:
 
 
 class ControlSocket:
-    """Listens at :attr:`address` (``@name``: abstract). ``on_connection`` gets every connection that has shown
-    :attr:`token`; ``warn`` gets a sentence for each kind of thing that went wrong, once.
+    """Listens at :attr:`address` (``@name``: abstract). ``on_connection`` gets every connection that has sent
+    :attr:`token`; ``warn`` gets a sentence for each kind of error, once.
     """
 
     def __init__(
@@ -165,14 +165,14 @@ class ControlSocket:
     # -- before the token --
 
     def _accept(self, _ready: int) -> None:
-        """Accepts some; the loop comes back for more, after whatever else is to be done."""
+        """Accepts some connections; the loop calls again for more, after other events."""
         for accepted in range(MOST_ACCEPTED):
             try:
                 sock, _address = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if not accepted:  # after others were accepted it may fail though no connection waits
+                if not accepted:  # a later accept may fail although no connection waits
                     self._no_descriptor(error)
                 return
             if not _is_same_user(sock):
@@ -188,7 +188,7 @@ class ControlSocket:
             self._expire()
 
     def _no_descriptor(self, error: OSError) -> None:
-        """An unidentified connection gives its descriptor up; without any, new ones wait until there is one."""
+        """Closes an unidentified connection to get its descriptor; without any, stops accepting for a moment."""
         self._warn_once(f"the control socket can't take a connection: {error.strerror}; others wait until it can")
         if self._unidentified:
             self._drop_oldest()
@@ -197,7 +197,7 @@ class ControlSocket:
         self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
 
     def _drop_oldest(self) -> None:
-        """Closes the oldest of those that have shown no token, if it shows none now."""
+        """Closes the oldest unidentified connection, unless its token has come by now."""
         oldest = next(iter(self._unidentified))
         self._identify(oldest)
         if oldest in self._unidentified:
@@ -218,7 +218,7 @@ class ControlSocket:
         if not data:
             self._drop(fd)
         elif len(caller.sent) == len(self._expected) or b"\n" in data:
-            # as numbers: how long that takes doesn't tell how much of it is right
+            # compared as numbers: the time taken doesn't depend on where they differ
             if int.from_bytes(caller.sent, "big") ^ int.from_bytes(self._expected, "big"):
                 self._warn_once(
                     "a process without this job's token connected to its control socket and was sent away (a "
@@ -240,7 +240,7 @@ class ControlSocket:
         self._unidentified.pop(fd).socket.close()
 
     def _expire(self) -> None:
-        """Closes those whose time is over, and looks again when the oldest of the others' is."""
+        """Closes connections whose time is over; sets the timer for the next one."""
         while self._unidentified:
             fd, oldest = next(iter(self._unidentified.items()))
             if oldest.until > self._loop.clock():
@@ -292,5 +292,5 @@ def _is_same_user(sock: socket.socket) -> bool:
 
 
 def address_of(text: str) -> str:
-    """A control socket's address as ``connect`` takes it."""
+    """A control socket's address in the form for ``connect``."""
     return "\0" + text[1:] if text.startswith("@") else text

@@ -1,4 +1,4 @@
-"""PID 1 of the container gets the stop: whether it can reach us, and the watch over a PID 1 that drops SIGTERM."""
+"""Watches a PID 1 that drops SIGTERM: the platform sends the stop to PID 1 of the container, not to us."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     own = os.getpid() if own_pid is None else own_pid
     if own == 1:
         return ""
-    fields = _status(proc)
+    fields = tree.read_status(1, proc)
     try:
         if not fields or os.readlink(f"{proc}/self") != str(own) or _mask(fields, "SigCgt", "SigBlk") & _TERM:
             return ""
@@ -41,8 +41,8 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
 
 
 def tracer_of_pid1(proc: str = "/proc") -> int:
-    """The process that traces PID 1, 0 where none does (or none that can be seen)."""
-    text = _status(proc).get("TracerPid", "0").strip()
+    """The pid of the process that traces PID 1; 0 if none does, or if it is unknown."""
+    text = tree.read_status(1, proc).get("TracerPid", "0").strip()
     return int(text) if text.isdecimal() else 0
 
 
@@ -79,7 +79,7 @@ def _keeps(name: str) -> str:
 
 
 def _waits_for_signals(proc: str) -> bool:
-    """Whether PID 1 is in ``sigtimedwait``, where the kernel shows what it waits for as neither caught nor blocked."""
+    """Whether PID 1 is in ``sigtimedwait``: the kernel shows the signals it waits for as neither caught nor blocked."""
     try:
         with open(f"{proc}/1/wchan", encoding="ascii") as file:
             return "sigtimedwait" in file.read()
@@ -95,16 +95,8 @@ def _above(pid: int, proc: str) -> bool:
     return pid == 1
 
 
-def _status(proc: str) -> dict[str, str]:
-    try:
-        with open(f"{proc}/1/status", encoding="utf-8", errors="replace") as file:
-            return dict(line.split(":", 1) for line in file.read().splitlines() if ":" in line)
-    except OSError:
-        return {}
-
-
 def _mask(fields: dict[str, str], *names: str) -> int:
-    """The signals in any of these masks; SIGTERM, where one can't be read."""
+    """The union of these masks; SIGTERM's bit if one can't be read."""
     try:
         masks = [int(fields[name], 16) for name in names]
     except (KeyError, ValueError):
@@ -144,7 +136,7 @@ class Pid1Watch:
         elif word == "watching":
             self._say(pid1_note(self._name, "auto"))
         elif word == "refused":
-            # hosts of a local job share PID 1: one of them traces it, and stops all
+            # the hosts of a local job share PID 1: one of them traces it, and its stop reaches all
             self._warned = self._local and tracer_of_pid1() > 0
             self._refused(refusal(int(rest)))
         else:
@@ -160,6 +152,6 @@ class Pid1Watch:
             self._refused(f"what watched it has ended with {code}{': ' if self._last_line else ''}{self._last_line}")
 
     def close(self) -> None:
-        """Says nothing any more. The tracer itself ends with the sidecars."""
+        """Prints nothing from now on. The tracer ends with the other sidecars."""
         self._closed = True
         self._texts.close()

@@ -1,4 +1,4 @@
-"""One process: started by fork and exec, given the terminal, and perhaps killed because memory ran out."""
+"""Starts a process by fork and exec, gives it the terminal, and counts the kernel's OOM kills."""
 
 import os
 import signal
@@ -92,7 +92,7 @@ def _prepare(streams: Streams, parent: int, foreground: bool) -> None:
         os.dup2(source, target) if source != target else os.set_inheritable(target, True)
     if foreground:
         take_foreground()
-    # Python ignores these two; and a program must not inherit our handlers' absence or mask
+    # Python ignores these two, and the program must not inherit that, nor our signal mask
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -121,13 +121,13 @@ def take_foreground(group: int = 0) -> None:
 
 
 class Terminal:
-    """The terminal on our stdin, which one rank may have while it runs."""
+    """The terminal on our stdin, which one rank may use while it runs."""
 
     def __init__(self) -> None:
         self._group = -1
 
     def lend(self) -> bool:
-        """Whether a rank is to take the foreground: stdin is a terminal, and its foreground is ours."""
+        """Whether a rank may take the foreground: stdin is a terminal, and we are in its foreground."""
         try:
             if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
                 self._group = os.getpgrp()

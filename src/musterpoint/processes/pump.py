@@ -41,8 +41,8 @@ class Pump:
 
     ``out_fd`` and ``err_fd`` are our stdout and stderr. ``streams`` is how many pipes are expected, for their size.
 
-    ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: what was
-    written last is a launcher's (or a service's), neither a rank's nor ours.
+    ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: the last
+    output was a launcher's or a service's.
 
     Raises:
         UsageError: ``log_dir`` can't be made.
@@ -82,7 +82,7 @@ class Pump:
         return out, self._pipe(rank, name, "stderr", SIZE)
 
     def start(self) -> None:
-        """Starts the thread. On an OSError there is no room for a thread, and :meth:`drain` does all its work."""
+        """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
         try:
             thread.start()
@@ -91,7 +91,7 @@ class Pump:
         self._thread = thread
 
     def write_message(self, data: bytes) -> None:
-        """Queues whole lines of our own for stderr, between whole lines of the ranks'. Returns at once."""
+        """Queues whole lines of our own for stderr; they come between whole lines of ranks. Returns at once."""
         if self._over:
             self._err.write_within(b"\n" + data if self._err.mid_line else data, 1.0)
             return
@@ -102,7 +102,7 @@ class Pump:
     def tail(self, rank: int | None, name: str = "") -> bytes:
         """The end of what a process wrote (to stderr, where that is separate), up to the byte it wrote last.
 
-        Doesn't wait for the thread: what is still in the pipe is read here and handed to it.
+        Doesn't wait for the thread: reads here what is still in the pipe, for the thread to write.
         """
         return self._tail(self._tails.get((rank, name, "both")) or self._tails.get((rank, name, "stderr")))
 
@@ -252,7 +252,7 @@ class Pump:
         old = self._loop.clock() - HOLD_SECONDS
         waiting = [stream for stream in self._streams.values() if stream.unfinished]
         for stream in waiting:
-            # after a standstill the rest of the line may be here
+            # after this process stood still, the rest of the line may have come
             if stream.unfinished_since <= old and not self._read(stream):
                 self._flush(stream)
         if since := [stream.unfinished_since for stream in waiting if stream.unfinished]:

@@ -1,6 +1,6 @@
-"""Sidecars: programs of ours that run beside the job, maybe before it starts and after it ended.
+"""Sidecars: programs of ours that run beside the job, perhaps before its start and after its end.
 
-They are neither counted among the job's processes nor signalled or killed with them.
+They don't count as processes of the job, and aren't signalled or killed with them.
 """
 
 import os
@@ -15,7 +15,7 @@ from musterpoint.processes.process import Streams, spawn
 OnEnd = Callable[[int], None]
 """Gets an exit status; negative for a signal."""
 UNKILLABLE_SECONDS = 3.0
-"""Seconds to wait for a sidecar that SIGKILL doesn't end, as it waits for a disk that is gone."""
+"""Seconds to wait for a sidecar after SIGKILL: it may be stuck in the kernel, on a failed disk."""
 
 
 class Sidecar:
@@ -36,13 +36,13 @@ class Sidecar:
             pass
 
     def dismiss(self) -> None:
-        """Asks it to end: its stdin ends."""
+        """Asks it to end, by closing its stdin."""
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
 
     def _output_ended(self) -> None:
-        """Its output ends with it; whoever waits for all children may have its status already."""
+        """Its output has ended, and so has it; another wait for all children may have taken its status."""
         if self.code is None:
             try:
                 self.ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
@@ -50,7 +50,7 @@ class Sidecar:
                 pass
 
     def ended(self, code: int) -> None:
-        """To be called with its exit status."""
+        """Its exit status is ``code``."""
         if self.code is None:
             self.code = code
             self._lines.close()
@@ -59,7 +59,7 @@ class Sidecar:
 
 
 class Sidecars:
-    """Those of this process. Start them in the main thread."""
+    """The sidecars of this process. Start them in the main thread."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -67,7 +67,7 @@ class Sidecars:
 
     @property
     def pids(self) -> set[int]:
-        """Those of the sidecars that run."""
+        """The pids of running sidecars."""
         return {pid for pid, sidecar in self._all.items() if sidecar.code is None}
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], on_line: Line, on_end: OnEnd) -> Sidecar:
@@ -96,7 +96,7 @@ class Sidecars:
         return sidecar
 
     def ended(self, pid: int, code: int) -> bool:
-        """Whether the child that ended is one of them; to be called for every child of this process."""
+        """Takes the end of a child of this process; returns whether it was a sidecar."""
         sidecar = self._all.get(pid)
         if sidecar is None or sidecar.code is not None:  # pids are used again
             return False

@@ -1,4 +1,4 @@
-"""Signals as events of the loop: a byte through a pipe wakes it, nothing runs inside a handler."""
+"""Signals as events of the loop: each writes a byte into a pipe, and handlers do nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from musterpoint.loop import READ, Loop
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 """Signals that ask for a stop."""
 PASSED_ON = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
-"""Signals that mean something to the user's program only."""
+"""Signals for the user's program; we only pass them on."""
 
 
 def _nothing(signo: int, frame: Any) -> None:
@@ -19,7 +19,7 @@ def _nothing(signo: int, frame: Any) -> None:
 
 
 def _unwanted(signo: int) -> bool:
-    """Whether we were started by ``nohup``, so that a hang-up is no stop."""
+    """Whether ``signo`` is SIGHUP and ``nohup`` started us, so that a hang-up isn't a stop."""
     return signo == getattr(signal, "SIGHUP", None) and signal.getsignal(signo) is signal.SIG_IGN
 
 
@@ -44,7 +44,7 @@ class Signals:
         loop.watch(self._read, READ, self._wake)
 
     def route_to(self, handler: Handler) -> None:
-        """From now on ``handler`` gets every signal, those included that came and weren't handled yet."""
+        """From now on ``handler`` gets every signal, also those that weren't handled yet."""
         self._handler = handler
         kept, self._kept = self._kept, []
         for signo in kept:
@@ -63,7 +63,7 @@ class Signals:
             numbers = os.read(self._read, 4096)
         except BlockingIOError:
             return
-        for signo in dict.fromkeys(numbers):  # a wrapper may send again what the terminal has sent: that is one
+        for signo in dict.fromkeys(numbers):  # a wrapper may repeat a signal of the terminal: it counts once
             self._handler(signo)
 
     def close(self) -> None:

@@ -22,9 +22,9 @@ class Sink:
     """A file that streams are written to: our own stdout or stderr, a rank's log file.
 
     Written by one thread, which it may block. ``streams`` counts the streams that end here; ``last_stream`` is the one
-    that wrote last with a prefix; ``mid_line``: the last byte was no line end. A reader that has ended makes it
-    ``gone``: the pump goes on reading and discards. Any other error (a full disk) costs the bytes at hand and goes to
-    ``on_trouble`` once.
+    that wrote last with a prefix; ``mid_line``: the last byte was no line end. ``gone``: the reader
+    has ended, so the pump reads on and discards. At any other error (a full disk) the current bytes are lost, and
+    ``on_trouble`` is called once.
     """
 
     __slots__ = ("fd", "gone", "mid_line", "last_stream", "streams", "_on_trouble", "_reported")
@@ -218,7 +218,7 @@ class Outlets:
                 raise UsageError(f"--log-dir {options.log_dir}: can't make the directory: {error.strerror}") from None
 
     def forwards(self, rank: int | None) -> bool:
-        """Whether the output of a rank is shown; that of what isn't a rank always is."""
+        """Whether the output of a rank is shown; that of other processes always is."""
         return rank is None or self._options.log_ranks is None or rank in self._options.log_ranks
 
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:

@@ -1,4 +1,4 @@
-"""What is kept of a stream for the failure reason: its last bytes, and the beginnings of its last tracebacks."""
+"""The end of a stream, kept for the failure reason: its last bytes, and the beginnings of its last tracebacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD = 16 << 10
 HEADS = 4
 """How many tracebacks keep their beginning: the last one may be a launcher's own, or another rank's."""
 BEFORE = 512
-"""Bytes kept of what precedes a traceback: its tag, or the line that says whose it is."""
+"""Bytes kept before a traceback: its rank tag, or the line that names its process."""
 _HEADER = b"Traceback (most recent call last)"
 _SEAM = len(_HEADER) - 1
 _RECENT = BEFORE + _SEAM
@@ -73,7 +73,7 @@ class Tail:
         return bytes(text) or ring
 
     def _keep_heads(self, new: bytes) -> None:
-        """Finds the tracebacks that begin in ``new``, or at the seam with what came before it."""
+        """Finds the tracebacks that begin in ``new``, or across its boundary with earlier bytes."""
         found: list[int] = []
         at = new.rfind(_HEADER)
         while at >= 0 and len(found) < HEADS:
@@ -98,5 +98,5 @@ class Tail:
 
 
 def left_out(count: int) -> bytes:
-    """The line that stands for ``count`` bytes."""
+    """The line in place of ``count`` dropped bytes."""
     return b"\nmusterpoint: %d bytes are left out here\n" % count

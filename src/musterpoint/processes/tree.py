@@ -1,4 +1,4 @@
-"""The processes below us: adopting orphans, finding, signalling and killing them. Linux keeps the facts in /proc."""
+"""The processes below us: adopting orphans, finding, signalling and killing them. Reads Linux' /proc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _prctl(option: int, value: int) -> bool:
 
         return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, AttributeError, OSError):
-        return False  # not Linux: nothing like it there
+        return False  # not Linux
 
 
 def adopt_orphans() -> bool:
@@ -28,14 +28,14 @@ def adopt_orphans() -> bool:
     return _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(parent: int, signo: int = int(getattr(signal, "SIGKILL", 9))) -> None:
-    """In a child of ``parent``: get ``signo`` when the *thread* that forked it ends, so fork in the main thread.
+def die_with_parent(parent: int) -> None:
+    """In a child of ``parent``: get SIGKILL when the *thread* that forked it ends, so fork in the main thread.
 
     A parent that has ended already counts, too.
     """
-    _prctl(PR_SET_PDEATHSIG, signo)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signo)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Stat:
@@ -96,8 +96,8 @@ def children(root: int, proc: str = "/proc") -> list[Stat]:
 
 
 def stop_targets(pid: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> list[int]:
-    """Which processes get ``signo`` when the rank ``pid`` is meant: itself, or below a shell the nearest that are no
-    shells.
+    """The processes that get ``signo`` for the rank ``pid``: itself, or if it is a shell, the nearest below it that are
+    no shells.
 
     A shell passes no signal on and dies of SIGTERM before its child has saved anything; one that catches the signal
     (a ``trap``) gets it too, and handles it when its child has ended. A process that reads another's output
@@ -136,23 +136,34 @@ def _pipes(pid: int, descriptors: tuple[int, ...], proc: str) -> set[str]:
 
 def catches(pid: int, signo: int, proc: str = "/proc") -> bool:
     """Whether a process has a handler for ``signo``."""
-    return _in_mask(pid, b"SigCgt:", signo, proc)
+    return _in_mask(pid, "SigCgt", signo, proc)
 
 
 def ignores(pid: int, signo: int, proc: str = "/proc") -> bool:
     """Whether a process ignores ``signo``."""
-    return _in_mask(pid, b"SigIgn:", signo, proc)
+    return _in_mask(pid, "SigIgn", signo, proc)
 
 
-def _in_mask(pid: int, mask: bytes, signo: int, proc: str) -> bool:
+def _in_mask(pid: int, mask: str, signo: int, proc: str) -> bool:
     try:
-        with open(f"{proc}/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith(mask):
-                    return bool(int(line.split()[1], 16) >> (signo - 1) & 1)
-    except (OSError, ValueError, IndexError):
-        pass
-    return False
+        return bool(int(read_status(pid, proc)[mask], 16) >> (signo - 1) & 1)
+    except (KeyError, ValueError):
+        return False
+
+
+def read_status(pid: int, proc: str = "/proc") -> dict[str, str]:
+    """The fields of ``/proc/<pid>/status``; empty when the process is gone."""
+    try:
+        with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return dict(line.split(":", 1) for line in file.read().splitlines() if ":" in line)
+    except OSError:
+        return {}
+
+
+def send_past_shells(pid: int, signo: int) -> None:
+    """Sends ``signo`` to the program that ``pid`` runs; see :func:`stop_targets`."""
+    for target in stop_targets(pid, signo):
+        send(target, signo)
 
 
 def send(pid: int, signo: int) -> bool:
@@ -180,11 +191,11 @@ def kill_below(root: int, spared: Collection[int] = ()) -> int:
 
 
 class Orphans:
-    """Processes that became our children when their parent ended: signalled once, and waited for.
+    """Processes that became our children when their parent ended; signals each once and waits for it.
 
     A launcher of the user's own that dies of the stop signal (a Python script around ``torch.distributed.run``) leaves
-    its ranks in the middle of their checkpoints. ``on_end`` is called when a signalled process has ended, and
-    :meth:`signal` may have another answer.
+    its ranks in the middle of their checkpoints. ``on_end`` is called when a signalled process has
+    ended; call :meth:`signal` again then.
     """
 
     def __init__(self, loop: Loop, on_end: Callable[[], None]) -> None:
@@ -192,14 +203,14 @@ class Orphans:
         self._signalled: set[int] = set()
         self._descriptors: dict[int, int] = {}
 
-    def signal(self, known: Collection[int], signo: int) -> bool:
-        """Sends ``signo`` to each of our children that isn't ``known``, once; whether any of them is still there.
+    def signal(self, spared: Collection[int], signo: int) -> bool:
+        """Sends ``signo`` once to each child that isn't in ``spared``; returns whether one of them still runs.
 
         A process that ignores it isn't waited for; nor is what an orphaned shell starts next, or a loop in the
         background would hold up the end.
         """
         for orphan in children(os.getpid()):
-            if orphan.pid not in known and orphan.pid not in self._signalled:
+            if orphan.pid not in spared and orphan.pid not in self._signalled:
                 self._signalled.add(orphan.pid)
                 for pid in stop_targets(orphan.pid, signo):
                     if not ignores(pid, signo):
@@ -208,7 +219,7 @@ class Orphans:
         return any(stat is not None and stat.state not in "ZX" for stat in map(read_stat, self._descriptors))
 
     def _watch(self, pid: int) -> None:
-        """By a pidfd: a shell's child isn't ours, so its end sends no SIGCHLD. Linux before 5.3 has none."""
+        """Watches a process by its pidfd (Linux 5.3): a shell's child isn't ours, so its end sends no SIGCHLD."""
         try:
             self._descriptors[pid] = os.pidfd_open(pid)
         except (AttributeError, OSError):

@@ -1,1 +1,1 @@
-"""Programs of ours that run as processes of their own, from their texts, and the registry that names them."""
+"""Programs of ours that run as processes of their own, started from their source text; and their registry."""

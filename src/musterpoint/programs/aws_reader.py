@@ -16,7 +16,7 @@ from typing import Any
 
 CHUNK = 256 * 1024
 FAILURES = 6
-"""How often in a row reading may fail, with less than :data:`HEADWAY` bytes in between."""
+"""Most failed reads in a row, with less than :data:`HEADWAY` bytes in between."""
 HEADWAY = 1024 * 1024
 RIGHTS = {"get": "s3:GetObject", "put": "s3:PutObject", "index": "codeartifact:GetAuthorizationToken"}
 TRANSIENT = ("SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException", "InternalError")
@@ -28,7 +28,7 @@ def emit(**facts: Any) -> None:
 
 
 class Failed(Exception):
-    """A failure that trying again doesn't mend, as a sentence."""
+    """A failure that a retry doesn't solve, as a sentence."""
 
 
 def main(request: dict[str, Any]) -> int:
@@ -54,7 +54,7 @@ def main(request: dict[str, Any]) -> int:
 
 
 def get(client: Any, errors: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The object, in as many pieces as connections allow, all of the same version."""
+    """Downloads the object, over several connections if one breaks, always the same version."""
     started = reported = time.monotonic()
     place = {"Bucket": request["bucket"], "Key": request["key"]}
     at, size, failures, failed_at = 0, -1, 0, 0

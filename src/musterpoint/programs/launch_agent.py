@@ -26,9 +26,9 @@ VALUED = "BbcDEeFIiJLlmOopQRSWw"
 """Options of ssh that take a value. They are about a connection, and there is none; but ``-l`` names a user."""
 
 
-def fail(text: str, status: int = 255) -> None:
+def fail(text: str) -> None:
     os.write(2, f"musterpoint's launch agent: {text}\n".encode("utf-8", "surrogateescape"))
-    os._exit(status)
+    os._exit(255)
 
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:

@@ -1,8 +1,8 @@
-"""Reports each SIGTERM to a PID 1 that drops it: a program of its own, whose text runs beside the job.
+"""Traces a PID 1 that drops SIGTERM, and reports each SIGTERM sent to it. Runs as a process beside the job.
 
 ``python -I -S THIS PID``. It seizes every thread of the process with ptrace, passes each signal on as it came, and
 writes lines: ``watching`` when it has begun, ``TERM`` for a SIGTERM, ``refused ERRNO`` where it can't trace (it ends
-then). It ends when its stdin does. However it ends, the kernel lets go of the process and delivers what was under way
+then). It ends when its stdin does. However it ends, the kernel detaches the process and delivers pending signals
 (ptrace(2): ``PTRACE_O_EXITKILL`` isn't set).
 
 ``PTRACE_SEIZE`` stops nothing, and of the stops it reports only those are answered otherwise than by going on which
@@ -27,7 +27,7 @@ STOPPING = frozenset(getattr(signal, name, 0) for name in ("SIGSTOP", "SIGTSTP",
 
 
 class Tracer:
-    """Traces the process ``pid`` with all its threads, those that start later included."""
+    """Traces all threads of the process ``pid``, later ones included."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -43,14 +43,14 @@ class Tracer:
             if not fresh:
                 return 0
             for thread in fresh:
-                # a signal to the whole process may be taken by any thread, and would end it where that one isn't traced
+                # any thread may take a signal to the process, and the signal would end it if that thread weren't traced
                 error = self._ptrace(SEIZE, int(thread), OPTION_TRACECLONE)
                 if error not in (0, NO_SUCH_PROCESS) and not self._is_ours(thread):
                     return error
             done |= fresh
 
     def _is_ours(self, thread: str) -> bool:
-        """Whether a thread that is newer than the list was seized with the one that started it."""
+        """Whether we trace the thread already: one that is newer than the list is seized with its creator."""
         try:
             with open(f"/proc/{self._pid}/task/{thread}/status", "rb") as file:
                 return f"TracerPid:\t{os.getpid()}\n".encode() in file.read()

@@ -1,7 +1,7 @@
-"""The programs of ours that run as processes of their own: their names, and their texts for other processes to read.
+"""The programs of ours that run as processes of their own: their names, and files with their source text.
 
-Each is a module beside this one, started from its text: where it runs, musterpoint need not be importable. The text
-lies in a memfd, so that nothing need be writable or cleaned up.
+Each is a module beside this one. It is started from its text, since the Python that runs it may not have musterpoint.
+The text is in a memfd, so that no writable directory is needed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ PLANNED: tuple[Program, ...] = ("launch_agent", "tensorflow_server", "horovod_re
 UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""
 SCRIPTS: frozenset[Program] = frozenset({"launch_agent"})
-"""What is called by its path alone, and so needs a first line that says who runs it."""
+"""Programs that are executed by path, so they need a ``#!`` line."""
 
 NO_BOTO3, NO_WATCHDOG = 3, 4
-"""Exit statuses of programs whose Python lacks a library. They are part of the request that such a program gets."""
+"""Exit statuses of programs whose Python lacks a library; each request names them."""
 
 LONGEST_FIRST_LINE = 127
-"""Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); blanks part it, whatever is quoted."""
+"""Bytes of a ``#!`` line that Linux reads (255 from 5.1 on); it is split at blanks, quoted or not."""
 
 _MFD_CLOEXEC, _MFD_NOEXEC_SEAL, _MFD_EXEC = 1, 8, 16
 
 
 class Texts:
-    """Texts as files that other processes of this user can open, each written when it is first asked for.
+    """Texts as files that other processes of this user can open; each is written at its first use.
 
     :meth:`close` removes them.
     """
@@ -45,7 +45,7 @@ class Texts:
         self._folder = ""
 
     def path(self, name: Program) -> str:
-        """Where the program's text lies. Those of :data:`SCRIPTS` can be executed."""
+        """The file of the program's text; executable if it is one of :data:`SCRIPTS`."""
         if name not in self._paths:
             self._paths[name] = self._script(name) if name in SCRIPTS else self._write(name, text_of(name))
         return self._paths[name]

@@ -11,19 +11,19 @@ from typing import Any, Callable
 from musterpoint.programs.aws_reader import brief, is_transient, sentence
 
 PART = 16 * 1024**2
-"""Bytes from which on a file goes up in parts of so many."""
+"""Bytes of one part; larger files are uploaded in parts."""
 REQUESTS = 8
 TRIES = 3
-"""Of one request, before its upload counts as failed."""
+"""Tries of one request before its upload has failed."""
 
 Problem = tuple[str, str, bool]
-"""What kind of failure it is, in words, and whether trying again may help."""
+"""The kind of a failure, its description, and whether a retry may help."""
 
 
 class Bucket:
-    """Keys are ``prefix`` and a relative path. ``done`` gets path and error (None: it is there), in another thread.
+    """Keys are ``prefix`` and a relative path. ``done`` gets path and error (None: uploaded), in another thread.
 
-    ``sent`` holds the bytes of each upload on its way that have left.
+    ``sent``: bytes sent so far, by path of each running upload.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Bucket:
         self._futures[path] = self._manager.upload(file, self._bucket, key, subscribers=[self._listener(path)])
 
     def forget(self, path: str) -> None:
-        """To be called when the end of its upload has been dealt with."""
+        """Drops the record of an upload that has ended."""
         self.sent.pop(path, None)
         self._futures.pop(path, None)
 
     def cancel(self) -> None:
-        """Begins no further part of the uploads on their way."""
+        """Cancels the running uploads; parts that have begun still end."""
         for future in list(self._futures.values()):
             future.cancel()
 
@@ -96,7 +96,7 @@ class Bucket:
 
 
 def _os_utils(utils: Any) -> Any:
-    """A file that became shorter while it is read ends its request at once; S3 would wait for the rest."""
+    """s3transfer's file access; a file that becomes shorter fails at once, instead of S3 waiting for the rest."""
 
     class Chunk(utils.ReadFileChunk):  # type: ignore[misc]
         def read(self, amount: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""What the uploader knows of the files: which there are, which have gone up, and which go up next.
+"""The uploader's list of files: which exist, which are uploaded, and which are next.
 
 Runs in a Python without musterpoint. Paths are relative to the directory; times are seconds on one monotonic clock.
 """
@@ -12,21 +12,21 @@ import os
 import stat
 
 SETTLE = 1.0
-"""Seconds from a change to its upload: what is rewritten or renamed at once goes up once, under its last name."""
+"""Seconds from a change to its upload, so that a file that is rewritten or renamed soon is uploaded once."""
 FILES = 4
 """Uploads at the same time."""
 LONGEST_PAUSE = 60.0
-"""Seconds without uploads, at most, after failures in a row."""
+"""The longest pause of all uploads after repeated failures, in seconds."""
 LONGEST_FINAL_PAUSE = 5.0
 PRIVATE = ".tmp."
-"""What directories begin with whose content is never uploaded; sagemaker-training keeps its copies in one."""
+"""Directories with this prefix are never uploaded; sagemaker-training keeps its copies in one."""
 
 Version = tuple[int, int, int]
-"""Size, time of the last change (ns), inode: what tells one content of a file from the next."""
+"""Size, time of the last change (ns), inode: differs when the content has changed."""
 
 
 def version_of(path: str) -> Version | None:
-    """Of the file, or of the file that a link leads to; None where there is none."""
+    """The version of the file at ``path`` (links are followed); None if there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -80,7 +80,7 @@ def is_written(path: str) -> bool | None:
 
 
 def read_record(path: str) -> dict[str, Version]:
-    """What an uploader before this one has uploaded; the last line of one that was killed may be half a line."""
+    """What an earlier uploader has uploaded. Its last line may be incomplete if it was killed."""
     found: dict[str, Version] = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -98,9 +98,9 @@ def write_record(path: str, name: str, version: Version) -> None:
 
 
 class Ledger:
-    """Which files are to go up, and when. Pure: its callers look at the disk.
+    """Which files to upload, and when. Does no I/O.
 
-    ``up`` is what has gone up, ``uploading`` what is on its way, each with the version its upload began with.
+    ``up``: uploaded files; ``uploading``: running uploads; each with the version at the upload's beginning.
     """
 
     def __init__(self, up: dict[str, Version] | None = None) -> None:
@@ -114,19 +114,19 @@ class Ledger:
         self._settle, self._longest = SETTLE, LONGEST_PAUSE
 
     def changed(self, path: str, now: float, wait: float | None = None) -> None:
-        """Something happened to the file. A change that waits already doesn't wait longer for the next one."""
+        """The file changed: uploads it after a pause, which further changes don't extend."""
         if path in self.uploading:
             self._again.add(path)
         elif path not in self._due:
             self._put(path, now + (self._settle if wait is None else wait))
 
     def forget(self, path: str) -> None:
-        """There is nothing to upload under this name."""
+        """Drops the file from what is to be uploaded."""
         self._due.pop(path, None)
         self._again.discard(path)
 
     def ready(self, now: float) -> list[str]:
-        """What may begin now, the longest due first; each has to :meth:`begin` or to be forgotten."""
+        """The files to upload now, longest due first; call :meth:`begin` or :meth:`forget` for each."""
         found: list[str] = []
         while self._queue and now >= self._paused_until and len(self.uploading) + len(found) < FILES:
             due, path = self._queue[0]
@@ -139,7 +139,7 @@ class Ledger:
         return found
 
     def next_at(self) -> float | None:
-        """When :meth:`ready` has to be asked again; None: not before something else happens."""
+        """When to call :meth:`ready` again; None: after the next change or end of an upload."""
         while self._queue and self._due.get(self._queue[0][1]) != self._queue[0][0]:
             heapq.heappop(self._queue)
         if not self._queue or len(self.uploading) >= FILES:
@@ -153,9 +153,7 @@ class Ledger:
         self.uploading[path] = version
 
     def went_up(self, path: str, version: Version | None, now: float) -> bool:
-        """The upload is over. ``version`` is the file's now, None if it is gone; False: it changed meanwhile, and goes
-        up again.
-        """
+        """The upload succeeded. ``version``: the file's now, None: gone; False if it changed and is uploaded again."""
         begun = self.uploading.pop(path)
         self.failures, self._paused_until = 0, 0.0
         self.up[path] = begun
@@ -166,8 +164,8 @@ class Ledger:
         return same
 
     def failed(self, path: str, version: Version | None, now: float, lasting: bool) -> bool:
-        """The upload failed, and is tried again, after a pause for all unless the failure is ``lasting`` and time is
-        short. False: because the file changed meanwhile, which is no failure.
+        """The upload failed and is tried again. All uploads pause first, unless the failure is ``lasting`` and time is
+        short. Returns False if the file changed meanwhile, which doesn't count as a failure.
         """
         begun = self.uploading.pop(path)
         self._again.discard(path)
@@ -181,12 +179,12 @@ class Ledger:
         return True
 
     def refused(self, path: str) -> None:
-        """It can't go up, however often one tries."""
+        """Gives the file up: retries won't help."""
         self.uploading.pop(path, None)
         self.forget(path)
 
     def hurry(self) -> None:
-        """Nothing changes any more: nothing waits."""
+        """Files don't change any more: uploads everything without waiting."""
         self._settle, self._longest, self._paused_until, self.failures = 0.0, LONGEST_FINAL_PAUSE, 0.0, 0
         for path in self._due:
             self._due[path] = 0.0
@@ -194,7 +192,7 @@ class Ledger:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, nothing is on its way."""
+        """Whether no upload runs or waits."""
         return not self._due and not self.uploading
 
     def _put(self, path: str, due: float) -> None:

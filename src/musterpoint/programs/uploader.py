@@ -1,9 +1,8 @@
 """The sidecar that uploads: a program of its own, in a Python that has boto3; musterpoint isn't installed there.
 
 A line ``finish SECONDS`` on stdin begins its end; it ends at once when stdin does. Facts go to stdout, one JSON object
-a line.
-The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory is to be
-watched and there is no watchdog.
+a line. The exit status is the request's ``no_boto3`` where there is no boto3, its ``no_watchdog`` where the directory
+is to be watched and there is no watchdog.
 """
 
 from __future__ import annotations
@@ -36,20 +35,19 @@ LARGE, EVERY = 32 * 1024**2, 10.0
 QUIET = 5.0
 """Seconds without a change after which a file counts as written where the system doesn't tell."""
 REWRITTEN = 10.0
-"""Seconds for which a file that is closed and opened again, over and over, isn't caught half-written."""
+"""Seconds to wait for a file that is closed and opened again and again, to upload it complete."""
 STALLED, NEVER = 60.0, 20.0
-"""Seconds without headway after which the final sync gives up; the second where nothing went up or is on its way."""
+"""Seconds without progress after which the final sync gives up; the second if nothing was uploaded or is running."""
 HOPELESS, HOPED = 8, 5.0
-"""Lasting failures in a row, without a success in between, after which it gives up unless there was headway in the last
-seconds."""
+"""Lasting failures in a row after which it gives up, unless there was progress in the last seconds."""
 RESENT = 8
-"""Times that what is sent again of one file counts as headway."""
+"""How often bytes of one file that are sent again count as progress."""
 REFUSALS = 3
-"""Lasting failures of one file after which that one is given up."""
+"""Lasting failures of one file after which the file is given up."""
 NAMED = 5
 """How many of the files that didn't go up are named."""
 CANCEL_SECONDS = 1.0
-"""Seconds that cancelled uploads have to be taken back."""
+"""Seconds to wait for cancelled uploads to end."""
 
 
 def emit(**facts: Any) -> None:
@@ -72,7 +70,7 @@ def main(request: dict[str, Any]) -> int:
 
 
 class Uploader:
-    """One thread decides; what the others learn reaches it through one queue."""
+    """One thread decides; the others send it events through one queue."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._directory, self._record = request["directory"], request["record"]
@@ -116,7 +114,7 @@ class Uploader:
             self._tell_progress()
         self._leave()
 
-    # -- what the other threads learn --
+    # -- events from other threads --
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -147,7 +145,7 @@ class Uploader:
     def _thread_died(self, args: Any) -> None:
         emit(blind=f"{self._directory} isn't watched any more: {args.exc_type.__name__}: {args.exc_value}")
 
-    # -- the one thread --
+    # -- the deciding thread --
 
     def _handle(self, what: str, path: Any, more: Any) -> None:
         if what == "request":
@@ -186,7 +184,7 @@ class Uploader:
         self._ledger.changed(relative, time.monotonic())
 
     def _look(self, below: str) -> None:
-        """Looks into a new directory: files may have been in it before it was watched."""
+        """Adds the files of a new directory, which may be older than its watch."""
         for path, version in listing(self._directory, below).items():
             if not self._ledger.is_up(path, version):
                 self._changed(os.path.join(self._directory, path), False)
@@ -203,7 +201,7 @@ class Uploader:
                 self._upload(path, file, version)
 
     def _is_half_written(self, path: str, file: str, version: Version, now: float) -> bool:
-        """Whether it is being written, and its close will be reported; or whether that can't be known yet."""
+        """Whether it is being written (its close will be reported), or that isn't known yet."""
         written = is_written(file)
         if path not in self._unsure:
             if written and now - self._since.setdefault(path, now) < REWRITTEN:
@@ -292,7 +290,7 @@ class Uploader:
         done = self._files + self._bytes + (sum(self._bucket.sent.values()) if self._bucket else 0)
         if done > self._best:
             self._best, self._headway_at = done, now
-        waits = self._bucket is not None and any(self._bucket.sent.values())  # all may have left, but for S3's answer
+        waits = self._bucket is not None and any(self._bucket.sent.values())  # perhaps only S3's answer is missing
         longest = STALLED if self._ledger.up or waits else NEVER
         still = now - self._headway_at
         hopeless = still >= longest or (self._lasting >= HOPELESS and still >= HOPED)

@@ -1,1 +1,1 @@
-"""The truth about how a job ended: root cause, exit code, failure file, timeline. Never raises."""
+"""The reports of how a job ended: failure file, outcome.json, timeline. Never raises."""

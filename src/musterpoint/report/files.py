@@ -6,11 +6,10 @@ import stat
 from typing import Any, Callable, Literal, Mapping, NamedTuple
 
 from musterpoint import exit_codes
-from musterpoint.diagnosis.reason import fit, with_secondary
-from musterpoint.failure import Cause, Kind
+from musterpoint.failure import Cause, Kind, fit, with_secondary
 from musterpoint.job.model import Paths
 from musterpoint.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.state import Outcome
 from musterpoint.timeline import Timeline
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -22,41 +21,41 @@ def write(
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
-    A non-empty failure file that the user's script wrote during this run is kept, and never lies beside a ``success``.
-    A stopped job gets neither file. Returns what could not be written, as sentences.
+    A non-empty failure file that the user's script wrote in this run is kept, and no ``success`` is written then. A
+    stopped job gets neither file. Returns what could not be written, as sentences.
     """
     record = OutcomeRecord.from_outcome(outcome, attempt)
     problems: list[str] = []
     failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
-    output.settle()
+    output.reopen()
     users_text = bool(failure) and output.has_users_text(failure)
     failed = record.kind not in ("done", "stopped")
     if failed and failure and not users_text:
-        problems.append(put(output, failure, record.reason.encode("utf-8", "replace")))
+        problems.append(write_file(output, failure, record.reason.encode("utf-8", "replace")))
     if success and (failed or users_text):
         output.remove(success)
     elif success and record.kind == "done":
         if failure:
-            output.remove(failure)  # an empty one, or what is left of an earlier run
-        problems.append(put(output, success, b""))
+            output.remove(failure)  # an empty one, or an earlier run's
+        problems.append(write_file(output, success, b""))
     if output.folder:
         import json
 
         text = json.dumps(record.to_json(), indent=2, ensure_ascii=False) + "\n"
-        problems.append(put(output, OUTCOME, text.encode("utf-8", "replace")))
+        problems.append(write_file(output, OUTCOME, text.encode("utf-8", "replace")))
     if record.reason and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(termination_log):
-        problems.append(_put_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))
+        problems.append(_write_in_place(termination_log, None, record.reason.encode("utf-8", "replace")))
     return [problem for problem in problems if problem]
 
 
-def put(output: OutputDirectory, name: str, data: bytes) -> str:
-    """Writes ``data`` to the file ``name`` of ``output`` atomically; an empty string, or the sentence of why not.
+def write_file(output: OutputDirectory, name: str, data: bytes) -> str:
+    """Writes the file ``name`` of ``output`` atomically; returns an empty string, or why it failed.
 
-    Space that was set aside for it is used. Where no second file can be made, ``name`` itself is written.
+    Uses the space reserved for it. Where no second file can be made, ``name`` itself is written.
     """
     if output.fd < 0:
         return _sentence(os.path.join(output.folder, name), output.error)
-    fd, draft = output.reserved(name)
+    fd, draft = output.take_reserved(name)
     try:
         if fd < 0:
             draft = f".{name}.{os.urandom(8).hex()}.tmp"
@@ -69,14 +68,14 @@ def put(output: OutputDirectory, name: str, data: bytes) -> str:
         return ""
     except OSError:
         output.remove(draft)
-    problem = _put_in_place(name, output.fd, data, output.folder)
+    problem = _write_in_place(name, output.fd, data, output.folder)
     if problem and not output.has_users_text(name):
         output.remove(name)
     return problem
 
 
-def _put_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
-    """Writes over a file that is there, or a new one; never over what a link leads to."""
+def _write_in_place(name: str, folder: int | None, data: bytes, shown: str = "") -> str:
+    """Writes the file ``name`` without a second file; refuses links."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, 0o644, dir_fd=folder)
@@ -97,7 +96,7 @@ def _sentence(path: str, error: OSError | None) -> str:
 
 
 def _overwrite(fd: int, data: bytes) -> None:
-    """Writes over the bytes that are there, then cuts: space that was set aside stays ours until it is used."""
+    """Writes over the old bytes, then truncates, so that reserved space isn't released before it is used."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
@@ -153,7 +152,7 @@ class OutcomeRecord(NamedTuple):
 def write_timeline(
     timeline: Timeline, output: OutputDirectory, mask: Callable[[Any], Any] = lambda facts: facts
 ) -> list[str]:
-    """Writes ``timeline.json`` into ``output``, each moment as ``mask`` makes it.
+    """Writes ``timeline.json`` into ``output``; ``mask`` hides secrets in each moment.
 
     Returns what could not be written, as sentences.
     """
@@ -162,5 +161,5 @@ def write_timeline(
     import json
 
     rows = ",\n ".join(json.dumps(mask(row), ensure_ascii=False, default=str) for row in timeline.to_json())
-    problem = put(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
+    problem = write_file(output, TIMELINE, f"[{rows}]\n".encode("utf-8", "replace"))
     return [problem] if problem else []

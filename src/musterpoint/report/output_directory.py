@@ -1,8 +1,8 @@
 """The platform's output directory, held open before the user's program can change it; reserved space for the report.
 
-The program may plant links and other files there. So the directory is a descriptor from the start on, everything in it
-is named through that, and no link is followed. What lay there before the start is an earlier run's: it is removed, or
-recognised where it can't be.
+The program may create links and other files there. So a descriptor of the directory is opened at the start, files are
+opened relative to it, and links aren't followed. Files from before the start are an earlier run's: they are removed, or
+remembered where that fails.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from musterpoint.job.model import Paths
 
 OUTCOME, TIMELINE = "outcome.json", "timeline.json"
 RESERVED = {"failure": 4096, OUTCOME: 8192}
-"""Bytes of the disk set aside for each file, so that a full one can't silence it."""
+"""Bytes of the disk set aside for each file, so that a full disk doesn't prevent the report."""
 
 
 class OutputDirectory:
-    """``paths`` say where it is; all methods do nothing where there is none.
+    """``paths`` has its path; without one all methods do nothing.
 
-    ``shared`` says that another musterpoint above us, whose job this is, has the same one: nothing there is old.
+    ``shared``: a musterpoint above us uses it for the same job, so nothing in it is an earlier run's.
     """
 
     def __init__(self, paths: Paths, shared: bool = False) -> None:
@@ -34,37 +34,37 @@ class OutputDirectory:
             try:
                 if not os.path.lexists(self.folder):
                     os.makedirs(self.folder, exist_ok=True)
-                self.fd = os.open(self.folder, _DIRECTORY)  # may be a link: so far it is the platform's
+                self.fd = os.open(self.folder, _DIRECTORY)  # may be a link: the user's program hasn't run yet
             except OSError as error:
                 self.error = error
         if self.fd >= 0 and not shared:
             names = map(os.path.basename, (paths.failure, paths.success))
             for name in filter(None, (*names, OUTCOME, TIMELINE)):
                 self.remove(name)
-                if (found := self._look(name)) is not None:
+                if (found := self._stat(name)) is not None:
                     self._old[name] = _identity(found)
 
     def reserve(self) -> None:
-        """Sets space on the disk aside, while there is some. Call it before the user's program runs."""
+        """Reserves disk space for the reports. Call it before the user's program runs."""
         for name, size in RESERVED.items():
             self.set_aside(name, size)
 
     def set_aside(self, name: str, size: int) -> None:
-        """Sets so many bytes of the disk aside for the file ``name``, if there are as many."""
+        """Reserves ``size`` bytes of disk space for the file ``name``, if there are as many."""
         if self.fd < 0:
             return
-        place = _place(name)
-        self.remove(place)  # of a run that was killed
+        place = _reserved_name(name)
+        self.remove(place)  # from a run that was killed
         try:
             fd = self._reserved[name] = self.create(place)
-            _take(fd, size)
+            _allocate(fd, size)
         except OSError:
             pass  # a disk that is full already: the report will say so if it has something to write
 
-    def reserved(self, name: str) -> tuple[int, str]:
-        """Descriptor and name of the space set aside for ``name``, once; -1 if the program has put another in place."""
-        fd, place = self._reserved.pop(name, -1), _place(name)
-        if fd >= 0 and ((found := self._look(place)) is None or not os.path.samestat(found, os.fstat(fd))):
+    def take_reserved(self, name: str) -> tuple[int, str]:
+        """Takes the reserved file for ``name``: descriptor and name; -1 if the program has replaced it."""
+        fd, place = self._reserved.pop(name, -1), _reserved_name(name)
+        if fd >= 0 and ((found := self._stat(place)) is None or not os.path.samestat(found, os.fstat(fd))):
             os.close(fd)
             fd = -1
         return fd, place
@@ -78,8 +78,8 @@ class OutputDirectory:
         return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=self.fd)
 
     def has_users_text(self, name: str) -> bool:
-        """Whether somebody has written a file ``name``, and something into it, since the start."""
-        found = self._look(name)
+        """Whether a non-empty file ``name`` was written since the start."""
+        found = self._stat(name)
         written = found is not None and stat.S_ISREG(found.st_mode) and found.st_size > 0
         return written and found is not None and _identity(found) != self._old.get(name)
 
@@ -89,15 +89,15 @@ class OutputDirectory:
         except OSError:
             pass
 
-    def settle(self) -> None:
-        """Finds the directory again where the program has removed it, or has put another one in its place."""
+    def reopen(self) -> None:
+        """Opens the directory again if the program has removed or replaced it."""
         if self.fd < 0:
             return
         try:
             os.makedirs(self.folder, exist_ok=True)
             fd = os.open(self.folder, _DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            return  # a link: the platform's own, or planted
+            return  # a link: the platform's own, or the program's
         if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
             os.close(fd)
         else:
@@ -106,7 +106,7 @@ class OutputDirectory:
 
     def close(self) -> None:
         for name in tuple(self._reserved):
-            fd, place = self.reserved(name)
+            fd, place = self.take_reserved(name)
             if fd >= 0:
                 os.close(fd)
                 self.remove(place)
@@ -114,7 +114,7 @@ class OutputDirectory:
             os.close(self.fd)
         self.fd = -1
 
-    def _look(self, name: str) -> os.stat_result | None:
+    def _stat(self, name: str) -> os.stat_result | None:
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
@@ -124,7 +124,7 @@ class OutputDirectory:
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
 
 
-def _place(name: str) -> str:
+def _reserved_name(name: str) -> str:
     """The file that holds the space for ``name``."""
     return f".{name}.reserved"
 
@@ -133,8 +133,8 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _take(fd: int, size: int) -> None:
-    """Blocks of the disk for ``size`` bytes, without waiting for the disk where the file system can."""
+def _allocate(fd: int, size: int) -> None:
+    """Allocates ``size`` bytes of disk space."""
     try:
         os.posix_fallocate(fd, 0, size)
     except (AttributeError, OSError):

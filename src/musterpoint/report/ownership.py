@@ -1,4 +1,4 @@
-"""Files that a job leaves as root, given to whoever made its input: a person on whose machine the containers run.
+"""Gives files that a job wrote as root to the owner of its input: a person whose machine runs the containers.
 
 Without that, what the SDKs' local modes and ``docker run -v`` leave on a person's disk can't be deleted by them. On a
 platform that makes the input as root itself nothing is changed.
@@ -18,9 +18,9 @@ SHARED = "shared"
 
 
 def give_back(paths: Paths) -> int:
-    """Gives what root owns in the job's directories to the owner of its input; how many entries that were.
+    """Gives what root owns in the job's directories to the owner of its input; returns how many entries.
 
-    Only directories below the platform's own are looked into: a checkpoint path may be anywhere. Symbolic links are
+    Only directories below the platform's own are changed, as a checkpoint path may be anywhere. Symbolic links are
     changed themselves, never what they lead to. What can't be changed stays as it is.
     """
     owner = _owner(paths.input_config) if paths.base and os.geteuid() == ROOT else None
@@ -40,7 +40,7 @@ def _owner(path: str) -> tuple[int, int] | None:
 
 
 def _give(base: str, folder: str, owner: tuple[int, int]) -> int:
-    """Gives what is in ``folder``, a path below ``base``; nothing where a part of it is a link or leads up."""
+    """Changes the owner of what is in ``folder``, a path below ``base`` without links and ``..``."""
     given = 0
     fd = -1
     try:

@@ -1,22 +1,102 @@
-"""What the leader knows of each host at any moment: for the progress lines, and for the table at the end."""
+"""Which hosts are here, which aren't, and why: as one line while a host waits, as a table at the end."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Callable, Literal, NamedTuple, get_args
 
 from musterpoint.channel.dial import is_local, is_loopback
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Names
+from musterpoint.loop import Timer
 from musterpoint.rollcall.hello import Hello, Refusal
-from musterpoint.rollcall.progress import Row, sentence, table
 from musterpoint.rollcall.seats import Seats
 
 _MOST_NOTES = 8
 
+Stage = Literal["name", "connect", "hello", "seated"]
+"""How far a host is: its name is being looked up; it hasn't called; it is being identified; it is here."""
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+_MOST_GROUPS = 3
+_MOST_NAMES = 4
+_MOST_ROWS = 40
+
+
+class Row(NamedTuple):
+    """One host that isn't here. ``address``: where it is, as far as known."""
+
+    host: str
+    stage: Stage
+    detail: str
+    address: str = ""
+
+
+def sentence(total: int, rows: list[Row]) -> str:
+    """``998 of 1000 hosts here; waiting for algo-7 (…), algo-9 and algo-12 (…)``; same problems are grouped."""
+    here = f"{total - len(rows)} of {total} hosts here"
+    if not rows:
+        return here
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        groups.setdefault(row.detail, []).append(row.host)
+    parts = [f"{_names(hosts)} ({detail})" for detail, hosts in list(groups.items())[:_MOST_GROUPS]]
+    more = sum(len(hosts) for hosts in list(groups.values())[_MOST_GROUPS:])
+    if more:
+        parts.append(f"and {more} more")
+    return f"{here}; waiting for {', '.join(parts)}"
+
+
+def table(headline: str, total: int, rows: list[Row], notes: list[str]) -> str:
+    """The headline, then a table of the missing hosts (host, stage, detail), then ``notes``."""
+    shown = rows[:_MOST_ROWS]
+    wide = max(len(host) for host in ("host", *(row.host for row in shown)))
+    lines = [headline, f"{'host':{wide}}  {'stage':7}  detail"]
+    for row in shown:
+        where = f"{row.address}: " if row.address else ""
+        lines.append(f"{row.host:{wide}}  {row.stage:7}  {where}{row.detail}")
+    if len(rows) > _MOST_ROWS:
+        rest = rows[_MOST_ROWS:]
+        counts = [f"{sum(row.stage == stage for row in rest)} at {stage}" for stage in STAGES]
+        lines.append(f"… and {len(rest)} more: " + ", ".join(text for text in counts if not text.startswith("0 ")))
+    lines.append(f"{total - len(rows)} of {total} hosts are here")
+    return "\n".join(lines + notes)
+
+
+def _names(hosts: list[str]) -> str:
+    if len(hosts) <= _MOST_NAMES:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[: _MOST_NAMES - 1])} and {len(hosts) - _MOST_NAMES + 1} more"
+
+
+class ProgressPrinter:
+    """Prints ``line()`` whenever it has changed, at most every ``progress`` seconds; first after ``retry_most``."""
+
+    def __init__(self, context: Context, line: Callable[[], str]) -> None:
+        self._loop = context.loop
+        self._say = context.log.say
+        self._pause = context.timeouts.progress
+        self._line = line
+        self._last = ""
+        self._timer: Timer | None = self._loop.call_later(context.timeouts.retry_most, self._print)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _print(self) -> None:
+        line = self._line()
+        if line != self._last:
+            self._say(line)
+            self._last = line
+        self._timer = self._loop.call_later(self._pause, self._print)
+
 
 class Attendance:
-    """``refused`` is what the leader has against each host and the address that was called from.
+    """What the leader knows about each host. ``refused``: by host, why it was refused and the caller's address.
 
-    ``callers``, where a method takes them, are the addresses of callers that have not said hello.
+    ``callers`` of methods are the addresses of callers that have sent no hello yet.
     """
 
     def __init__(self, hosts: tuple[str, ...], me: str, names: Names, seats: Seats, checked: bool) -> None:
@@ -32,7 +112,7 @@ class Attendance:
         self._notes: dict[str, None] = {}
 
     def note(self, text: str) -> None:
-        """Keeps a remark; of many only the first few."""
+        """Keeps a remark for the table; only the first 8."""
         if len(self._notes) < _MOST_NOTES:
             self._notes[text] = None
 
@@ -41,17 +121,17 @@ class Attendance:
         self._own = answer
 
     def disconnected(self, host: str, why: str) -> None:
-        """``host`` was here, then its connection ended."""
+        """``host`` had its seat, then its connection ended."""
         self._left[host] = why
 
     def refuse(self, host: str, refusal: Refusal, address: str) -> bool:
-        """Keeps why ``host`` was refused; whether that is new."""
+        """Keeps why ``host`` was refused; returns whether that is new."""
         new = self.refused.get(host) != (refusal, address)
         self.refused[host] = (refusal, address)
         return new
 
     def seated(self, hello: Hello) -> None:
-        """A host has its seat: compares how it sees this one with how this one sees itself."""
+        """``hello``'s host has its seat: compares our addresses as it sees them with our own view."""
         self.refused.pop(hello.host, None)
         own = {address for address in self._own.addresses if not is_loopback(address)}
         seen = {address for address in hello.sees if not is_loopback(address)}
@@ -62,7 +142,7 @@ class Attendance:
             )
 
     def address(self) -> str:
-        """Where the others reach this host: what most of those with a seat dialled, since that worked."""
+        """The address where others reach this host: the one that most seated hosts have dialled."""
         dialled = Counter(call.hello.dialled for call in self._seats.taken.values() if call.hello.dialled)
         if dialled:
             return dialled.most_common(1)[0][0]
@@ -75,7 +155,7 @@ class Attendance:
         return table(headline, len(self._hosts), self.rows(callers), self.remarks(over=True))
 
     def remarks(self, over: bool = False) -> list[str]:
-        """What is odd but keeps no host away; ``over``: the deadline is."""
+        """Warnings that kept no host away; ``over``: the deadline has passed."""
         strangers = [
             f"{count} call{'s' if count > 1 else ''} refused, the last from {address}: the caller {claim}"
             for claim, (count, address) in self._strangers.items()
@@ -83,15 +163,15 @@ class Attendance:
         return [*oddities(self._me, self._own, over), *self._notes, *strangers]
 
     def refused_stranger(self, claim: str, address: str) -> None:
-        """A caller that is none of the hosts was refused; ``claim`` is one of a few."""
+        """A caller that is none of the hosts was refused; ``claim`` is one of a few fixed texts."""
         self._strangers[claim] = (self._strangers.get(claim, (0, ""))[0] + 1, address)
 
     def is_sure(self, host: str, address: str) -> bool:
-        """Whether a caller from there that says it is ``host`` is taken for it without a proof."""
+        """Whether a caller from ``address`` that claims to be ``host`` is believed without a proof."""
         return not self._checked or self._seats.matches(host, address)
 
     def rows(self, callers: list[str]) -> list[Row]:
-        """One for each host that has no seat, in rank order."""
+        """One row for each host without a seat, in rank order."""
         missing = self._seats.missing()
         return [self._row(host, callers) for host in self._hosts if host in missing]
 
@@ -105,7 +185,7 @@ class Attendance:
         waiting = self._seats.waiting.get(host)
         if waiting:
             return Row(host, "hello", self._seats.oddity(waiting[0]), waiting[0].address)
-        known = self._names.known(host) if self._checked else Answer()
+        known = self._names.last_answer(host) if self._checked else Answer()
         if self._checked and not known.addresses:
             return Row(host, "name", known.trouble)
         address = ", ".join(known.addresses)
@@ -119,9 +199,7 @@ UNANSWERED = Answer((), "the name was not answered yet")
 
 
 def oddities(me: str, own: Answer, over: bool) -> list[str]:
-    """Warnings about ``own``, the addresses of the name ``me``. A resolver that takes longer than the others take to
-    be here is none; once the deadline is ``over``, it is.
-    """
+    """Warnings about ``own``, the addresses of the name ``me``. No answer counts only if the deadline is ``over``."""
     if not own.addresses:
         return [] if own == UNANSWERED and not over else [f"warning: on {me} its own name: {own.trouble}"]
     if not any(map(is_local, own.addresses)):

@@ -1,4 +1,4 @@
-"""What a host says first on a connection, and what the leader has against it."""
+"""The hello, a host's first message to the leader, and why the leader may refuse it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MOST_ADDRESSES = 8
 
 
 class Hello(NamedTuple):
-    """``incarnation`` is drawn once per start of a host. ``sees`` are the addresses it sees for the leader's name,
-    ``dialled`` is the one it connected to. ``nonce`` is empty without a secret. ``stop`` is the signal by which this
-    host was told to stop before it called, or 0. Without a proof of the secret all of it is only what a caller says.
+    """``incarnation``: random, one per start of a host. ``sees``: the leader's addresses as this host resolves them;
+    ``dialled``: the one it connected to. ``nonce``: empty without a secret. ``stop``: the signal that stopped this host
+    before it called, or 0. Unless the caller proved the secret, none of it can be trusted.
     """
 
     host: str
@@ -37,7 +37,7 @@ class Hello(NamedTuple):
 
     @classmethod
     def from_wire(cls, message: dict[str, Any]) -> Hello:
-        """Raises WireError. Of another protocol only the host and the protocol are looked at."""
+        """Raises WireError. For another protocol only host and protocol are read."""
         host, protocol = wire.host(message), wire.number(message, "protocol")
         if protocol != wire.PROTOCOL:
             return cls(host, Offer("", "", 0, ""), "", protocol=protocol)
@@ -60,7 +60,7 @@ def _stop_of(message: dict[str, Any]) -> int:
 
 
 NO_SEAT = "no seat of this job is this caller's; the log of the job's leader may say why"
-"""All that a caller gets which has not shown that it is a host of the job."""
+"""The answer to a caller that has not shown that it is a host of the job."""
 ANOTHER_PROTOCOL = f"this leader speaks protocol {wire.PROTOCOL}: install the same version of musterpoint on all hosts"
 ANOTHER_SECRET = "the secret of this job is missing or another one (--secret, MUSTER_SECRET)"
 
@@ -68,8 +68,8 @@ _LONGEST = 200
 
 
 class Refusal(NamedTuple):
-    """``reason`` is for a caller that is certainly the host it says it is, and for the logs then. ``claim`` says it of
-    a caller that is not, in words none of which are the caller's; ``answer`` is what that caller gets.
+    """``reason``: for the log, and for a caller that certainly is the host. ``claim``: the same for an unproved caller,
+    without any text of its own; ``answer``: what that caller is sent.
     """
 
     reason: str
@@ -80,9 +80,9 @@ class Refusal(NamedTuple):
 def validate(
     hello: Hello, me: str, offer: Offer, others: frozenset[str], grouped: frozenset[str], secret: bool
 ) -> Refusal | None:
-    """What the leader ``me``, who offers ``offer``, has against ``hello``.
+    """Why the leader ``me`` with its own ``offer`` refuses ``hello``; None if it doesn't.
 
-    ``others`` are the job's hosts but for the leader, ``grouped`` those of the distribution; ``secret``: there is one.
+    ``others``: the job's hosts except the leader; ``grouped``: those of the group; ``secret``: this job has one.
     """
     if hello.protocol != wire.PROTOCOL:
         reason = (

@@ -1,4 +1,4 @@
-"""The leader's roll call: lets every host in, gives out the seats, publishes the roster."""
+"""The leader's roll call: accepts hosts, gives each its seat, and publishes the roster."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any, Callable
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Beats, Sweeper
-from musterpoint.channel.context import Context
-from musterpoint.channel.host_state import HostState
 from musterpoint.channel.leader import JobHosts, LeaderChannel
-from musterpoint.channel.link import Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import Resume, Session, draw
+from musterpoint.channel.session import HostState, Resume, Session, random_token
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.attendance import Attendance
+from musterpoint.rollcall.attendance import Attendance, ProgressPrinter
 from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, validate
 from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
-from musterpoint.rollcall.progress import ProgressPrinter
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats
@@ -72,7 +69,7 @@ class LeaderCall:
                 self._follower.follow(host)
 
     def stop(self, stop: StoppedEarly) -> None:
-        """This host was told to stop: so are the others. A second time, and on Ctrl-C, it waits for none of them."""
+        """This host was told to stop: tells the others. At the second call, or for Ctrl-C, it doesn't wait for them."""
         if self._asked_to_stop or stop.signal == SIGINT:
             self._stopped = self._stopped or stop
             self._stop_now()
@@ -80,9 +77,7 @@ class LeaderCall:
         self._broadcast_stop(stop)
 
     def _broadcast_stop(self, stop: StoppedEarly) -> None:
-        """A host was told to stop: so are all that are here, and for a while those that come late, or they would wait
-        for this one until their deadline.
-        """
+        """Sends the stop to all hosts here and, for 8 s, to late ones, which would wait until their deadline."""
         if self._stopped is not None or self.result:
             return
         self._stopped = stop
@@ -126,7 +121,7 @@ class LeaderCall:
             self._follower.follow(hello.host)
 
     def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
-        """Ends the roll call too if it is certain that this was the host itself: no other will come for its seat."""
+        """Refuses a caller; ends the roll call, too, if it certainly was the host: no other will take its seat."""
         if hello.host not in self._others:
             self._listener.refuse(link, refusal.reason if proved else refusal.answer)
             self._refused_stranger(refusal.claim, link.peer)
@@ -138,7 +133,7 @@ class LeaderCall:
             self._fail(refusal.reason)
 
     def _unproved(self, host: str, address: str, claim: str) -> None:
-        """A caller without the secret can't end the roll call; the table mentions it if the host stays away."""
+        """Keeps the refusal for the table; a caller without the secret can't end the roll call."""
         if host in self._others:
             self._refused_host(host, address, Refusal("", claim), claim)
         else:
@@ -183,7 +178,7 @@ class LeaderCall:
             self._publish()
 
     def _seated(self, call: Call, warning: str) -> None:
-        """From here on what the host said in its hello counts."""
+        """The host has its seat, so its hello is trusted from now on."""
         hello, link = call.hello, call.state.link
         self._follower.drop(call.name)
         self._attendance.seated(hello)
@@ -194,7 +189,7 @@ class LeaderCall:
             self._attendance.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
         self._record("host-here", host=call.name, address=call.address)
         if link is not None:
-            link.allow(wire.MEMBER_LIMIT)
+            link.set_limit(wire.MEMBER_LIMIT)
             link.send(call.welcome(self._me))
         if self._stopped is not None:
             self._send_stop(self._stopped, call.state)
@@ -205,7 +200,7 @@ class LeaderCall:
 
     def _frame(self, link: Link, payload: bytes) -> None:
         call = self._calls[link]
-        call.state.session.heard(self._loop.clock())
+        call.state.session.received(self._loop.clock())
         if wire.is_beat(payload):
             wire.beat_count(payload)
         else:
@@ -243,7 +238,7 @@ class LeaderCall:
         for member in self._beats.next():
             member.beat()
         for link, call in list(self._calls.items()):
-            if link in self._calls and now - call.state.session.heard_at >= self._timeouts.silence:
+            if link in self._calls and now - call.state.session.received_at >= self._timeouts.silence:
                 link.close()
                 self._ended(link, "it fell silent", False)
         self._apply(self._seats.tick(now))
@@ -283,7 +278,7 @@ class LeaderCall:
                 offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
-        return Roster(self._offer.job, draw(), tuple(seats), address, self._choose_port(), self._me)
+        return Roster(self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me)
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())
@@ -294,7 +289,7 @@ class LeaderCall:
         self._fail(headline)
 
     def _fail(self, headline: str) -> None:
-        """Every host gets the same table; not when it ends with a stop anyway."""
+        """Ends the roll call with the same table on every host, unless it is ending with a stop."""
         if self._stopped is not None:
             return
         text = self._attendance.table(headline, self._listener.waiting())

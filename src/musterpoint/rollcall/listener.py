@@ -1,6 +1,6 @@
-"""The leader's one listening port: accepts callers, and hands over those that say hello or resume a session.
+"""The leader's listening port: accepts callers, and hands over those that send a hello or resume a session.
 
-A caller that has not done so costs little and not for long: few bytes, a few seconds, and only so many at a time.
+Callers that have sent neither are limited: in number, in bytes, and to a few seconds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import sys
 from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import Link, LinkOwner, plain_address
-from musterpoint.channel.session import Resume, draw
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address
+from musterpoint.channel.session import Resume, random_token
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ
 from musterpoint.rollcall.hello import ANOTHER_PROTOCOL, ANOTHER_SECRET, Hello
@@ -28,7 +27,7 @@ def listen(port: int, me: str) -> socket.socket:
     """A socket that listens on ``port``, for IPv6 and IPv4 where the system has both.
 
     Raises:
-        UsageError: the port can't be had.
+        UsageError: the port is taken or not allowed.
     """
     for family in (socket.AF_INET6, socket.AF_INET):
         try:
@@ -56,7 +55,7 @@ def listen(port: int, me: str) -> socket.socket:
 
 
 def raise_file_limit(connections: int) -> None:
-    """Raises this process's limit of open files where so many connections would not fit under it."""
+    """Raises this process's limit of open files, if ``connections`` would exceed it."""
     try:
         import resource
     except ImportError:
@@ -76,7 +75,7 @@ class ListenerOwner(NamedTuple):
 
     ``on_hello(link, hello, proved)`` and ``on_resume(link, resume)`` take the link over or refuse it
     (:meth:`Listener.refuse`); ``proved`` says that the caller knows the secret.
-    ``on_unproved(host, address, claim)``: a caller that says it is ``host`` did not prove the secret, and was refused.
+    ``on_unproved(host, address, claim)``: a caller that claims to be ``host`` didn't prove the secret and was refused.
     """
 
     on_hello: Callable[[Link, Hello, bool], None]
@@ -85,8 +84,10 @@ class ListenerOwner(NamedTuple):
 
 
 class _Stranger:
-    """A caller that has not been handed over: ``since`` when it is connected, the ``nonce`` it is to prove the secret
-    with, what it ``opened`` with, and whether it was ``refused``.
+    """A caller that has not been handed over.
+
+    ``since``: when it connected. ``nonce``: what it has to prove the secret with. ``opened``: its first frame, and the
+    message in it. ``refused``: whether it was refused.
     """
 
     __slots__ = ("nonce", "opened", "refused", "since")
@@ -99,10 +100,10 @@ class _Stranger:
 
 
 class Listener:
-    """Hands each caller that says hello, or resumes a session, to the ``owner``; the owner may change later.
+    """Hands each caller that sends a hello or resumes a session to ``owner``.
 
-    With a ``secret`` every caller is challenged to prove it as soon as it is connected. Without a proof it is refused;
-    with one every frame of the link is sealed from then on.
+    With a ``secret`` every caller gets a challenge when it connects. It is refused without a proof; after the proof
+    every frame of the link is sealed.
     """
 
     def __init__(self, context: Context, sock: socket.socket, secret: str, hosts: int, owner: ListenerOwner) -> None:
@@ -129,7 +130,7 @@ class Listener:
         self._strangers.clear()
 
     def refuse(self, link: Link, reason: str, **more: Any) -> None:
-        """Sends why, and lets the other end close first, so that it can read it."""
+        """Sends ``reason``, and waits for the other end to close, so that it can read it."""
         link.send(wire.pack("refused", reason=reason, **more))
         link.ignore()
         link.hand_over(self._link_owner)
@@ -138,7 +139,7 @@ class Listener:
         link.finish()
 
     def waiting(self) -> list[str]:
-        """Addresses of those that are connected but have not said hello."""
+        """Addresses of callers that have sent no hello yet."""
         return [link.peer for link, stranger in self._strangers.items() if not stranger.refused]
 
     def _watch(self) -> None:
@@ -166,11 +167,11 @@ class Listener:
             stranger = self._strangers[link] = _Stranger(self._loop.clock())
             self._sweep_soon()
             if self._secret:
-                stranger.nonce = draw()
+                stranger.nonce = random_token()
                 link.send(wire.pack("challenge", nonce=stranger.nonce))
 
     def _pause(self) -> None:
-        """Out of descriptors: the listening socket stays ready, so it isn't watched for a moment."""
+        """Out of descriptors: stops watching the listening socket for a moment, since it stays ready."""
         self._loop.forget(self._sock.fileno())
         if self._strangers:
             self._evict(next(iter(self._strangers)))

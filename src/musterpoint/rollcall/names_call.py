@@ -1,12 +1,12 @@
-"""The small roll call: every name must resolve before the deadline; no host is called."""
+"""The roll call by names only: every host name must resolve before the deadline; no connections."""
 
 from __future__ import annotations
 
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.progress import ProgressPrinter, Row, sentence, table
+from musterpoint.rollcall.attendance import ProgressPrinter, Row, sentence, table
 from musterpoint.rollcall.roster import Participant
 
 
@@ -44,7 +44,9 @@ class NamesCall:
                 self.result = self._found
 
     def _rows(self) -> list[Row]:
-        return [Row(host, "name", self._names.known(host).trouble) for host in self._hosts if host not in self._found]
+        return [
+            Row(host, "name", self._names.last_answer(host).trouble) for host in self._hosts if host not in self._found
+        ]
 
     def _deadline(self) -> None:
         rows = self._rows()

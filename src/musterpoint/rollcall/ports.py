@@ -16,12 +16,12 @@ _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 
 
 def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
-    """One free port for each that is ``wanted``: that port where it is free, else any (0: any).
+    """One free port for each in ``wanted``: that port if it is free, else any (0: any).
 
-    ``insisted`` says why a port that is wanted can't be another one.
+    ``insisted``: why the wanted ports can't be replaced; empty if they can.
 
     Raises:
-        LauncherError: such a port is taken.
+        LauncherError: a port that can't be replaced is taken.
     """
     found: list[int] = []
     for port in wanted:
@@ -38,9 +38,9 @@ def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
 
 
 def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool) -> None:
-    """Without a channel (``how`` is the option that leaves it out) all hosts compute the leader's ``ports`` alike.
+    """Checks the leader's ``ports``, which without a channel every host computes for itself.
 
-    ``wanted`` is the port that was asked for, if any; ``leads`` says that this host is the leader.
+    ``how``: the option that leaves the channel out. ``wanted``: the port asked for. ``leads``: this host is the leader.
 
     Raises:
         UsageError: any free port was asked for, and the other hosts could not learn which.
@@ -60,7 +60,7 @@ def check_agreed(how: str, wanted: int | None, ports: Iterable[int], leads: bool
 
 
 def is_free(port: int) -> bool:
-    """Whether ``port`` is one, and can be bound on every address of this host."""
+    """Whether ``port`` is valid and can be bound on every address of this host."""
     if port > 65535:
         return False
     for family in (socket.AF_INET6, socket.AF_INET):
@@ -85,7 +85,7 @@ def _bind(family: int, port: int) -> None:
 
 
 def any_free() -> int:
-    """A port that is free now, and that no connection will be given before it is used.
+    """A port that is free now, and that the system will not give to a connection.
 
     It lies below the range from which systems take the local ports of connections (Linux: 32768 on).
     """

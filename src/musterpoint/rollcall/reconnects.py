@@ -1,4 +1,4 @@
-"""What calls the leader once the roster is out: hosts that resume their sessions, and callers that are refused."""
+"""Connections to the leader after the roster is out: hosts that resume their sessions, and callers it refuses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from functools import partial
 from typing import Any, Mapping
 
 from musterpoint.channel import wire
-from musterpoint.channel.context import Context
 from musterpoint.channel.leader import LeaderChannel
-from musterpoint.channel.link import Link
-from musterpoint.channel.session import OVER, Resume, same
+from musterpoint.channel.link import Context, Link
+from musterpoint.channel.session import OVER, Resume, same_token
 from musterpoint.rollcall.hello import NO_SEAT, Hello
 from musterpoint.rollcall.listener import Listener, ListenerOwner
 from musterpoint.rollcall.roster import Roster
@@ -17,12 +16,12 @@ from musterpoint.rollcall.seats import Call
 
 
 class Reconnects:
-    """Takes over the ``listener``: hands the ``channel`` the connections on which its sessions go on, refuses others.
+    """Takes over the ``listener``: gives connections that resume a session to the ``channel``, refuses others.
 
-    ``calls`` are those that got the seats, by host; ``packed`` is the roster as it was sent.
+    ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent.
 
-    Without a secret, another process at a host's address can say that it is that host, started anew. So the host is
-    asked for a sign of life first, and is given up only if none comes in time.
+    Without a secret, another process at a host's address can claim to be that host, restarted. So the host is sent a
+    beat first, and is given up only if it doesn't answer in time.
     """
 
     def __init__(
@@ -64,12 +63,16 @@ class Reconnects:
     def _check_answer(self, call: Call, asked_at: float) -> None:
         self._asked.discard(call.name)
         session = call.state.session
-        if session.state != OVER and session.heard_at <= asked_at:
+        if session.state != OVER and session.received_at <= asked_at:
             self._channel.restarted(call.state)
 
     def _resume(self, link: Link, resume: Resume) -> None:
         call = self._calls.get(resume.host)
-        if call is None or resume.session != self._roster.session or not same(resume.token, call.state.ticket.token):
+        if (
+            call is None
+            or resume.session != self._roster.session
+            or not same_token(resume.token, call.state.ticket.token)
+        ):
             self._refuse(link, "it knows no such session", over=True)
             return
         reply = wire.pack("resumed", answer=call.state.ticket.answer, got=call.state.mailbox.received)

@@ -1,4 +1,4 @@
-"""The roll call of a job, as this host takes part in it: as leader, as worker, by names only, or not at all."""
+"""This host's roll call: as leader, as worker, by names only, or none."""
 
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
@@ -11,7 +11,7 @@ from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
-    from musterpoint.channel.context import Context
+    from musterpoint.channel.link import Context
     from musterpoint.channel.names import Answer, Names
     from musterpoint.channel.timeouts import Timeouts
     from musterpoint.rollcall.leader import LeaderCall
@@ -35,7 +35,7 @@ _NO_SEAMS = Seams()
 
 
 class RollCall:
-    """Gathers the hosts of a job.
+    """Waits until all hosts of a job are connected.
 
     ``say`` prints a line, ``record`` adds an event and its facts to the timeline. ``addresses`` gives names that need
     no look-up.
@@ -57,7 +57,7 @@ class RollCall:
         self._gathered = False
 
     def run(self) -> tuple[Roster, Peers]:
-        """The roster and this host's end of the channel; blocks in the loop until every host is here.
+        """Runs the loop until every host is here; returns the roster and this host's end of the channel.
 
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
@@ -97,9 +97,7 @@ class RollCall:
         return call.result
 
     def stopped_before(self, stop: StoppedEarly) -> None:
-        """To be called before :meth:`run`: this host was told to stop. It takes part for a few seconds to say so; else
-        the others would wait for it until their deadline.
-        """
+        """This host was told to stop before :meth:`run`, which then only tells the others: they would wait for it."""
         self._stopped = stop
 
     def stop(self, signal: int) -> bool:
@@ -131,7 +129,7 @@ class RollCall:
 
     def _context(self) -> "tuple[Context, Names]":
         from musterpoint.channel.connection_log import ConnectionLog
-        from musterpoint.channel.context import Context
+        from musterpoint.channel.link import Context
         from musterpoint.channel.names import Names, resolve
         from musterpoint.channel.timeouts import Timeouts
 
@@ -192,7 +190,7 @@ class RollCall:
         return wanted or any_free()
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
-        """A roster without a roll call: every host of the group is taken to bring as many slots as this one."""
+        """A roster without a roll call: every host of the group is assumed to have this one's slots."""
         offer = self._offer
         slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(

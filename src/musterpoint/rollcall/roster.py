@@ -1,4 +1,4 @@
-"""The roster: every host of the job, where it is and what it brings. The same on all hosts."""
+"""The roster: every host of the job with its address, slots and version. The same on all hosts."""
 
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ _MOST_NUMBER = 65535
 
 
 class Offer(NamedTuple):
-    """What a host says of itself in its hello. Hosts that disagree on ``job`` or ``launcher`` can't muster.
+    """What a host says about itself in its hello. All hosts must agree on ``job`` and ``launcher``.
 
     ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
-    has devices for: a launcher that the job runs as its program goes by that. An empty ``launcher`` agrees with any:
-    that host can't run its part, and will say why once all are here. ``ports`` are free here, as many as the launcher
-    wants for servers of its framework.
+    has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
+    host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
+    launcher's framework.
     """
 
     job: str
@@ -65,7 +65,7 @@ class Seat(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """Who is here, in rank order, as the leader published it. ``master_port`` is free on the leader.
+    """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader.
 
     ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
     """

@@ -1,8 +1,8 @@
-"""Which caller gets which seat: pure rules over the calls that come in, the addresses that names have, and time.
+"""Which caller gets which seat: rules over calls, the addresses of names, and the time; no I/O.
 
-Without a shared secret a seat goes to the caller from an address its name resolves to. A call from elsewhere
-(published ports, a sidecar, a second network card) gets the seat only if no matching one claims it in time. A caller
-that has a seat keeps it from a newcomer of its own address as long as it answers: another process there may call, too.
+Without a shared secret a seat goes to the caller from an address that its name resolves to. A caller from
+elsewhere (published ports, a sidecar, a second network card) gets it only if no matching one claims it in time. A
+seated caller that still answers keeps its seat when another process calls from the same address.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Iterable, Literal, NamedTuple, Union
 
 from musterpoint.channel import wire
-from musterpoint.channel.host_state import HostState
+from musterpoint.channel.session import HostState
 from musterpoint.rollcall.hello import Hello
 
 
 class Call(NamedTuple):
-    """One host's call for its seat.
+    """One caller that claims a seat.
 
-    ``hello``: what it said.
-    ``state``: what is kept of it, its connection included.
+    ``hello``: its hello.
+    ``state``: its session and connection.
     ``address``: where it called from.
     ``since``: when.
     """
@@ -43,13 +43,13 @@ class Call(NamedTuple):
 
 
 class Seated(NamedTuple):
-    """``call`` has the seat; ``warning`` says what is odd about it."""
+    """``call`` has the seat; ``warning``: what is unusual about its address."""
 
     call: Call
     warning: str = ""
 
 
-class Turned(NamedTuple):
+class TurnedAway(NamedTuple):
     """``call`` doesn't get the seat, or no longer has it, and why."""
 
     call: Call
@@ -57,21 +57,21 @@ class Turned(NamedTuple):
 
 
 class Contested(NamedTuple):
-    """``holder`` must send something (:meth:`Seats.answered`), or ``call``, a later one, gets its seat."""
+    """``call`` claims the seat of ``holder``, which loses it unless it sends something (:meth:`Seats.answered`)."""
 
     call: Call
     holder: Call
 
 
-Change = Union[Seated, Turned, Contested]
+Change = Union[Seated, TurnedAway, Contested]
 Check = Literal["warn", "strict", "off"]
-"""What a caller gets whose address is not one its name resolves to: the seat after a while, none, the seat at once."""
+"""For a caller from an address that its name doesn't resolve to: seat after a wait, no seat, seat at once."""
 
 _MOST_WAITING = 4
 
 
 class Seats:
-    """``patience`` is how many seconds a mismatch waits, ``asking`` how many a holder has to answer."""
+    """``patience``: seconds that a mismatch waits; ``asking``: seconds that a holder has to answer."""
 
     def __init__(self, names: Iterable[str], check: Check, patience: float, asking: float) -> None:
         self._check = check
@@ -92,7 +92,7 @@ class Seats:
         return set(self._names.difference(self.taken))
 
     def matches(self, name: str, address: str) -> bool:
-        """Whether ``address`` is one that ``name`` is known to have."""
+        """Whether ``name`` resolves to ``address``."""
         return address in self._addresses.get(name, ())
 
     def claim(self, call: Call, proved: bool = False) -> list[Change]:
@@ -104,10 +104,10 @@ class Seats:
         if fits:
             return self._seat_matching(call, holder)
         waiting = self.waiting.setdefault(call.name, [])
-        changes: list[Change] = [Turned(old, _LATER) for old in waiting if old.address == call.address]
+        changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
         if len(waiting) >= _MOST_WAITING:
-            return [*changes, Turned(call, _TAKEN)]
+            return [*changes, TurnedAway(call, _TAKEN)]
         waiting.append(call)
         return changes
 
@@ -115,23 +115,23 @@ class Seats:
         itself = call.incarnation == holder.incarnation  # drawn at random: no other process knows it
         outranks = fits and call.name not in self._matched
         if proved or itself or outranks:
-            return [*_turned(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
+            return [*_turned_away(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
         if not fits and (call.name in self._matched or holder.address != call.address):
-            return [Turned(call, _TAKEN)]
+            return [TurnedAway(call, _TAKEN)]
         rival = self._newcomers.get(call.name)
         if rival is not None and rival[0].incarnation != call.incarnation:
-            return [Turned(call, _TAKEN)]
+            return [TurnedAway(call, _TAKEN)]
         self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
-        return [*_turned(rival), Contested(call, holder)]
+        return [*_turned_away(rival), Contested(call, holder)]
 
     def answered(self, call: Call) -> list[Change]:
-        """``call`` sent something: if it holds a seat, it keeps it."""
+        """``call`` sent something: if it holds a contested seat, it keeps it."""
         if call.name not in self._newcomers or self.taken.get(call.name) is not call:
             return []
-        return [Turned(self._newcomers.pop(call.name)[0], _TAKEN)]
+        return [TurnedAway(self._newcomers.pop(call.name)[0], _TAKEN)]
 
     def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
-        """``name`` has these addresses now; a call that waits from one of them takes the seat."""
+        """``name`` resolves to ``addresses``; a waiting call from one of them takes the seat."""
         self._addresses[name] = addresses
         for call in reversed(self.waiting.get(name, [])):
             if call.address in addresses:
@@ -140,7 +140,7 @@ class Seats:
         return []
 
     def left(self, call: Call) -> list[Change]:
-        """The connection of ``call`` ended; the newcomer that waited for its seat takes it."""
+        """The connection of ``call`` ended; a newcomer that waits for its seat takes it."""
         newcomer, _since = self._newcomers.get(call.name, (None, 0.0))
         if self.taken.get(call.name) is call:
             del self.taken[call.name]
@@ -156,7 +156,7 @@ class Seats:
         return []
 
     def tick(self, now: float) -> list[Change]:
-        """Gives seats to mismatches whose wait is over, and those of holders that did not answer to newcomers."""
+        """Seats mismatches whose wait is over, and newcomers whose seat's holder did not answer."""
         changes: list[Change] = []
         for name in [name for name, (_, since) in self._newcomers.items() if since + self._asking <= now]:
             changes += self._replace(self._newcomers.pop(name)[0], self.taken[name], name in self._matched)
@@ -166,36 +166,36 @@ class Seats:
             first = self.waiting[name][0]
             if first.since + self._patience <= now:
                 changes.append(self._take(first))
-                changes += self._turn_waiting(name, first)
+                changes += self._turn_waiting_away(name, first)
         return changes
 
     def oddity(self, call: Call) -> str:
-        """What is odd about the address of ``call``."""
+        """How the address of ``call`` differs from what its name resolves to."""
         known = self._addresses.get(call.name, ())
         expected = f"resolves to {', '.join(known)}" if known else "does not resolve"
         return f"{call.name} calls from {call.address}, but its name {expected} on this host"
 
     def _seat_matching(self, call: Call, holder: Call | None) -> list[Change]:
-        changes: list[Change] = [Turned(holder, _LATER)] if holder is not None else []
+        changes: list[Change] = [TurnedAway(holder, _LATER)] if holder is not None else []
         self.taken[call.name] = call
         self._matched.add(call.name)
         changes.append(Seated(call))
-        return changes + self._turn_waiting(call.name, call)
+        return changes + self._turn_waiting_away(call.name, call)
 
     def _replace(self, call: Call, holder: Call, matching: bool) -> list[Change]:
-        return self._seat_matching(call, holder) if matching else [Turned(holder, _LATER), self._take(call)]
+        return self._seat_matching(call, holder) if matching else [TurnedAway(holder, _LATER), self._take(call)]
 
     def _take(self, call: Call) -> Seated:
         self.taken[call.name] = call
         return Seated(call, self.oddity(call))
 
-    def _turn_waiting(self, name: str, winner: Call) -> list[Change]:
+    def _turn_waiting_away(self, name: str, winner: Call) -> list[Change]:
         others = [call for call in self.waiting.pop(name, []) if call is not winner]
-        return [Turned(call, _TAKEN) for call in others]
+        return [TurnedAway(call, _TAKEN) for call in others]
 
 
-def _turned(rival: tuple[Call, float] | None) -> list[Change]:
-    return [] if rival is None else [Turned(rival[0], _LATER)]
+def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
+    return [] if rival is None else [TurnedAway(rival[0], _LATER)]
 
 
 _LATER = "a later start of this host took its seat"

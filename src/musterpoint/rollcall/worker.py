@@ -1,4 +1,4 @@
-"""A worker's roll call: reaches the leader, says who it is, waits for the roster."""
+"""A worker's roll call: connects to the leader, sends its hello, waits for the roster."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import Any
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Sweeper
-from musterpoint.channel.context import Context
 from musterpoint.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
 from musterpoint.channel.handshake import Handshake
-from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
-from musterpoint.channel.session import Ticket, draw
+from musterpoint.channel.session import Ticket, random_token
 from musterpoint.channel.worker import Membership, WorkerChannel
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.attendance import UNANSWERED, oddities
+from musterpoint.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table
 from musterpoint.rollcall.hello import MOST_ADDRESSES, Hello
-from musterpoint.rollcall.progress import ProgressPrinter, Row, table
 from musterpoint.rollcall.roster import Participant, Roster
 from musterpoint.untrusted import printable
 
@@ -43,7 +41,7 @@ class WorkerCall:
         self._offer = participant.offer
         self._settings = participant.settings
         self._stopped: StoppedEarly | None = None
-        self._incarnation = draw()
+        self._incarnation = random_token()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
         self._follower = Follower(context, names, self._own_name)
@@ -55,7 +53,7 @@ class WorkerCall:
         self._waits = False
         self._ticket: Ticket | None = None
         self._stage = Row(self._leader, "name", UNANSWERED.trouble)
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._dialling = False
         self._leaving = False
         self._progress: ProgressPrinter
@@ -65,7 +63,7 @@ class WorkerCall:
 
     def start(self) -> None:
         self._progress = ProgressPrinter(self._context, self._sentence)
-        # a standstill of this host is not forgiven here: a connection of the roll call is cheaply made anew
+        # a standstill of this host isn't subtracted here: a new connection costs little during the roll call
         self._sweeper = Sweeper(self._context, lambda _seconds, _now: None, self._sweep)
         self._timers = [
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
@@ -74,8 +72,9 @@ class WorkerCall:
         self._follower.follow(self._me)
 
     def stop(self, stop: StoppedEarly) -> None:
-        """This host was told to stop. The leader passes that on, and is given a few seconds to be reached, or it would
-        wait for this host until its deadline. A second time, and on Ctrl-C, nothing is waited for.
+        """This host was told to stop: tries for 8 s to tell the leader, which tells the others.
+
+        At the second call, or for Ctrl-C, it doesn't wait.
         """
         again, self._stopped = self._stopped is not None, stop
         if self._ticket is not None or again or stop.signal == SIGINT:
@@ -107,20 +106,20 @@ class WorkerCall:
             self._dialer.start()
 
     def _missed(self, kind: Miss, detail: str) -> None:
-        in_name = kind == VANISHED or (kind == NOTHING and not self._names.known(self._leader).addresses)
+        in_name = kind == VANISHED or (kind == NOTHING and not self._names.last_answer(self._leader).addresses)
         self._stage = Row(self._leader, "name" if in_name else "connect", detail)
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
-        if (self._stage.stage, self._stage.address) != ("hello", address):  # what it said last is worth more
+        if (self._stage.stage, self._stage.address) != ("hello", address):  # its last answer says more
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
-        nonce = draw() if self._settings.secret else ""
-        known = map(plain_address, self._names.known(self._leader).addresses)
+        nonce = random_token() if self._settings.secret else ""
+        known = map(plain_address, self._names.last_answer(self._leader).addresses)
         sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
         stop = self._stopped.signal if self._stopped else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
-        self._heard_at = self._loop.clock()
+        self._received_at = self._loop.clock()
         self._hello_timer = self._loop.call_later(self._timeouts.hello, self._no_answer)
         self._handshake = Handshake(self._loop, self._link, self._settings.secret, hello.pack())
 
@@ -143,10 +142,10 @@ class WorkerCall:
     # what the leader sends
 
     def _frame(self, link: Link, payload: bytes) -> None:
-        taken = self._handshake.take(payload)
+        taken = self._handshake.receive(payload)
         if taken is None:
             return
-        self._heard_at = self._loop.clock()
+        self._received_at = self._loop.clock()
         if wire.is_beat(taken):
             wire.beat_count(taken)
             if not link.busy:
@@ -157,7 +156,7 @@ class WorkerCall:
         if kind == "wait" and self._ticket is None:
             self._wait(link)
         elif kind == "challenge" and self._ticket is None:
-            pass  # it has a secret and we have none: it refuses us in a moment
+            pass  # it has a secret and we have none: its refusal follows
         elif kind == "welcome" and self._ticket is None:
             self._welcome(link, message)
         elif kind == "refused":
@@ -183,7 +182,7 @@ class WorkerCall:
         if wire.host(message) != self._leader or wire.text(message, "job") != self._offer.job:
             raise wire.WireError("the welcome of another job's leader")
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
-        link.allow(wire.LEADER_LIMIT)
+        link.set_limit(wire.LEADER_LIMIT)
         self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
@@ -210,13 +209,13 @@ class WorkerCall:
 
     def _sweep(self, now: float) -> None:
         link = self._link
-        there = self._ticket is not None or self._waits
-        if link is not None and there and now - self._heard_at >= self._timeouts.silence:
+        answered = self._ticket is not None or self._waits
+        if link is not None and answered and now - self._received_at >= self._timeouts.silence:
             link.close()
             self._ended(link, "it fell silent", False)
 
     def _deadline(self) -> None:
-        """The leader knows who is missing, so it is asked for its table first."""
+        """Asks the leader for its table first, since it knows who is missing."""
         if self._link is not None and self._ticket is not None:
             self._leaving = True
             self._link.send(wire.pack("leaving"))

@@ -17,7 +17,7 @@ def planned_environment(
     plan: LaunchPlan, process: ProcessPlan, environ: Mapping[str, str], control_socket: ControlSocket,
     path: Callable[[Program], str],
 ) -> dict[str, str]:  # fmt: skip
-    """What ``plan`` says on top of ``environ``; ``path`` says where a program of ours lies."""
+    """``environ`` with the settings of ``plan`` and ``process``; ``path`` gives the file of a program of ours."""
     environment = {name: value for name, value in environ.items() if name not in plan.unset}
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
@@ -28,9 +28,9 @@ def planned_environment(
 
 
 def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int, stub: str, temporary: str) -> None:
-    """What a launcher needs to start ranks through the stub at ``stub``, which gives them back what is taken here.
+    """Adds what a launcher needs to start ranks through ``stub``; the stub restores for ranks what is changed here.
 
-    ``temporary`` is a directory for its temporary files; empty: what it finds.
+    ``temporary``: a directory for its temporary files; empty: its default.
     """
     environment["MUSTER_STUB"] = stub
     environment["MUSTER_SOCKET"] = environment[OUTER]
@@ -52,7 +52,7 @@ class TemporaryDirectory:
         self._path = ""
 
     def path(self, environ: Mapping[str, str]) -> str:
-        """Empty where none can be made: launchers then use what they find."""
+        """The path; empty where none can be made, so that launchers use their default."""
         if not self._path:
             path = os.path.join(environ.get("TMPDIR") or "/tmp", f"muster-{os.urandom(4).hex()}")
             try:

@@ -1,7 +1,7 @@
-"""What happens on this host, and what the supervisor can be asked to do about it.
+"""The events of this host, and the actions of the supervisor.
 
 These are the events and actions of the policy (:mod:`musterpoint.supervise.policy`); events of other hosts are in
-:mod:`musterpoint.channel.peers`. A rank is known by its key, ``(session, local rank)``: session 0 is the job's own
+:mod:`musterpoint.channel.peers`. A rank is identified by its key, ``(session, local rank)``: session 0 is the job's own
 plan, later ones were handed over by a launcher that the job runs as its program.
 """
 
@@ -15,7 +15,7 @@ Key = tuple[int, int]
 
 
 class SessionOpened(NamedTuple):
-    """A plan was started. ``keys`` are the ranks that it will bring; ``foreign`` says that a launcher starts them,
+    """A plan was started. ``keys`` are its ranks on this host; ``foreign`` says that a launcher starts them,
     ``mpi`` that it is an MPI, whose daemons on all hosts need each other.
     """
 
@@ -33,7 +33,7 @@ class RankEnded(NamedTuple):
 
 
 class ServiceOrLauncherStarted(NamedTuple):
-    """A service or a launcher runs. ``users`` says that a stop asks it to end and waits for that."""
+    """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end."""
 
     session: int
     name: str
@@ -42,9 +42,9 @@ class ServiceOrLauncherStarted(NamedTuple):
 
 
 class ServiceOrLauncherEnded(NamedTuple):
-    """A service or a launcher ended; ``failure`` is what that means while the job runs, None if it may end so.
+    """A service or a launcher ended; ``failure``: what that means while the job runs; None if it is fine.
 
-    ``vital`` says that ranks need it wherever they are, not only those of this host.
+    ``vital``: ranks of other hosts need it, too.
     """
 
     session: int
@@ -55,7 +55,7 @@ class ServiceOrLauncherEnded(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """Something is wrong with the job though no process of it ended, such as a wrong world size."""
+    """The job failed though no process ended, for example by a wrong world size."""
 
     failure: Failure
 
@@ -67,7 +67,7 @@ class StopAsked(NamedTuple):
 
 
 class KillDue(NamedTuple):
-    """The time the ranks had to end by themselves is over."""
+    """The grace of the signalled ranks is over."""
 
 
 class RootCauseDue(NamedTuple):
@@ -128,20 +128,20 @@ class KillTree(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Let the stubs of a session exit, and tell whoever handed it over how it ended."""
+    """Let the stubs of a session exit, and send its code to the launcher that handed it over."""
 
     session: int
     code: int
 
 
 class Say(NamedTuple):
-    """Print a sentence of ours."""
+    """Print a line."""
 
     text: str
 
 
 class Finish(NamedTuple):
-    """It is over: end what is left and return the outcome."""
+    """The job is over: end what is left and return the outcome."""
 
 
 Action = Union[

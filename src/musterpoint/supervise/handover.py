@@ -1,8 +1,8 @@
-"""How a launcher of ours that the job runs as its program hands its plan over to the supervisor above it.
+"""How a nested launcher (ours, run as the job's program) hands its plan over to the supervisor above it.
 
 The inner one (``python launcher.py`` as entry point of ``train``) finds the outer one's control socket in
 ``MUSTER_OUTER``, gets the roster, plans with it, hands the plan and its environment over, and waits for the code. So
-there is one roll call, one channel, one stop budget and one failure file. One that can't plan says why, before it ends
+there is one roll call, one channel, one stop budget and one failure file. One that can't plan reports why, then ends
 with a code of ours.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HELLO = "inner 1"
 FAILED = "failed "
-"""Before the failure of a launcher that has no plan to hand over."""
+"""Begins the line in which a launcher without a plan reports its failure."""
 OUTER = "MUSTER_OUTER"
 """Where the supervisor above listens."""
 PLANNED = "MUSTER_PLANNED"
@@ -91,11 +91,11 @@ class Outer:
         try:
             sock.sendall(environ.get(SOCKET_TOKEN, "").encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
-            pass  # the job above us takes no more connections: it will offer nothing
+            pass  # the job above us takes no more connections: offer() gives None
         return cls(sock)
 
     def offer(self) -> Roster | None:
-        """The hosts that the outer one has gathered; None if it takes no plans (any more)."""
+        """The outer one's roster; None if it takes no plan (any more)."""
         line = self._ask(HELLO)
         value = json.loads(line) if line else None
         return Roster.from_wire(value, value["me"]) if isinstance(value, dict) else None
@@ -106,7 +106,7 @@ class Outer:
         return int(line[1]) if len(line) == 2 and line[0] == b"code" and line[1].isdigit() else None
 
     def report(self, failure: Failure) -> None:
-        """Says why no plan comes. Returns when that was taken: only then may this process, and the rank it is, end."""
+        """Reports why no plan comes. Returns when that was received: only then may this process end."""
         self._ask(FAILED + encode(failure._asdict()))
 
     def _ask(self, text: str) -> bytes:

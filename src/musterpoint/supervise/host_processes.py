@@ -1,4 +1,4 @@
-"""The processes of this host: started from plans; what becomes of them comes out as events."""
+"""The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
 
 import os
 from typing import Callable, Mapping, NamedTuple
@@ -29,7 +29,7 @@ _DIGITS = 10
 
 
 class Session(NamedTuple):
-    """One plan that was started here, and who handed it over (nobody: the job's own)."""
+    """One plan that was started here. ``owner``: the launcher that handed it over; None for the job's own plan."""
 
     number: int
     plan: LaunchPlan
@@ -43,21 +43,24 @@ class Session(NamedTuple):
 
 
 class HostProcesses:
-    """Starts plans and watches what becomes of them.
+    """Starts plans and watches their processes.
 
-    ``emit`` gets every event. ``greet`` gets the first line of every connection at the control socket that is no
-    rank's, and says whether it takes the connection.
+    ``emit`` gets every event. ``take_connection`` gets the first line of every control-socket connection that is not a
+    rank's, and returns whether it takes that connection.
     """
 
     def __init__(
-        self, context: SupervisorContext, emit: Callable[[LocalEvent], None], greet: Callable[[Connection, str], bool]
+        self,
+        context: SupervisorContext,
+        emit: Callable[[LocalEvent], None],
+        take_connection: Callable[[Connection, str], bool],
     ) -> None:
-        self._context, self._pump, self._emit, self._greet = context, context.pump, emit, greet
+        self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
         self._ranks = Ranks(context, self._others, emit)
         self.sessions: dict[int, Session] = {}
-        self.refusing = False
-        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.refusing)
+        self.is_ending = False
+        self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
         self._terminal = Terminal()
         self._texts = Texts()
         self._temporary = TemporaryDirectory()
@@ -83,9 +86,9 @@ class HostProcesses:
             else:
                 self.start_service_or_launcher(session.number, process)
         except CannotStart as error:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            failure = job_failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
+            failure = failures.cannot_start(process, error.error, error.step, self._context.diagnosis)
             if process.role != "rank":
                 self._emit(Broken(failure))
                 return
@@ -99,7 +102,7 @@ class HostProcesses:
         key = (session.number, process.local_rank or 0)
         rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
         self._ranks.add(rank)
-        self._ranks.has_pid(rank, pid)
+        self._ranks.set_pid(rank, pid)
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -152,13 +155,13 @@ class HostProcesses:
         if words[:1] == ["rank"] and len(words) == 6:
             number, local_rank, world, stub, session = map(number_of, words[1:])
             self._registered(connection, (session, local_rank), number, world, stub)
-        elif not self._greet(connection, line):
+        elif not self._take_connection(connection, line):
             connection.close()
 
     def _registered(self, connection: Connection, key: Key, number: int, world: int, stub: int) -> None:
         """A launcher has started a stub, with the pid ``stub``, in the place of rank ``number``."""
         session = self.sessions.get(key[0])
-        if session is None or self.refusing:
+        if session is None or self.is_ending:
             connection.close()  # the stub exits when it gets no answer
             return
         self._context.record("registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
@@ -173,15 +176,15 @@ class HostProcesses:
             self._emit(Broken(wrong))
 
     def _misplaced(self, session: Session, key: Key, number: int, world: int) -> Failure | None:
-        """What is wrong with a rank that came up: nobody planned it, or it is part of another world."""
+        """The failure of a rank that isn't planned here or has another world size; None if it is right."""
         plan, local_rank = session.plan, key[1]
         if world == plan.world_size and local_rank < plan.local_ranks and self._ranks.is_missing(key):
             return None
-        from musterpoint.diagnosis import job_failures
+        from musterpoint.diagnosis import failures
 
         if world != plan.world_size:
-            return job_failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
-        return job_failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
+            return failures.wrong_world(number, world, plan.world_size, self._context.diagnosis)
+        return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
         """Lets the stub start its program, with pipes of ours."""
@@ -191,16 +194,16 @@ class HostProcesses:
             os.close(fd)
 
     def _stub_line(self, rank: Rank, words: list[str]) -> None:
-        """A ValueError, which ends the connection: no stub sends that."""
+        """Handles a line from a stub; a ValueError (a line that no stub sends) closes the connection."""
         word, number = words[0], number_of(words[1])
         if word == "started":
             if rank.pid or number < 2 or number == os.getpid():
                 raise ValueError(f"{number} is no pid of a rank")
-            self._ranks.has_pid(rank, number)
+            self._ranks.set_pid(rank, number)
             self._context.record("started", role="rank", rank=rank.number, pid=number)
         elif word == "signal":
             self._context.record("launcher-signal", rank=rank.number, signal=number)
-            self._mpi_exits.ask_why(rank)
+            self._mpi_exits.signalled_by_mpi(rank)
         elif word == "ended":
             status = os.waitstatus_to_exitcode(number)
             self._ranks.ended(rank, status)
@@ -208,11 +211,11 @@ class HostProcesses:
 
     def _lost_stub(self, rank: Rank) -> None:
         self._ranks.lost_stub(rank)
-        self._mpi_exits.ask_why(rank)
+        self._mpi_exits.signalled_by_mpi(rank)
 
     def release(self, number: int, code: int) -> None:
-        """Lets the stubs of a session exit; tells its owner how it ended."""
-        for rank in self._ranks.of(number):
+        """Lets the stubs of a session exit; sends its code to its owner."""
+        for rank in self._ranks.of_session(number):
             if rank.connection is not None:
                 rank.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
@@ -223,12 +226,12 @@ class HostProcesses:
     # -- ends --
 
     def reported(self, failure: Failure) -> None:
-        """A launcher of ours that runs as the job's program says why the rank that it is, or is part of, will end."""
+        """A nested launcher reports why its rank will end."""
         self._context.record("reported", code=failure.code)
         self._ranks.reported(failure)
 
     def reap(self) -> None:
-        """Collects every child that has ended: the one place that waits."""
+        """Collects every child that has ended; no other code waits for children of the job."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -251,16 +254,16 @@ class HostProcesses:
         self._context.record("attendant-ended", name=process.name, role=process.role, status=status)
         failure = None
         if status or not process.users:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
             from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
 
             end = ServiceOrLauncherEnd(
-                process.name, process.role, status, len(self._ranks.of(number)), tail, process.users, mpi,
+                process.name, process.role, status, len(self._ranks.of_session(number)), tail, process.users, mpi,
                 self._ranks.oom_struck(status),
             )  # fmt: skip
-            failure = job_failures.of_service_or_launcher(end, self._context.diagnosis)
+            failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
-            failure = self._mpi_exits.instead_of(failure, number, process.name, status)
+            failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
         vital = mpi or process.role == "service"
         self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
         ended.on_end(status, tail)
@@ -270,36 +273,35 @@ class HostProcesses:
     def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
         """Sends ``signo`` to every live rank and to services of the user's own, once.
 
-        ``wait_for_orphans``: what the ranks leave behind is signalled too, when the last one has ended, and has its
-        time.
+        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
         """
-        self.refusing = True
+        self.is_ending = True
         self._others.signal(signo)
         self._context.record("signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
 
     def pass_on(self, signo: int) -> None:
-        """Sends a signal that means something to the user's programs only."""
+        """Sends SIGUSR1 or SIGUSR2 to the user's programs."""
         self._ranks.pass_on(signo)
         self._others.pass_on(signo)
 
     def kill(self) -> None:
         """SIGKILL to everything of the job."""
-        self.refusing = True
+        self.is_ending = True
         self._ranks.being_killed()
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
 
     def dismiss(self) -> None:
-        """Ends services, launchers and stubs: the ranks have ended, and nothing that they print counts."""
+        """Ends services, launchers and stubs, since all ranks have ended."""
         self._others.kill()
         self._ranks.dismiss()
 
     @property
-    def left(self) -> list[tree.Stat]:
-        """The job's processes that are still there."""
+    def remaining(self) -> list[tree.Stat]:
+        """The job's processes that still run."""
         return tree.descendants(os.getpid(), spared=self._context.sidecars.pids)
 
     def close(self) -> None:
-        self.refusing = True
+        self.is_ending = True
         self._terminal.take_back()
         self._ranks.close()
         self.control_socket.close()
@@ -308,7 +310,7 @@ class HostProcesses:
 
 
 def number_of(word: str) -> int:
-    """A number that a stub or an agent sends. A ValueError: it is none, or longer than any."""
+    """A number from a stub or an agent; ValueError if it isn't one, or is too long."""
     if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
         raise ValueError(f"{word[:20]!r} is no number")
     return int(word)

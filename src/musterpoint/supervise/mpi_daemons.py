@@ -1,8 +1,8 @@
 """MPI daemons without ssh: the launch agents at the leader's control socket, and the daemons started here for them.
 
-On the leader mpirun calls one launch agent per host (:mod:`musterpoint.programs.launch_agent`). It asks for a start on
-that host, over the channel, and the host's answers come back to it. On every host a request becomes a process of the
-plan that names the daemon; its output is this host's output.
+On the leader mpirun calls one launch agent per host (:mod:`musterpoint.programs.launch_agent`). It asks for a daemon
+on that host; request and answers go over the channel. On that host the supervisor starts the daemon, if the plan names
+it, and its output is this host's output.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.host_processes import HostProcesses, number_of
 
 SAID_BYTES = 4096
-"""So many bytes of the end of what a daemon wrote are sent to the leader."""
+"""Bytes of the end of a daemon's output that are sent to the leader."""
 
 _SESSION_BITS = 16
-"""The low bits of a request's number say which session it is for: sessions have the same numbers on all hosts."""
+"""The low bits of a request's number are its session, which has the same number on all hosts."""
 
 REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 """Statuses of daemons that never ran, as remote shells give them."""
 
 
 class _Request:
-    """What a launch agent has asked for, on the leader."""
+    """A launch agent's request, on the leader."""
 
     __slots__ = ("host", "started", "connection")
 
@@ -43,7 +43,7 @@ class _Request:
 
 
 class MpiDaemons:
-    """``roster`` is what went to all hosts, as a JSON object, with this host's name as ``me``."""
+    """``roster``: the roster as a JSON object, with this host's name as ``me``."""
 
     def __init__(
         self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Mapping[str, Any],
@@ -103,20 +103,20 @@ class MpiDaemons:
             request.connection.send("started")
 
     def start_ended(self, event: StartEnded) -> None:
-        """The agent passes it on to mpirun; a daemon that never ran ends the job with what was said about it."""
+        """Sends the end to the agent; a daemon that never ran fails the job with the reason given."""
         request = self._requests.pop(event.number, None)
         if request is None:
             return
         request.connection.send(_ended(event.status, event.said))
         if not request.started:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            self._emit(Broken(job_failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
+            self._emit(Broken(failures.daemon_refused(request.host, event.said, self._context.diagnosis)))
 
     # -- every host: daemons are started --
 
     def start_asked(self, event: StartAsked) -> None:
-        """The leader asks. If the plan hasn't been started yet (or handed over), this waits for it."""
+        """Starts the daemon that the leader asks for, or waits until its plan has been started."""
         self._start(event)
 
     def plan_started(self) -> None:
@@ -127,7 +127,7 @@ class MpiDaemons:
 
     def _start(self, event: StartAsked, local: bool = False) -> None:
         session = event.number & (1 << _SESSION_BITS) - 1
-        if self._processes.refusing:
+        if self._processes.is_ending:
             self._tell_ended(event.number, REFUSED, "this host is stopping", local)
         elif session not in self._processes.sessions:
             self._early.append((event, local))
@@ -192,7 +192,7 @@ def _settings(settings: Iterable[tuple[str, str]], environment: Mapping[str, str
 
 
 def _own_agent(word: str) -> Argument:
-    """mpirun tells its daemons which agent it was given; Open MPI 4's end if that isn't there on their host, too."""
+    """Replaces the path of mpirun's launch agent by this host's: Open MPI 4's daemons end if theirs doesn't exist."""
     head, of_process, rest = word.partition("/proc/")
     pid, _, name = rest.partition("/")
     is_agent = not head and of_process and pid.isdecimal() and name.startswith("fd/")
@@ -206,7 +206,7 @@ def _ended(status: int, said: str) -> str:
 DAEMONIZE = "--daemonize"
 
 _PROFILE = ["(", "test", "!", "-r", "./.profile", "||", ".", "./.profile;"]
-"""What Open MPI puts before everything for shells that read no file of their own when they are called so."""
+"""What Open MPI puts first, for shells that read no profile when called remotely."""
 
 _NAME = r"(?:(?:DYLD_|LD_)LIBRARY_PATH|PATH|[A-Z]+_PREFIX)"
 _VALUE = r"[^;&|<>()`'\"\\$]*"
@@ -221,17 +221,17 @@ _NO_SETTING = re.compile(rf"export {_NAME}|{_CSH_TEST} set \w+")
 """The statements before the daemon, of ``sh`` and of ``csh``."""
 
 _SPECIAL = re.compile(r"[;&|<>()`$'\"\\\n\0]")
-"""What would mean something to a shell outside quotes."""
+"""Characters with a meaning to a shell outside quotes."""
 
 
 class NotADaemon(Exception):
-    """The words are no start of a daemon; the text says what is wrong with them."""
+    """The words don't start a daemon; the text says what is wrong with them."""
 
 
 class Daemon(NamedTuple):
     """``program`` is what mpirun called it: a file name, or a path on its own host.
 
-    ``settings`` are variables for an MPI at that path: what ends in PATH goes before what is there, others replace it.
+    ``settings``: variables for an MPI at that path; names that end in PATH are prepended, others replaced.
     """
 
     program: str
@@ -244,7 +244,7 @@ class Daemon(NamedTuple):
 
 
 def read_daemon(words: Sequence[str], known: Sequence[str]) -> Daemon:
-    """What ``words`` ask for; ``known`` are the file names of daemons that may be asked for.
+    """The daemon that ``words`` start; ``known`` are the file names that are allowed.
 
     Raises:
         NotADaemon: they ask for something else.

@@ -1,4 +1,4 @@
-"""Ranks that end with 0 while others of their MPI job run on: what the MPI does then, and who is named."""
+"""MPI ranks that end with 0 while others run: what the MPI does then, and which rank is named as the cause."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from musterpoint.supervise.ranks import Rank, Ranks
 LEFT_ALONE = 0.5
 """Seconds after which an MPI learns that a rank has ended with 0 while the job goes on."""
 UNEXPLAINED = 3.0
-"""Seconds after which an MPI that signals ranks to end isn't explained by anything else."""
+"""Seconds to wait for another explanation after an MPI has signalled ranks."""
 BLAMED = 20.0
-"""Seconds in which an MPI ends a job because of a rank that left."""
+"""Seconds after a rank has left in which the end of its MPI is blamed on that."""
 
 
 class MpiExits:
-    """``refusing`` says that the job is ending anyway; nothing of this counts then."""
+    """``is_ending()``: the job is ending anyway, so nothing here matters."""
 
     def __init__(
-        self, context: SupervisorContext, ranks: Ranks, emit: Callable[[LocalEvent], None], refusing: Callable[[], bool]
+        self,
+        context: SupervisorContext,
+        ranks: Ranks,
+        emit: Callable[[LocalEvent], None],
+        is_ending: Callable[[], bool],
     ) -> None:
-        self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, refusing
+        self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
         self._left: dict[int, tuple[Rank, float]] = {}
 
     def ended(self, rank: Rank, status: int) -> None:
-        """A rank has ended. Without MPI_Finalize, others may wait for one that ended well, for ever, unless its MPI
-        learns of it: it ends them then.
-        """
+        """A rank has ended. Without MPI_Finalize others may wait for it for ever, so its MPI must learn of it."""
         if rank.mpi and status == 0:
             self._context.loop.call_later(LEFT_ALONE, lambda: self._release(rank))
 
@@ -40,31 +42,31 @@ class MpiExits:
             self._left[rank.session] = (rank, self._context.loop.clock())
             rank.connection.send("release")
 
-    def ask_why(self, rank: Rank) -> None:
-        """An MPI has signalled a rank to end, or killed its stub. The program goes on; the reason is known soon."""
+    def signalled_by_mpi(self, rank: Rank) -> None:
+        """An MPI has signalled a rank to end, or killed its stub. Waits a little for the reason."""
         if rank.mpi and not self._refusing() and self._ranks.is_expected(rank):
             self._context.loop.call_later(UNEXPLAINED, lambda: self._unexplained(rank))
 
     def _unexplained(self, rank: Rank) -> None:
-        """No rank has failed, so mpirun would wait for ever."""
+        """Reports a failure, since no rank has: mpirun would wait for ever."""
         if self._refusing() or not self._ranks.is_expected(rank):
             return
-        from musterpoint.diagnosis import job_failures
+        from musterpoint.diagnosis import failures
 
         left, _ = self._left.get(rank.session, (None, 0.0))
-        failure_of = job_failures.ended_by_mpi if left is None else job_failures.left_without_finalize
+        failure_of = failures.ended_by_mpi if left is None else failures.left_without_finalize
         named = left or rank
         self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
 
-    def instead_of(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
-        """What the end of a session's mpirun or daemon ``name`` means, which alone would mean ``failure``."""
+    def failure_at_end(self, failure: Failure | None, session: int, name: str, status: int) -> Failure | None:
+        """What the end of mpirun or its daemon ``name`` means; ``failure`` if no rank left before."""
         if session not in self._left:
             return failure
         rank, at = self._left[session]
         if status == 0 and "pmi_proxy" in name and not self._ranks.running(session):
             return None  # Hydra's daemon ends with its last rank
         if self._context.loop.clock() - at < BLAMED:
-            from musterpoint.diagnosis import job_failures
+            from musterpoint.diagnosis import failures
 
-            return job_failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+            return failures.left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
         return failure

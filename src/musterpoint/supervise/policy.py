@@ -1,7 +1,7 @@
-"""The supervisor's one decision: (state, event) → (state, actions). Pure; tested from tables of event histories.
+"""What the supervisor does when something happens: (state, event) → (state, actions); no I/O.
 
-In the order in which a job goes: it starts, ranks end, something fails, a stop comes, the ranks of all hosts have
-ended. The phases are described at :data:`musterpoint.supervise.state.Phase`.
+In the order of a job: processes start, ranks end, something fails, a stop comes, the ranks of all hosts have ended.
+The phases are described at :data:`musterpoint.supervise.state.Phase`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from musterpoint.supervise.state import (
     State,
     code_of,
     end_grace,
-    end_of,
     first_line,
-    session_of,
+    session_end_point,
+    session_of_point,
 )
 
 ROOT_CAUSE_SECONDS = 60.0
-"""Longer than a symptom waits for its cause (35 s), and a lost leader takes to be noticed: the last resort only."""
+"""The last resort: longer than a symptom waits for its cause (35 s) and than it takes to notice a lost leader."""
 LAUNCHER_SECONDS = 5.0
 """What a launcher gets to end by itself once all its ranks have."""
 MPI_SECONDS = 0.35
-"""What mpirun and its daemons get: everything of value has ended, and what they would leave behind is removed."""
+"""What mpirun and its daemons get: all ranks have ended, and files that they would leave behind are removed."""
 SERVICE_SECONDS = 0.35
 """What services of the user's own get when the job went well."""
 UNKILLABLE_SECONDS = 5.0
 """After SIGKILL: a process that is stuck in the kernel for longer isn't waited for."""
 LATE_SECONDS = 2.0
-"""What a late host gets beyond its ranks' grace, to say that it is done."""
+"""What a late host gets beyond its ranks' grace, to report that it is done."""
 
 
 def decide(state: State, event: Event, rules: Rules) -> Decision:
@@ -60,7 +60,7 @@ def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Deci
     if event.keys:
         return state, []
     if event.session:
-        return state, [ev.ReportArrival(end_of(event.session))]
+        return state, [ev.ReportArrival(session_end_point(event.session))]
     return _all_ended_here(state, [], rules)
 
 
@@ -80,12 +80,12 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
     if event.failure is not None and state.stopped_by:
         state, actions = _spoilt(state, event.failure)
     elif event.failure is not None:
-        if event.failure.rank is not None:  # a launcher of ours in its place knows of no rank: it started none
+        if event.failure.rank is not None:  # a nested launcher that failed started no rank
             state = state._replace(failed=(*state.failed, event.failure))
         state, actions = _failed_here(state, event.failure, rules)
     session = event.key[0]
     if session and not any(key[0] == session for key in state.live):
-        actions.append(ev.ReportArrival(end_of(session)))
+        actions.append(ev.ReportArrival(session_end_point(session)))
         if state.phase == "ending":
             state = state._replace(released=state.released | {session})
             actions.append(ev.Release(session, code_of(state, rules)))
@@ -98,8 +98,9 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
 
 
 def _spoilt(state: State, failure: Failure) -> Decision:
-    """A rank failed while it was stopping: the job is stopped all the same, and whoever looks for what it saved learns
-    of it. That the others have left is no news.
+    """A rank failed while it was stopping: the job still counts as stopped, but a checkpoint may be lost.
+
+    Symptoms of other hosts' ends are ignored.
     """
     if failure.is_symptom or not state.stop_signal:
         return state, []
@@ -128,11 +129,11 @@ def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, r
 
 
 def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
-    """Something of this host failed; the first failure is reported, later ones are counted."""
+    """Something failed on this host: reports the first failure, counts later ones."""
     if state.phase == "waiting":
         if state.root_cause is not None:
             return state, []
-        if not failure.is_symptom:  # everybody else may be done by now, and then no root cause is announced
+        if not failure.is_symptom:  # all others may be done, so that no root cause is announced
             state = state._replace(failure=state.failure or failure)
         return state, [ev.ReportFailure(failure)]
     reported = state.failure if state.root_cause is None else None
@@ -169,14 +170,14 @@ def _root_cause_due(state: State, event: ev.RootCauseDue, rules: Rules) -> Decis
 
 
 def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
-    """The root cause is known: ranks that live are asked to end."""
+    """The root cause is known: signals the live ranks to end."""
     if state.root_cause is not None or state.stopped_by or state.phase in ("leaving", "over"):
         return state, []
     state = state._replace(root_cause=event.failure, counted=event.secondary)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [ev.Say(f"{first_line(event.failure)}{where}")]
     if state.phase == "waiting":
-        # our ranks ended well; the root cause only changes the code, and how long the others are waited for
+        # our ranks ended well: only the code changes, and how long we wait for the others
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
     if rules.finish_on_failure and state.live:
         return state._replace(phase="running"), actions
@@ -214,9 +215,9 @@ def _stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
 
 def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:
     if state.phase in ("judging", "leaving"):
-        return state, actions  # it is ending anyway, and a failure that came first stays the truth
+        return state, actions  # it is ending anyway, with the failure that came first
     state = state._replace(stopped_by=host, stop_signal=signal)
-    sent = SIGINT if signal == SIGINT else rules.stop_signal  # what a person types reaches the ranks
+    sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
     if state.phase == "waiting":
         services = [] if state.signalled else _signal_services(state, sent)
         late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
@@ -245,10 +246,10 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
 
 
 def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
-    """Nothing more happens here that counts."""
+    """All ranks here have ended: reports this host as done and waits for the others."""
     code = code_of(state, rules)
     if state.phase == "ending" or (code and not rules.finish_on_failure):
-        # whoever is late gets as long as its ranks may take, and a moment to say so
+        # late hosts get the grace of their ranks, and a moment to report
         actions.append(ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
     if not rules.outside:
         actions.append(ev.ReportArrival(RANKS_ENDED))
@@ -257,18 +258,18 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
 
 
 def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
-    """All hosts have reached a point: the end of all ranks of the group, or of those of a session."""
+    """All hosts have reached a barrier: the end of all ranks of the group, or of a session's ranks."""
     if event.point == RANKS_ENDED:
         stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
         return _stop_outside(state, rules) if stops else (state, [])
-    session = session_of(event.point)
+    session = session_of_point(event.point)
     if session and session not in state.released:
         return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
     return state, []
 
 
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
-    """Every host is done. What was asked to end before has a timer that runs; the rest is asked now."""
+    """Every host is done: signals the services that were not signalled before, and leaves when they have ended."""
     if state.phase != "waiting":
         return state, []
     state = state._replace(counted=event.failures)  # the same on all hosts

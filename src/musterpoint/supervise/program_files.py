@@ -22,10 +22,10 @@ class CodeDirectory(ProgramFiles):
 
     def read(self, file: str) -> str | None:
         """None for what is no regular file of a sensible size, too."""
-        from musterpoint.untrusted import regular
+        from musterpoint.untrusted import open_regular
 
         try:
-            with open(os.path.join(self._path, file), "rb", opener=regular) as opened:
+            with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
                 text = opened.read(LARGEST + 1)
         except (OSError, ValueError):
             return None

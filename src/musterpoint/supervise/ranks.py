@@ -1,4 +1,4 @@
-"""The ranks of this host: which are expected, which are there, how they are signalled to end, and how they ended."""
+"""The ranks of this host: which are expected, which run, how they are signalled, and how they ended."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import RankEnd
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
-"""Statuses of a rank that was signalled to end and did, beside those of that signal: no failures."""
+"""Statuses that are no failure after a rank was signalled, beside that signal's own."""
 ABORTED = b"Abort("
-"""In what an MPI prints when one of its programs calls ``MPI_Abort``."""
+"""Printed by an MPI when a program calls ``MPI_Abort``."""
 
 
 class Rank:
     """``number`` is the global rank. ``pid`` is 0 until the program runs. ``connection`` is its stub's, ``stub`` the
     stub's pid.
 
-    ``name`` tells its output from that of ranks of the same number in other sessions. ``orphan_status`` is how it ended
-    if it was reaped as our own child because its stub is gone. ``mpi`` says that an MPI started it.
+    ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
+    because its stub is gone. ``mpi``: an MPI started it.
     """
 
     __slots__ = ("connection", "key", "mpi", "name", "number", "orphan_status", "pid", "stub")
@@ -51,13 +51,13 @@ class Rank:
     def send(self, signo: int) -> None:
         """Sends ``signo`` to the program, past the shells in front of it."""
         if self.pid:
-            for pid in tree.stop_targets(self.pid, signo):
-                tree.send(pid, signo)
+            tree.send_past_shells(self.pid, signo)
 
 
 class Ranks:
-    """The table of this host's ranks. ``emit`` gets a :class:`RankEnded` for every rank that was expected; ``others``
-    are the processes beside them.
+    """The table of this host's ranks. ``emit`` gets a :class:`RankEnded` for every expected rank.
+
+    ``others``: the services and launchers of this host.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Ranks:
         self._reported: Failure | None = None
 
     def oom_struck(self, status: int | None) -> bool:
-        """Whether the kernel killed a process for its memory before one that nobody signalled ended in error."""
+        """Whether ``status`` is an error, and the kernel has OOM-killed a process since the start."""
         return status != 0 and self._context.oom_kills() > self._oom_before
 
-    # -- which there are --
+    # -- which ranks exist --
 
     def expect(self, keys: Iterable[Key]) -> None:
-        """These will come up. What a nested launcher reported before they were planned doesn't end the job."""
+        """Ranks with these keys will come up. Drops what a nested launcher reported before."""
         self._reported = None
         self._expected.update(keys)
 
@@ -101,7 +101,7 @@ class Ranks:
     def add(self, rank: Rank) -> None:
         self._ranks[rank.key] = rank
 
-    def has_pid(self, rank: Rank, pid: int) -> None:
+    def set_pid(self, rank: Rank, pid: int) -> None:
         """The program was started, by us or by its stub."""
         rank.pid = pid
         self._by_pid[pid] = rank
@@ -110,24 +110,24 @@ class Ranks:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)
 
-    def of(self, session: int) -> list[Rank]:
+    def of_session(self, session: int) -> list[Rank]:
         """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
     # -- how they end --
 
     def reaped(self, pid: int, status: int) -> None:
-        """A child of ours ended; it may be a rank, or what became of one whose stub is gone."""
+        """A child of ours ended: perhaps a rank, also one whose stub is gone."""
         rank = self._by_pid.get(pid)
         if rank is None:
             return
         if rank.connection is None:
             self.ended(rank, status)
         else:
-            rank.orphan_status = status  # its stub was killed; that is about to be noticed
+            rank.orphan_status = status  # its stub was killed, too: lost_stub follows
 
     def lost_stub(self, rank: Rank) -> None:
-        """A stub that was killed leaves its program to us: it is our child now and is reaped like one."""
+        """A stub that was killed leaves its program to us: it is our child now."""
         if rank.key not in self._expected:
             return
         rank.connection = None
@@ -135,7 +135,7 @@ class Ranks:
         if not rank.pid or not tree.send(rank.pid, 0):
             self.ended(rank, rank.orphan_status)
         elif rank.key not in self._signalled and self._abort_code(rank) is not None:
-            # it asked its MPI to end everything, and goes on because the MPI killed the stub in its place
+            # it called MPI_Abort and still runs, because the MPI killed the stub instead
             tree.send(rank.pid, signal.SIGKILL)
             self.ended(rank, None)
 
@@ -152,7 +152,7 @@ class Ranks:
         return None
 
     def ended(self, rank: Rank, status: int | None) -> None:
-        """``status`` counts for less than the code that a rank gave to ``MPI_Abort``: MPICH's ends with any."""
+        """A rank ended. Its ``MPI_Abort`` code goes before ``status``, as MPICH's programs end with any status."""
         if rank.key not in self._expected:
             return
         self._expected.discard(rank.key)
@@ -180,27 +180,27 @@ class Ranks:
         self.settle()
 
     def reported(self, failure: Failure) -> None:
-        """A launcher of ours, run as the program of a rank, said why it is about to end."""
+        """A nested launcher reported why it is about to end."""
         self._reported = failure
 
     def _failure_of(self, session: int, end: RankEnd) -> Failure:
-        """What a launcher in a rank of the job's own plan reported, where the rank ended as it did; else its error."""
-        from musterpoint.diagnosis import program_failures
+        """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error."""
+        from musterpoint.diagnosis import failures
 
-        failure = program_failures.of_rank(end, self._context.diagnosis)
+        failure = failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
         return reported if reported is not None and reported.code == failure.code else failure
 
     # -- what dead launchers leave behind in a stop --
 
     def settle(self) -> None:
-        """Emits the end of a rank; the last one's in a stop not before what dead launchers left behind has ended, too.
+        """Emits the end of a rank. In a stop, the last rank's end waits for processes that dead launchers left behind.
 
-        Called whenever something has ended.
+        To be called whenever a process has ended.
         """
         if self._held_back is None:
             return
-        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._known(), self._signal):
+        if self._wait_for_orphans and not self._expected and self._orphans.signal(self._own_children(), self._signal):
             self._orphans_had_time = True
             return
         (event, end), self._held_back = self._held_back, None
@@ -209,26 +209,25 @@ class Ranks:
         self._emit(event)
 
     def _failure_of_orphans(self, end: RankEnd, name: str) -> Failure | None:
-        """What a rank that died of the stop left behind, and what it wrote since, if that tells of a failure."""
-        from musterpoint.diagnosis import program_failures
+        """The failure of processes that a stopped rank left behind, from what they wrote since; None if none failed."""
+        from musterpoint.diagnosis import failures
 
         since = self._pump.tail(end.rank, name).removeprefix(end.tail)
         since_out = self._pump.stdout_tail(end.rank, name).removeprefix(end.stdout_tail)
         end = end._replace(status=1, tail=since, stdout_tail=since_out)
-        return program_failures.of_orphans(end, self._context.diagnosis)
+        return failures.failure_of_orphans(end, self._context.diagnosis)
 
-    def _known(self) -> set[int]:
-        """Children of ours that nobody left behind."""
+    def _own_children(self) -> set[int]:
+        """Pids of our children that are no orphans."""
         stubs = (rank.stub for rank in self._ranks.values())
         return {*self._by_pid, *self._others.pids, *self._context.sidecars.pids, *stubs}
 
     # -- stopping --
 
     def signal(self, signo: int, wait_for_orphans: bool = False) -> int:
-        """Sends ``signo`` to every live rank, once, and gives up those that never came up; how many that were.
+        """Sends ``signo`` to every live rank, once, and gives up those that never came up; returns how many there were.
 
-        ``wait_for_orphans``: what the ranks leave behind is signalled too, when the last one has ended, and has its
-        time.
+        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
         """
         self._signal, self._wait_for_orphans = signo, wait_for_orphans
         for key in sorted(self._expected - self._signalled):
@@ -242,16 +241,16 @@ class Ranks:
         return len(self._signalled)
 
     def _give_up(self, key: Key, rank: Rank | None) -> None:
-        """A rank that its launcher hasn't brought up yet: the launcher goes, and the rank with it."""
+        """Gives up a rank that its launcher hasn't started yet; kills the launcher if none of its ranks runs."""
         if rank is not None and rank.connection is not None:
             rank.connection.close()
-        if not any(other.pid for other in self.of(key[0])):
+        if not any(other.pid for other in self.of_session(key[0])):
             self._others.kill(key[0], "launcher")
         self._expected.discard(key)
         self._emit(RankEnded(key, None))
 
     def pass_on(self, signo: int) -> None:
-        """Sends a signal that means something to the user's program only."""
+        """Sends SIGUSR1 or SIGUSR2 to the live ranks."""
         for key in self._expected:
             if key in self._ranks:
                 self._ranks[key].send(signo)

@@ -1,4 +1,4 @@
-"""The processes of the job that are no ranks: services and launchers (an MPI daemon counts as a launcher)."""
+"""The processes of the job that aren't ranks: services and launchers (an MPI daemon counts as a launcher)."""
 
 import signal
 from typing import Callable, NamedTuple
@@ -17,17 +17,16 @@ class ServiceOrLauncher(NamedTuple):
 
     @property
     def is_users(self) -> bool:
-        """Whether it is a service of the user's own: a stop asks it to end, as it asks ranks, and waits for that."""
+        """Whether it is a service of the user's own: a stop signals it like a rank and waits for its end."""
         return self.process.role == "service" and self.process.users
 
     def send(self, signo: int) -> None:
         """Sends ``signo`` to the program, past the shells in front of it."""
-        for pid in tree.stop_targets(self.pid, signo):
-            tree.send(pid, signo)
+        tree.send_past_shells(self.pid, signo)
 
 
 class ServicesAndLaunchers:
-    """Those that run now, by pid."""
+    """The running services and launchers, by pid."""
 
     def __init__(self) -> None:
         self._running: dict[int, ServiceOrLauncher] = {}
@@ -48,14 +47,14 @@ class ServicesAndLaunchers:
         return self._running.pop(pid)
 
     def signal(self, signo: int) -> None:
-        """Asks the user's own services to end, once each."""
+        """Sends ``signo`` to the user's own services, once each."""
         for pid, running in self._running.items():
             if running.is_users and pid not in self._signalled:
                 self._signalled.add(pid)
                 running.send(signo)
 
     def pass_on(self, signo: int) -> None:
-        """A signal that means something to the user's programs only."""
+        """Sends SIGUSR1 or SIGUSR2 to the user's own services."""
         for running in self._running.values():
             if running.is_users:
                 running.send(signo)

@@ -1,4 +1,4 @@
-"""What a decision starts from: the rules of a job, and the state its history has led to on this host."""
+"""The rules of a job, its state on this host, and the outcome it ends with."""
 
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,7 @@ ProcessKey = tuple[int, str]
 
 
 class Rules(NamedTuple):
-    """The settings that matter here.
+    """The settings that the policy uses.
 
     ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
@@ -51,7 +51,7 @@ class State(NamedTuple):
     them where that is an MPI, ``released`` those whose stubs may exit. ``launchers`` run beside the ranks, and so do
     ``services`` of the user's own (others aren't waited for). ``failure`` is what this host has reported,
     ``root_cause`` what the leader announced. ``failed`` are the failures of ranks here; ``counted`` is what the leader
-    knows of all hosts' beside the root cause. ``spoilt`` is what went wrong here while the ranks were stopping.
+    knows of all hosts' beside the root cause. ``spoilt``: a failure here while the ranks were stopping.
     ``stopped_by`` is the host where ``stop_signal`` came. ``signalled`` says that the ranks and services here were
     asked to end, ``killed`` that all was killed.
     """
@@ -90,6 +90,24 @@ class State(NamedTuple):
         return any(session == 0 for session, _name in self.launchers)
 
 
+class Outcome(NamedTuple):
+    """How the job ended, as this host knows it.
+
+    ``code`` is the exit code of the job. ``failure`` is the job's root cause, the same on every host; None when all
+    went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
+    ``secondary`` counts the failures beside the root cause, on all hosts as far as known. ``stopped_at`` is when this
+    host first learned of a stop, here or elsewhere (the loop's clock); None: never. ``spoilt`` is what went wrong on
+    this host while it was stopping, such as a checkpoint that couldn't be saved.
+    """
+
+    code: int
+    failure: Failure | None = None
+    stopped_by: str = ""
+    secondary: Secondary = Secondary()
+    stopped_at: float | None = None
+    spoilt: Failure | None = None
+
+
 Decision = tuple[State, list[Action]]
 
 
@@ -100,7 +118,7 @@ def code_of(state: State, rules: Rules) -> int:
 
 
 def end_grace(state: State, rules: Rules) -> float:
-    """Seconds that what was asked to end gets for it."""
+    """Seconds between the signal to end and SIGKILL."""
     return rules.grace if state.stopped_by else min(rules.grace, FAILURE_GRACE)
 
 
@@ -108,12 +126,12 @@ def first_line(failure: Failure) -> str:
     return failure.reason.partition("\n")[0].removeprefix("muster: ")
 
 
-def end_of(session: int) -> str:
-    """The point that every host arrives at when the ranks of a handed-over session have ended there."""
+def session_end_point(session: int) -> str:
+    """The barrier at the end of a handed-over session's ranks."""
     return f"session-{session}-ended"
 
 
-def session_of(point: str) -> int:
-    """The session whose end a point is; 0 where it is another point."""
+def session_of_point(point: str) -> int:
+    """The session whose end the barrier ``point`` is; 0 for other barriers."""
     number = point.removeprefix("session-").removesuffix("-ended")
     return int(number) if number.isdecimal() else 0

@@ -1,11 +1,24 @@
-"""The supervisor: gets events of this host's processes and of the other hosts, does what the policy decides."""
+"""The supervisor: gets events of this host's processes and of other hosts, and does what the policy decides."""
 
 from __future__ import annotations
 
 import signal
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-from musterpoint.channel.peers import PeerEvent, Peers, StartAsked, Started, StartEnded, StopAll
+from musterpoint.channel.peers import (
+    AllDone,
+    Arrived,
+    JobFailed,
+    PeerBack,
+    PeerEvent,
+    PeerLost,
+    Peers,
+    PeerSilent,
+    StartAsked,
+    Started,
+    StartEnded,
+    StopAll,
+)
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
@@ -17,9 +30,8 @@ from musterpoint.supervise import handover
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.host_processes import HostProcesses
-from musterpoint.supervise.outcome import Outcome
 from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
-from musterpoint.supervise.state import Rules, State, code_of, first_line
+from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
     from musterpoint.supervise.mpi_daemons import MpiDaemons
@@ -32,7 +44,7 @@ DRAIN_SECONDS_STOPPED = 3.0
 class Supervisor:
     """Runs one job on this host.
 
-    ``roster`` is what a launcher that runs as the job's program is given (JSON object). Everything happens in the
+    ``roster``: JSON object for a nested launcher. Everything happens in the
     thread that calls :meth:`run`, but for the pump.
     """
 
@@ -48,7 +60,7 @@ class Supervisor:
         self._busy = False
         self._finished = False
         self._roster = dict(roster or {})
-        self._processes = HostProcesses(context, self.on_event, self._greet)
+        self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
 
     @property
@@ -60,7 +72,7 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            if self._finished and not self._processes.left:
+            if self._finished and not self._processes.remaining:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
@@ -68,7 +80,7 @@ class Supervisor:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
 
     def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
-        """Starts ``plan`` and returns when it is over and nothing of it is left.
+        """Starts ``plan``; returns when it is over and no process of it is left.
 
         ``refusal`` is why this host can't run its part; the other hosts learn it, and all end with it.
         """
@@ -91,11 +103,11 @@ class Supervisor:
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
-        self._say_last(outcome)
+        self._say_what_ended_it(outcome)
         return outcome
 
-    def _say_last(self, outcome: Outcome) -> None:
-        """A launcher whose daemons were ended says so in a box of its own; the log ends with why they were."""
+    def _say_what_ended_it(self, outcome: Outcome) -> None:
+        """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
         if outcome.code and self._pump.launcher_last:
             why = first_line(outcome.failure) if outcome.failure is not None else "the job was stopped"
             self._context.say(f"what ended the job: {why}")
@@ -110,7 +122,7 @@ class Supervisor:
             self._pump.start()
         except OSError as error:
             if plan is not None:
-                from musterpoint.diagnosis.job_failures import cannot_start
+                from musterpoint.diagnosis.failures import cannot_start
 
                 self.on_event(ev.Broken(cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)))
 
@@ -140,7 +152,7 @@ class Supervisor:
         )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
-        """Decides and acts; events that actions cause wait their turn."""
+        """Decides and acts. Events caused by the actions are handled after them."""
         self._queue.append(event)
         if self._busy:
             return
@@ -151,17 +163,17 @@ class Supervisor:
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
                 self._state, actions = decide(self._state, happened, self._rules)
-                self._note(happened)
+                self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
 
-    def _note(self, event: Event) -> None:
-        """For the timeline; processes are recorded where they start and end."""
-        if not isinstance(event, _OF_PROCESSES):
+    def _record_event(self, event: Event) -> None:
+        """Adds an event to the timeline; processes are recorded where they start and end."""
+        if name := _TIMELINE_NAMES.get(type(event)):
             facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
-            self._context.record(type(event).__name__, phase=self._state.phase, **facts)
+            self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
         self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
@@ -176,41 +188,41 @@ class Supervisor:
         self._finished = True
 
     def _end_what_is_left(self) -> None:
-        """Nothing survives the job. What is killed is waited for: until it ends, it holds memory, devices and ports."""
+        """Kills what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
         self._processes.dismiss()
-        if self._processes.left:
+        if self._processes.remaining:
             self._processes.kill()
             too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
-            if self._processes.left:
+            if self._processes.remaining:
                 self._loop.run()
             too_long.cancel()
         self._processes.reap()
 
-    def _greet(self, connection: Connection, line: str) -> bool:
-        """mpirun's launch agents, and launchers that run as the job's program: those ask for the roster first, or say
-        why they end.
+    def _take_connection(self, connection: Connection, line: str) -> bool:
+        """Takes connections of mpirun's launch agents, and of nested launchers (which ask for the roster, or report why
+        they end).
         """
         if line.startswith("start "):
             return self._daemons.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
-        if line.strip() != handover.HELLO or not self._roster or self._processes.refusing:
+        if line.strip() != handover.HELLO or not self._roster or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
         connection.send(handover.encode(self._roster))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:
-        from musterpoint.diagnosis.job_failures import of_nested_launcher
+        from musterpoint.diagnosis.failures import failure_of_nested_launcher
 
-        self._processes.reported(of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
+        self._processes.reported(failure_of_nested_launcher(handover.failure_from(line), self._context.diagnosis))
         connection.ignore()
         connection.send("heard")
         return True
 
     def _handed_over(self, connection: Connection, text: str) -> None:
         plan, environ = handover.plan_from(text)
-        if self._processes.refusing:
+        if self._processes.is_ending:
             connection.close()
             return
         connection.ignore()
@@ -218,7 +230,12 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
-_OF_PROCESSES = (ev.SessionOpened, ev.RankEnded, ev.ServiceOrLauncherStarted, ev.ServiceOrLauncherEnded)
+_TIMELINE_NAMES: dict[type[Event], str] = {
+    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
+    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
+    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+}  # fmt: skip
+"""What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 
 _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),

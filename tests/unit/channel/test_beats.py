@@ -6,7 +6,7 @@ from typing import Any
 
 from musterpoint.channel.beats import ROUNDS, Beats, Sweeper
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
 

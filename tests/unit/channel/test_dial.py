@@ -8,8 +8,8 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
 from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED, Dialer, Target, is_local, is_loopback
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Names
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop

@@ -11,8 +11,7 @@ import pytest
 
 from musterpoint.channel import wire
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
-from musterpoint.channel.link import Link, LinkOwner, plain_address, say_bye
+from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.secret import Seal
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
@@ -295,7 +294,7 @@ def test_a_new_owner_gets_what_comes_and_may_be_sent_more(ends: Ends) -> None:
     large = b"x" * 5000
     got: list[bytes] = []
     ends.link.hand_over(LinkOwner(lambda _link, payload: got.append(payload), lambda *_end: None))
-    ends.link.allow(5000)
+    ends.link.set_limit(5000)
     ends.far.sendall(wire.frame(large))
     ends.until(got)
     assert (got, ends.frames) == ([large], [])

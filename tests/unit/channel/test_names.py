@@ -10,7 +10,7 @@ from typing import Callable, Iterator
 import pytest
 
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import FAMILIES, Answer, Follower, Names, read_hosts, resolve
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
@@ -38,14 +38,14 @@ def ask(loop: Loop, lookup: Lookup, method: str, seconds: float = 30.0) -> list[
     return answers
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_family_is_enough(loop: Loop, method: str, family: int) -> None:
     answers = ask(loop, lambda name, asked: Answer(("10.0.0.1",)) if asked == family else NO, method)
     assert answers == [Answer(("10.0.0.1",))]
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_hangs_costs_little(loop: Loop, method: str, family: int) -> None:
     release = threading.Event()
@@ -61,14 +61,14 @@ def test_a_family_that_hangs_costs_little(loop: Loop, method: str, family: int) 
     time.sleep(0.05)
 
 
-@pytest.mark.parametrize("method", ["ask", "ask_both"])
+@pytest.mark.parametrize("method", ["look_up", "look_up_both"])
 def test_no_address_says_why(loop: Loop, method: str) -> None:
     assert ask(loop, lambda _name, _family: NO, method) == [NO]
 
 
 def test_a_vague_answer_is_no_proof_that_the_name_is_gone(loop: Loop) -> None:
     vague = Answer((), "try again")
-    assert ask(loop, lambda _name, family: NO if family == SIX else vague, "ask_both") == [vague]
+    assert ask(loop, lambda _name, family: NO if family == SIX else vague, "look_up_both") == [vague]
 
 
 def test_known_names_are_never_looked_up(loop: Loop) -> None:
@@ -77,8 +77,8 @@ def test_known_names_are_never_looked_up(loop: Loop) -> None:
 
     answers: list[Answer] = []
     names = Names(loop, {"algo-1": ("10.0.0.1",)}, lookup)
-    names.ask("ALGO-1", answers.append)
-    names.ask_both("algo-1", answers.append)
+    names.look_up("ALGO-1", answers.append)
+    names.look_up_both("algo-1", answers.append)
     assert answers == [Answer(("10.0.0.1",))] * 2
 
 
@@ -99,7 +99,7 @@ def test_at_most_sixteen_at_a_time(loop: Loop) -> None:
     names = Names(loop, {}, lookup)
     answers: list[Answer] = []
     for number in range(60):
-        names.ask(f"algo-{number}", answers.append)
+        names.look_up(f"algo-{number}", answers.append)
     while len(answers) < 60:
         loop.turn(1.0)
     assert 2 <= most <= 16

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import exit_codes
-from musterpoint.channel.root_cause import Announce, Decision, GiveUp, RootCauseFinder, of_silence, without_leader
+from musterpoint.channel.root_cause import (
+    Announce,
+    Decision,
+    GiveUp,
+    RootCauseFinder,
+    loss_by_silence,
+    root_cause_without_leader,
+)
 from musterpoint.failure import Failure, Secondary
 from musterpoint.failure import lost_host as lost
 
@@ -130,13 +137,13 @@ def test_when_there_is_something_due() -> None:
 
 def test_a_worker_without_its_leader() -> None:
     gone = lost("algo-1", "gone")
-    assert without_leader([], gone) is None
-    assert without_leader([RESET, BOOM], gone) == BOOM
-    assert without_leader([RESET], gone) == gone
+    assert root_cause_without_leader([], gone) is None
+    assert root_cause_without_leader([RESET, BOOM], gone) == BOOM
+    assert root_cause_without_leader([RESET], gone) == gone
 
 
 def named(*arguments: object) -> Failure:
-    host, why, apart_from = of_silence(*arguments)  # type: ignore[arg-type]
+    host, why, apart_from = loss_by_silence(*arguments)  # type: ignore[arg-type]
     return lost(host, why, 0.0, apart_from)
 
 

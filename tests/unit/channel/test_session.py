@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import socket
+from typing import Any, Callable, Iterator
 
 import pytest
 
 from musterpoint.channel import wire
+from musterpoint.channel.connection_log import ConnectionLog
 from musterpoint.channel.dial import NOTHING, REFUSED, VANISHED
-from musterpoint.channel.session import Action, Back, Dial, Lost, Mailbox, Resume, Session, Silent, draw, same
+from musterpoint.channel.link import Context, Link, LinkOwner
+from musterpoint.channel.session import (
+    Action,
+    Back,
+    Dial,
+    HostState,
+    Lost,
+    Mailbox,
+    Resume,
+    Session,
+    Silent,
+    random_token,
+    same_token,
+)
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.channel.wire import WireError
+from musterpoint.loop import Loop
 
 Step = tuple[float, Callable[[Session, float], list[Action]]]
 
 
 def heard(session: Session, now: float) -> list[Action]:
-    return session.heard(now)
+    return session.received(now)
 
 
 def closed(session: Session, now: float) -> list[Action]:
@@ -136,11 +152,81 @@ def test_a_resume_survives_the_wire() -> None:
 
 
 def test_draws_differ() -> None:
-    assert draw() != draw()
-    assert len(draw()) == 32
+    assert random_token() != random_token()
+    assert len(random_token()) == 32
 
 
 @pytest.mark.parametrize("other", ["b", "", "\ud800", "\u00e9", "a\0"])
 def test_tokens_that_are_not_the_same(other: str) -> None:
-    assert same("a", "a")
-    assert not same("a", other)
+    assert same_token("a", "a")
+    assert not same_token("a", other)
+
+
+class Ends:
+    """A member and the other end of its connection."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        here, self.there = socket.socketpair()
+        self.there.settimeout(60)
+        context = Context(self.loop, Timeouts(), ConnectionLog(print, lambda *a, **k: None))
+        owner = LinkOwner(lambda link, payload: None, lambda link, why, eof: None)
+        link = Link(context, here, "10.0.0.2", 1000, owner)
+        self.member = HostState("algo-2", link, Session(0.0, False, 300.0, Timeouts()))
+
+    def close(self) -> None:
+        if self.member.link is not None:
+            self.member.link.close()
+        self.there.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    made = Ends()
+    yield made
+    made.close()
+
+
+def test_two_members_share_no_secret(ends: Ends) -> None:
+    other = Ends()
+    drawn = {*ends.member.ticket, *other.member.ticket}
+    assert len(drawn) == 4
+    other.close()
+
+
+def test_a_message_goes_out_and_is_kept_until_it_has_come(ends: Ends) -> None:
+    ends.member.post(wire.pack("stop", signal=15))
+    assert wire.unpack(ends.there.recv(1000)[4:]) == {"t": "stop", "signal": 15}
+    assert len(ends.member.mailbox.unacknowledged()) == 1
+
+
+def test_while_it_is_cut_off_messages_wait_and_beats_do_not(ends: Ends) -> None:
+    assert ends.member.link is not None
+    ends.member.link.close()
+    ends.member.link = None
+    ends.member.post(wire.pack("stop", signal=15))
+    ends.member.beat()
+    assert len(ends.member.mailbox.unacknowledged()) == 1
+    assert ends.there.recv(1000) == b""
+
+
+def test_a_beat_says_how_much_has_come(ends: Ends) -> None:
+    ends.member.mailbox.received = 7
+    ends.member.beat()
+    payload = ends.there.recv(1000)[4:]
+    assert wire.is_beat(payload)
+    assert wire.beat_count(payload) == 7
+
+
+def test_who_does_not_read_gets_no_more_beats(ends: Ends) -> None:
+    assert ends.member.link is not None
+    ends.member.link.send(b"x" * 4_000_000)
+    assert ends.member.link.busy
+    ends.member.beat()
+    ends.member.link.close()
+    ends.member.link = None
+    rest = b""
+    while data := ends.there.recv(1 << 20):
+        rest += data
+    assert rest.strip(b"x") == b""

@@ -58,7 +58,7 @@ def test_the_limit_may_change_between_frames() -> None:
     frames = wire.Frames(10)
     frames.feed(wire.frame(b"1234567890") + wire.frame(b"x" * 50))
     assert frames.next() == b"1234567890"
-    frames.allow(50)
+    frames.set_limit(50)
     assert frames.next() == b"x" * 50
 
 

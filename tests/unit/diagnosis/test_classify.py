@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from musterpoint.diagnosis.classify import ENDINGS, HINTS, hint_for, kind_of
-from musterpoint.diagnosis.program_output import find
-from musterpoint.diagnosis.reason import ERROR_SHARE
-from musterpoint.failure import MOST_REASON
+from musterpoint.diagnosis.program_output import find_error
+from musterpoint.failure import ERROR_SHARE, MOST_REASON
 
 TAILS = Path(__file__).parent / "tails"
 
@@ -59,7 +58,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_tails(name: str) -> None:
-    error = find((TAILS / f"{name}.txt").read_bytes())
+    error = find_error((TAILS / f"{name}.txt").read_bytes())
     assert error is not None
     assert kind_of(error.text, 1) == RECORDED[name]
 

@@ -8,16 +8,17 @@ import os
 import pytest
 
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.diagnosis.job_failures import (
+from musterpoint.diagnosis.failures import (
     cannot_start,
     daemon_refused,
-    of_error,
-    of_nested_launcher,
-    of_service_or_launcher,
+    failure_of_error,
+    failure_of_nested_launcher,
+    failure_of_orphans,
+    failure_of_rank,
+    failure_of_service_or_launcher,
     unplanned_rank,
     wrong_world,
 )
-from musterpoint.diagnosis.program_failures import of_orphans, of_rank
 from musterpoint.diagnosis.program_output import abort_code
 from musterpoint.errors import FetchError, LauncherError, RollCallError, UsageError
 from musterpoint.failure import Failure
@@ -72,7 +73,7 @@ def test_no_room_for_a_process() -> None:
     ],
 )
 def test_a_launcher_that_ended_too_early(status: int, registered: int, words: str) -> None:
-    failure = of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE)
+    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE)
     assert failure.reason == f"muster: {words}"
     assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
 
@@ -81,9 +82,9 @@ def test_a_server_of_ours_that_ended_too_early() -> None:
     greeting = (
         b"I0000 00:00:1795 21 port.cc:153] oneDNN custom operations are on.\nTo enable the following instructions: A\n"
     )
-    failure = of_service_or_launcher(ServiceOrLauncherEnd("ps 1", "service", -9, 0, greeting), HERE)
+    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("ps 1", "service", -9, 0, greeting), HERE)
     assert failure.reason == "muster: ps 1 ended before the job was done (killed by SIGKILL) on algo-2"
-    said = of_service_or_launcher(
+    said = failure_of_service_or_launcher(
         ServiceOrLauncherEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"), HERE
     )
     assert said.reason.splitlines()[1:] == ["its last lines:", "ModuleNotFoundError: tensorflow"]
@@ -91,7 +92,7 @@ def test_a_server_of_ours_that_ended_too_early() -> None:
 
 def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
     tail = "".join(f"line {number}\n" for number in range(500)) + "ValueError: the password is hush\n"
-    reason = of_service_or_launcher(
+    reason = failure_of_service_or_launcher(
         ServiceOrLauncherEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff"), HERE
     ).reason
     assert "its last lines:" in reason
@@ -128,17 +129,20 @@ def test_a_daemon_that_was_refused_is_its_hosts_failure() -> None:
 def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: int, kind: str) -> None:
     """Unless nothing ran yet, or somebody killed it."""
     assert (
-        of_service_or_launcher(ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True), HERE).kind
+        failure_of_service_or_launcher(
+            ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True), HERE
+        ).kind
         == kind
     )
     assert (
-        of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE).kind == "infra"
+        failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE).kind
+        == "infra"
     )
 
 
 def test_a_service_of_the_users_fails_as_a_rank_does() -> None:
     end = ServiceOrLauncherEnd("ps 0", "service", 3, 0, b"OSError: the hush disk is full\n", users=True)
-    failure = of_service_or_launcher(end, HERE)
+    failure = failure_of_service_or_launcher(end, HERE)
     assert failure.reason == "OSError: the *** disk is full\nps 0 on algo-2, exit code 3"
     assert (failure.code, failure.cause) == (3, "user")
 
@@ -155,7 +159,7 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
         b"RuntimeError: hush is wrong\n"
     )
     context = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"), CodeDirectory("/opt/ml/code"))
-    failure = of_rank(RankEnd(5, 1, 1, 10.0, tail=tail), context)
+    failure = failure_of_rank(RankEnd(5, 1, 1, 10.0, tail=tail), context)
     assert failure.reason.splitlines()[:2] == [
         "RuntimeError: *** is wrong",
         "rank 5 (local rank 1) on algo-2, exit code 1",
@@ -166,12 +170,14 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
 
 def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else() -> None:
     said = Failure("elsewhere", 64, "host", "oom", "muster: hush isn't a file\non algo-2", rank=9, signal=9, at=1.0)
-    failure = of_nested_launcher(said, HERE)
+    failure = failure_of_nested_launcher(said, HERE)
     assert failure.reason == "muster: *** isn't a file\non algo-2"
     assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
     assert (failure.rank, failure.local_rank, failure.signal) == (None, None, None)
-    assert of_nested_launcher(said._replace(kind="infra", reason="no prefix"), HERE).reason == "muster: no prefix"
-    assert len(of_nested_launcher(said._replace(reason="é" * 100_000), HERE).reason.encode()) <= 900
+    assert (
+        failure_of_nested_launcher(said._replace(kind="infra", reason="no prefix"), HERE).reason == "muster: no prefix"
+    )
+    assert len(failure_of_nested_launcher(said._replace(reason="é" * 100_000), HERE).reason.encode()) <= 900
 
 
 OSERROR = (
@@ -198,7 +204,7 @@ WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 
 )
 def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:
     for tails in ((wrote, b""), (b"", wrote)):
-        failure = of_orphans(RankEnd(0, 0, 1, 1.0, False, *tails), HERE)
+        failure = failure_of_orphans(RankEnd(0, 0, 1, 1.0, False, *tails), HERE)
         assert (failure and failure.reason.partition("\n")[0]) == reason
 
 
@@ -207,7 +213,7 @@ def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote
     [(UsageError, 64, "user"), (RollCallError, 69, "infra"), (FetchError, 71, "infra"), (LauncherError, 72, "user")],
 )
 def test_our_own_errors(error: type[Exception], code: int, kind: str) -> None:
-    failure = of_error(error("--slots=x: expected a number"), "algo-1")
+    failure = failure_of_error(error("--slots=x: expected a number"), "algo-1")
     where = "" if error is RollCallError else "\non algo-1"  # the same failure on every host has the same words
     assert failure.reason == "muster: --slots=x: expected a number" + where
     assert (failure.code, failure.cause, failure.kind) == (code, "muster", kind)
@@ -217,7 +223,7 @@ def test_a_bug_of_ours_brings_its_traceback() -> None:
     try:
         {}["seat"]
     except KeyError as error:
-        failure = of_error(error, "algo-1")
+        failure = failure_of_error(error, "algo-1")
     assert failure.code == 70
     lead = "muster: internal error, please report it: KeyError: 'seat'\non algo-1, exit code 70\n"
     assert failure.reason.startswith(lead)

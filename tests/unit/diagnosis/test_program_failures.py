@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.diagnosis import program_output
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.diagnosis.program_failures import of_rank, of_service
+from musterpoint.diagnosis.failures import failure_of_rank, failure_of_service
 from musterpoint.failure import MOST_REASON, Failure
 from musterpoint.masking import Masker
 from musterpoint.supervise.program_files import CodeDirectory
@@ -22,7 +22,7 @@ def end(status: int | None, tail: bytes = b"", oom: bool = False) -> RankEnd:
 
 
 def of(name: str, status: int | None = 1, oom: bool = False) -> Failure:
-    return of_rank(
+    return failure_of_rank(
         end(status, (TAILS / f"{name}.txt").read_bytes(), oom),
         HERE,
     )
@@ -53,7 +53,7 @@ def test_an_abort_when_the_program_was_through_says_what_to_do(name: str, lead: 
     assert "hint: the program was through; torch's gloo threads" in reason
     assert "hint" not in of(name, 1).reason
     raised = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x\n'
-    assert "hint" not in of_rank(end(-6, raised + (TAILS / f"{name}.txt").read_bytes()), HERE).reason
+    assert "hint" not in failure_of_rank(end(-6, raised + (TAILS / f"{name}.txt").read_bytes()), HERE).reason
 
 
 ENDS = [
@@ -71,7 +71,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("status", "oom", "text", "code", "signal"), ENDS)
 def test_codes_and_signals(status: int | None, oom: bool, text: str, code: int, signal: int | None) -> None:
-    failure = of_rank(end(status, oom=oom), DiagnosisContext("algo-2"))
+    failure = failure_of_rank(end(status, oom=oom), DiagnosisContext("algo-2"))
     assert failure.reason == f"rank 5 (local rank 1) on algo-2, {text}"
     assert (failure.code, failure.signal) == (code, signal)
 
@@ -115,20 +115,22 @@ def test_a_hint_stands_between_who_and_where() -> None:
 
 def test_stdout_is_read_where_stderr_says_nothing() -> None:
     only_out = RankEnd(0, 0, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
-    assert of_rank(only_out, DiagnosisContext("algo-1")).reason.startswith("ERROR: no data in /opt/ml/input\nrank 0")
+    assert failure_of_rank(only_out, DiagnosisContext("algo-1")).reason.startswith(
+        "ERROR: no data in /opt/ml/input\nrank 0"
+    )
 
 
 def test_known_secrets_are_hidden() -> None:
     tail = b'  File "/c/t.py", line 1, in f\n    login("hunter2222")\nValueError: hunter2222 was refused\n'
     mask = Masker({"DB_PASSWORD": "hunter2222"}).mask_user
-    reason = of_rank(end(1, tail), DiagnosisContext("algo-1", mask)).reason
+    reason = failure_of_rank(end(1, tail), DiagnosisContext("algo-1", mask)).reason
     assert "hunter2222" not in reason
     assert reason.count("***") == 2
 
 
 def test_a_long_message_leaves_room_for_who_and_where() -> None:
     tail = b'  File "/c/t.py", line 1, in f\n    g()\nValueError: ' + "é".encode() * 5000
-    reason = of_rank(end(1, tail), DiagnosisContext("algo-1", files=CodeDirectory("/c"))).reason
+    reason = failure_of_rank(end(1, tail), DiagnosisContext("algo-1", files=CodeDirectory("/c"))).reason
     assert len(reason.encode()) <= MOST_REASON
     first, who, *frames = reason.split("\n")
     assert first.startswith("ValueError: éé")
@@ -139,7 +141,7 @@ def test_a_long_message_leaves_room_for_who_and_where() -> None:
 
 def of_mpi(name: str, status: int | None, given_up: bool = False) -> Failure:
     tail = (TAILS / f"{name}.txt").read_bytes()
-    return of_rank(end(status, tail)._replace(mpi=True, given_up=given_up), HERE)
+    return failure_of_rank(end(status, tail)._replace(mpi=True, given_up=given_up), HERE)
 
 
 def test_a_rank_that_aborted_its_world_is_explained_with_what_it_wrote_until_then() -> None:
@@ -173,7 +175,9 @@ def test_the_same_status_means_nothing_elsewhere() -> None:
 
 def test_a_service_of_the_users_fails_by_its_own_name() -> None:
     tail = (TAILS / "missing.txt").read_bytes()
-    failure = of_service(ServiceOrLauncherEnd("ps 0", "service", 127, 0, tail, users=True), DiagnosisContext("algo-2"))
+    failure = failure_of_service(
+        ServiceOrLauncherEnd("ps 0", "service", 127, 0, tail, users=True), DiagnosisContext("algo-2")
+    )
     assert failure.reason.split("\n") == [
         "missing.sh: line 3: torchrunn: command not found", "ps 0 on algo-2, exit code 127",
     ]  # fmt: skip
@@ -182,7 +186,7 @@ def test_a_service_of_the_users_fails_by_its_own_name() -> None:
 
 
 def test_a_service_that_the_kernel_killed_for_its_memory() -> None:
-    failure = of_service(
+    failure = failure_of_service(
         ServiceOrLauncherEnd("ps 0", "service", -9, 0, users=True, oom=True), DiagnosisContext("algo-2")
     )
     assert failure.reason == "ps 0 on algo-2, killed by the kernel's out-of-memory killer (OOM; exit code 137)"
@@ -193,5 +197,5 @@ def test_a_mistake_of_ours_about_the_words_costs_no_exit_code(monkeypatch: pytes
     def find(*arguments: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(program_output, "find", find)
-    assert of_rank(end(7, b"ValueError: x\n"), HERE).reason == "rank 5 (local rank 1) on algo-3, exit code 7"
+    monkeypatch.setattr(program_output, "find_error", find)
+    assert failure_of_rank(end(7, b"ValueError: x\n"), HERE).reason == "rank 5 (local rank 1) on algo-3, exit code 7"

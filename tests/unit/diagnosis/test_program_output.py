@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.diagnosis.program_output import abort_code, find, inner_code, until_abort
+from musterpoint.diagnosis.program_output import abort_code, find_error, inner_code, until_abort
 
 TAILS = {path.stem: path.read_bytes() for path in (Path(__file__).parent / "tails").glob("*.txt")}
 
@@ -81,7 +81,7 @@ CULPRITS = {
 @pytest.mark.parametrize("name", CULPRITS)
 def test_the_error_that_ended_the_program(name: str) -> None:
     text, frame, kind = CULPRITS[name]
-    error = find(TAILS[name])
+    error = find_error(TAILS[name])
     assert error is not None
     assert error.text.startswith(text)
     assert error.kind == kind
@@ -91,8 +91,8 @@ def test_the_error_that_ended_the_program(name: str) -> None:
 
 
 def test_no_output_has_no_error() -> None:
-    assert find(b"") is None
-    assert find(b"\n\n") is None
+    assert find_error(b"") is None
+    assert find_error(b"\n\n") is None
 
 
 INNER = {
@@ -132,7 +132,7 @@ def test_wrappers_that_name_a_code(text: bytes, code: int | None) -> None:
 
 
 def test_only_wrappers_are_called_so() -> None:
-    wrappers = {name for name in CULPRITS if (error := find(TAILS[name])) is not None and error.wrapper}
+    wrappers = {name for name in CULPRITS if (error := find_error(TAILS[name])) is not None and error.wrapper}
     assert wrappers == {
         "exited", "killedworker", "launcher", "launcher_git", "launcher_kill", "torchrun_exit", "torchrun_raise",
         "torchrun_record",
@@ -242,7 +242,7 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
 @pytest.mark.parametrize("name", BLAME)
 def test_whose_failure_a_tail_tells_of(name: str) -> None:
     tail, symptom, second_hand, rank, words = BLAME[name]
-    error = find(tail.encode())
+    error = find_error(tail.encode())
     assert error is not None
     assert words in error.text
     assert "saved" not in error.text
@@ -253,7 +253,7 @@ def test_whose_failure_a_tail_tells_of(name: str) -> None:
 @given(st.lists(st.sampled_from(sorted(TAILS)) | st.binary(max_size=50), max_size=3), st.integers(0, 2000))
 def test_nothing_makes_it_fail(parts: list[str | bytes], start: int) -> None:
     tail = b"\n".join(part if isinstance(part, bytes) else TAILS[part] for part in parts)[start:]
-    find(tail)
+    find_error(tail)
     inner_code(tail)
 
 

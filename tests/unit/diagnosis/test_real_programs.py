@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd
-from musterpoint.diagnosis.program_failures import of_rank
+from musterpoint.diagnosis.failures import failure_of_rank
 from musterpoint.failure import MOST_REASON
 from musterpoint.processes.tail import Tail
 from musterpoint.supervise.program_files import CodeDirectory
@@ -159,7 +159,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "way", "lines"), CASES)
 def test_the_exception_leads_the_reason(tmp_path: Path, name: str, way: str, lines: int) -> None:
     body, lead = SHAPES[name]
-    failure = of_rank(ran(tmp_path, program(body, way, lines)), below(tmp_path))
+    failure = failure_of_rank(ran(tmp_path, program(body, way, lines)), below(tmp_path))
     assert failure.reason.removeprefix("__main__.").startswith(lead)  # as Python 3.10 prints it
     assert len(failure.reason.encode()) <= MOST_REASON
     assert not re.search("[\0-\x08\x0b-\x1f]", failure.reason)
@@ -171,7 +171,7 @@ def test_the_exception_leads_the_reason(tmp_path: Path, name: str, way: str, lin
 def test_colours_change_nothing(tmp_path: Path) -> None:
     """Python 3.13 colours tracebacks where it is asked to."""
     end = ran(tmp_path, program("raise ValueError('bad \x1b[1mlabel')", "main", 0), FORCE_COLOR="1")
-    failure = of_rank(end, below(tmp_path))
+    failure = failure_of_rank(end, below(tmp_path))
     assert failure.reason.split("\n")[0] == "ValueError: bad label"
     assert 'File "train.py", line 6, in fail' in failure.reason
 
@@ -192,7 +192,7 @@ WENT_ON = {
 def test_a_traceback_is_old_news_where_the_program_went_on(tmp_path: Path, name: str, end: str) -> None:
     start = "import logging, os, sys, traceback\ndef fail(one=ValueError): raise one('old')\n"
     steps = "for n in range(2000): print('step', n, 'loss', 1 / (n + 1), flush=True)\n"
-    failure = of_rank(
+    failure = failure_of_rank(
         ran(tmp_path, f"{start}{WENT_ON[name]}{steps}{end}\n"),
         below(tmp_path),
     )
@@ -224,7 +224,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_sys_exit_was_given_leads(tmp_path: Path, name: str) -> None:
     body, lead = SAID[name]
-    assert of_rank(ran(tmp_path, f"import sys\n{body}\n"), below("")).reason.startswith(lead)
+    assert failure_of_rank(ran(tmp_path, f"import sys\n{body}\n"), below("")).reason.startswith(lead)
 
 
 AT_EXIT = "import atexit, sys\natexit.register(lambda: [print('releasing buffer', n) for n in range({})])\n"
@@ -240,12 +240,12 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_it_leads_whatever_is_printed_at_exit(tmp_path: Path, name: str, noise: int) -> None:
     end = ran(tmp_path, f"{AT_EXIT.format(noise)}print('step 1')\n{ENDS[name]}\n")
-    assert of_rank(end, below(tmp_path)).reason.startswith("no column")
+    assert failure_of_rank(end, below(tmp_path)).reason.startswith("no column")
 
 
 def test_an_error_that_was_printed_leads_where_nothing_was_given_to_sys_exit(tmp_path: Path) -> None:
     program = "import sys\nif len(sys.argv) > 9: sys.exit('too many arguments')\nprint('error: no data')\nsys.exit(1)\n"
-    reason = of_rank(ran(tmp_path, program), below(tmp_path)).reason
+    reason = failure_of_rank(ran(tmp_path, program), below(tmp_path)).reason
     assert reason.startswith("error: no data\nrank 5")
 
 
@@ -254,5 +254,5 @@ def test_a_log_is_no_part_of_the_message_before_it(tmp_path: Path) -> None:
         "import logging, sys\nlogging.basicConfig(level=logging.INFO)\ntry:\n    raise ConnectionError('mirror down')\n"
         "except ConnectionError:\n    logging.exception('next mirror')\n    logging.info('step 1')\nsys.exit(7)\n"
     )
-    reason = of_rank(ran(tmp_path, program), below(tmp_path)).reason
+    reason = failure_of_rank(ran(tmp_path, program), below(tmp_path)).reason
     assert reason.split("\n")[:2] == ["ConnectionError: mirror down", "rank 5 (local rank 1) on algo-3, exit code 7"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from musterpoint.errors import UsageError
 from musterpoint.executables import LONGEST_WORD
 from musterpoint.job.exports import sagemaker_exports
-from musterpoint.job.hyperparameters import decode, of_value, text_of, to_arguments, values, with_own_model_dir
+from musterpoint.job.hyperparameters import decode, from_value, text_value, to_arguments, values, with_own_model_dir
 from musterpoint.job.sagemaker import read_tree
 from musterpoint.settings import Settings
 
@@ -105,18 +105,18 @@ def test_the_longest_argument_there_can_be(value: str) -> None:
 @pytest.mark.parametrize("name", ["sagemaker_program", "sagemaker_job_name", "sagemaker_region", "model_dir"])
 def test_a_name_or_path_that_is_none(name: str) -> None:
     with pytest.raises(UsageError, match=f"the hyperparameter {name} is 131,072 bytes long"):
-        text_of(decode({name: "x" * (LONGEST_WORD + 1)}, "h"), name)
+        text_value(decode({name: "x" * (LONGEST_WORD + 1)}, "h"), name)
 
 
 @pytest.mark.parametrize(("sent", "text"), [('"t.py"', "t.py"), ("t.py", "t.py"), ("null", ""), ("12", "12")])
 def test_text_of_takes_quoted_and_raw(sent: str, text: str) -> None:
-    assert text_of(decode({"p": sent}, "h"), "p") == text
-    assert text_of(decode({"p": sent}, "h"), "q") == ""
+    assert text_value(decode({"p": sent}, "h"), "p") == text
+    assert text_value(decode({"p": sent}, "h"), "q") == ""
 
 
 def test_values_of_a_toolkit_are_not_decoded_twice() -> None:
-    assert of_value("k", "1.10").value == "1.10"
-    assert of_value("k", [1]).raw == "[1]"
+    assert from_value("k", "1.10").value == "1.10"
+    assert from_value("k", [1]).raw == "[1]"
 
 
 @given(st.dictionaries(st.text(), JSON_VALUES | st.text()))
@@ -157,7 +157,7 @@ TOOLKIT = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_tensorflow_container.training
 )  # fmt: skip
 def test_where_the_model_goes(sent: dict[str, Any], environ: dict[str, str], expected: str) -> None:
     found = with_own_model_dir(decode(sent, "hyperparameters.json"), "tune-007", environ)
-    assert text_of(found, "model_dir") == expected
+    assert text_value(found, "model_dir") == expected
     assert [entry.name for entry in found] == list(sent)
 
 

@@ -11,7 +11,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
-from musterpoint.launch.build import build_plan
+from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat

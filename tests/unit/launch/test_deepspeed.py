@@ -10,8 +10,7 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.launch.inputs import STANDINS
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

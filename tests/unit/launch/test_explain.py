@@ -8,8 +8,7 @@ from typing import Callable
 from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
 from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
-from musterpoint.launch.plan import Argument, LaunchPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, Argument, LaunchPlan
 from musterpoint.masking import Masker
 
 Planner = Callable[..., LaunchPlan]

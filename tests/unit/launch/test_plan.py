@@ -1,8 +1,12 @@
-"""Launch plans on their way from an inner launcher to the supervisor above it."""
+"""Launch plans on their way from an inner launcher to the supervisor above it; the words that start the stub."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, Callable, get_args
 
 import pytest
@@ -10,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan, Role
+from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan, Role, stub_arguments, through_stub
 from musterpoint.settings import Launcher
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
@@ -98,3 +102,18 @@ def test_ranks_are_foreign_where_a_launcher_or_a_daemon_brings_them_up(
 ) -> None:
     process = PLAN.processes[0]._replace(role=role)
     assert PLAN._replace(processes=(process,), daemons=daemons).foreign == foreign
+
+
+def test_the_stub_is_read_from_where_the_variable_says(tmp_path: Path) -> None:
+    stub = tmp_path / "stub"
+    stub.write_text("import sys\nprint(sys.argv, sys.flags.isolated, sys.flags.no_site)\n")
+    argv = through_stub(sys.executable, ["train.py", "--lr", "a b"])
+    done = subprocess.run(
+        argv, env={**os.environ, "MUSTER_STUB": str(stub)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['-c', '--', 'train.py', '--lr', 'a b'] 1 1\n"
+
+
+def test_words_and_arguments_are_the_same() -> None:
+    words = tuple(argument.text for argument in stub_arguments("python3", ["a", "b"]))
+    assert words == through_stub("python3", ["a", "b"])

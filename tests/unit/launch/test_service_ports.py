@@ -8,8 +8,8 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import EntryPoint, Job
+from musterpoint.launch.choose import agreed_ports, option_for_ports, wanted_ports
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.service_ports import agreed_ports, insisted, wanted_ports
 from musterpoint.launch.tensorflow.tasks import default_port
 from musterpoint.settings import Settings
 
@@ -82,4 +82,4 @@ def test_what_all_hosts_go_by_where_nobody_can_tell_them(how: str, plan: Callabl
     ],
 )
 def test_where_only_the_wanted_ports_will_do(launcher: str, settings: dict[str, Any], words: str) -> None:
-    assert insisted(launcher, Settings(**settings)) == words
+    assert option_for_ports(launcher, Settings(**settings)) == words

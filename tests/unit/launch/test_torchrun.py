@@ -11,8 +11,7 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.launch.inputs import STANDINS
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, LaunchPlan
 from musterpoint.launch.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
 
 Planner = Callable[..., LaunchPlan]

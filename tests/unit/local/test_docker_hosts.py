@@ -49,9 +49,9 @@ class FakeEngine:
                 raise self.problems[name]
             answers: dict[str, Any] = {
                 "image": {"Config": self.config}, "info": {"SecurityOptions": [], "Runtimes": {}}, "create": "id",
-                "containers": [], "networks": [], "named": False, "another": self,
+                "containers": [], "networks": [], "has_name": False, "new_connection": self,
             }  # fmt: skip
-            return words[1] in self.programs if name == "has" else answers.get(name)
+            return words[1] in self.programs if name == "has_path" else answers.get(name)
 
         return method
 
@@ -106,7 +106,7 @@ def test_what_is_missing_is_said(
 
 def test_a_name_that_is_taken(monkeypatch: pytest.MonkeyPatch, cleaners: list[Any]) -> None:
     engine = FakeEngine(PATH)
-    engine.named = lambda name: name.endswith("2")  # type: ignore[method-assign]
+    engine.has_name = lambda name: name.endswith("2")  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="--job-name='digits': Docker has muster-digits-algo-2 already"):
         made(monkeypatch, engine)
     assert cleaners == []

@@ -13,7 +13,7 @@ from typing import Callable, Iterator
 
 import pytest
 
-from musterpoint.launch.program import through_stub
+from musterpoint.launch.plan import through_stub
 from musterpoint.loop import Loop
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection, ControlSocket

@@ -17,7 +17,7 @@ from musterpoint.job.model import Paths
 from musterpoint.report import files
 from musterpoint.report.files import OutcomeRecord
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.supervise.outcome import Outcome
+from musterpoint.supervise.state import Outcome
 from musterpoint.timeline import Timeline
 
 FAILED = Outcome(7, Failure("algo-2", 7, "user", "user", "ValueError: naïve\nrank 3", 3, 1, None, 1.0))

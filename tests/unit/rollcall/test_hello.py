@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from musterpoint.channel import wire
-from musterpoint.channel.session import draw
+from musterpoint.channel.session import random_token
 from musterpoint.rollcall.hello import Hello, validate
 from musterpoint.rollcall.roster import Offer
 
@@ -48,7 +48,7 @@ def test_a_million_ports_are_no_hello() -> None:
 
 
 def test_a_usual_hello_is_small() -> None:
-    assert len(HELLO._replace(nonce=draw(), incarnation=draw()).pack()) < 400
+    assert len(HELLO._replace(nonce=random_token(), incarnation=random_token()).pack()) < 400
 
 
 def test_of_another_protocol_only_the_number_counts() -> None:

@@ -7,7 +7,7 @@ from typing import Callable, Iterator
 import pytest
 
 from musterpoint.channel.connection_log import ConnectionLog
-from musterpoint.channel.context import Context
+from musterpoint.channel.link import Context
 from musterpoint.channel.names import FAMILIES, Answer, Names
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.errors import RollCallError, StoppedEarly

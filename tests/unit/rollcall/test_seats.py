@@ -11,7 +11,7 @@ from musterpoint.channel import wire
 from musterpoint.channel.session import Ticket
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.roster import Offer
-from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats, Turned
+from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats, TurnedAway
 
 OFFER = Offer("job", "torchrun", 2, "0.1")
 HERE, ELSEWHERE = "10.0.0.2", "10.9.9.9"
@@ -33,7 +33,7 @@ def seated(changes: list[Change]) -> list[Call]:
 
 
 def turned(changes: list[Change]) -> list[Call]:
-    return [change.call for change in changes if isinstance(change, Turned)]
+    return [change.call for change in changes if isinstance(change, TurnedAway)]
 
 
 @pytest.mark.parametrize("address", [HERE, "fd00::2"])

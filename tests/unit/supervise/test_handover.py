@@ -36,10 +36,10 @@ def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], C
     thread = threading.Thread(target=loop.run)
 
     def make(answer: Callable[[Connection, str], None]) -> ControlSocket:
-        def greet(connection: Connection) -> None:
+        def take_connection(connection: Connection) -> None:
             connection.route_to(lambda words, line: answer(connection, line))
 
-        desks.append(ControlSocket(loop, greet))
+        desks.append(ControlSocket(loop, take_connection))
         thread.start()
         return desks[0]
 

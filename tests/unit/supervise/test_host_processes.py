@@ -83,7 +83,7 @@ class Bench:
             sock.close()
         self.processes.kill()
         self.pump.drain(5)
-        while self.processes.left:
+        while self.processes.remaining:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             self.processes.reap()
         self.processes.reap()
@@ -173,7 +173,7 @@ def test_who_is_sent_away(bench: Bench, what: str) -> None:
 
 
 def test_a_rank_that_comes_too_late(bench: Bench) -> None:
-    bench.processes.refusing = True
+    bench.processes.is_ending = True
     assert bench.stub("rank 0 0 2 78 0").recv(16) == b""
 
 
@@ -347,7 +347,7 @@ def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPat
     bench = Bench(plan)
     _, second = of_two(bench)
     if plan is MPI:
-        monkeypatch.setattr(bench.processes, "refusing", True)
+        monkeypatch.setattr(bench.processes, "is_ending", True)
     bench.say(second, "signal 15")
     bench.turn()
     assert not [event for event in bench.events if isinstance(event, Broken)]

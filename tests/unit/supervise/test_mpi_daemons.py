@@ -66,11 +66,11 @@ class Host:
         self.agents: list[socket.socket] = []
         self.peers = FakePeers(self.loop)
         context = context_for(self.loop, self.pump)
-        self.processes = HostProcesses(context, self.events.append, self.greet)
+        self.processes = HostProcesses(context, self.events.append, self.take_connection)
         self.daemons = MpiDaemons(context, self.peers, self.processes, ROSTER, self.events.append)
         self.signals = Signals(self.loop, lambda signo: self.processes.reap())
 
-    def greet(self, connection: Connection, line: str) -> bool:
+    def take_connection(self, connection: Connection, line: str) -> bool:
         return self.daemons.asked(connection, line.split())
 
     def daemon(self, script: str, name: str = "orted") -> Path:
@@ -124,7 +124,7 @@ class Host:
         for sock in self.agents:
             sock.close()
         self.processes.kill()
-        while self.processes.left:
+        while self.processes.remaining:
             self.loop.turn(0.5)
         self.processes.reap()
         self.signals.close()

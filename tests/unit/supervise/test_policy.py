@@ -11,7 +11,7 @@ from musterpoint.failure import Failure, Secondary
 from musterpoint.supervise import events, policy, supervisor
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
-from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, end_of, session_of
+from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, session_end_point, session_of_point
 
 from .history import (
     BOOM,
@@ -123,8 +123,8 @@ def test_code(name: str) -> None:
 
 
 def test_a_session_is_known_by_the_point_of_its_end() -> None:
-    assert [session_of(end_of(number)) for number in (1, 12)] == [1, 12]
-    assert session_of(RANKS_ENDED) == 0
+    assert [session_of_point(session_end_point(number)) for number in (1, 12)] == [1, 12]
+    assert session_of_point(RANKS_ENDED) == 0
 
 
 @pytest.mark.parametrize(

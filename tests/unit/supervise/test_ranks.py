@@ -42,7 +42,7 @@ class Slot:
         connection = Connection.__new__(Connection)
         self.rank = Rank((0, 0), 0, "", connection, 1, mpi)
         self.ranks.add(self.rank)
-        self.ranks.has_pid(self.rank, self.program.pid)
+        self.ranks.set_pid(self.rank, self.program.pid)
 
     def record(self, event: str, /, **facts: Any) -> None:
         self.records.append(event)
@@ -155,7 +155,7 @@ def test_a_rank_whose_child_the_kernel_killed(slot: Slot) -> None:
 def test_who_is_missing(slot: Slot) -> None:
     slot.ranks.expect([(0, 1), (1, 0)])
     assert [slot.ranks.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
-    assert (slot.ranks.of(0), slot.ranks.of(1)) == ([slot.rank], [])
+    assert (slot.ranks.of_session(0), slot.ranks.of_session(1)) == ([slot.rank], [])
     slot.ranks.forget((0, 1))
     assert not slot.ranks.is_missing((0, 1))
 

@@ -12,17 +12,16 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.channel.lone import LoneChannel
-from musterpoint.channel.peers import AllDone, PeerEvent, Peers, StartAsked
+from musterpoint.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import through_stub
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import Signals
-from musterpoint.supervise.outcome import Outcome
-from musterpoint.supervise.state import Rules
+from musterpoint.supervise import events as ev
+from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 from .bench import context_for
@@ -366,3 +365,15 @@ def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, read
 
 def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
     assert bench.run(shell("exit 7")).stopped_at is None
+
+
+def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
+    pump = Pump(out_fd=bench.write, err_fd=bench.write)
+    context = context_for(bench.loop, pump, bench.record, bench.said.append)
+    supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers)
+    for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
+        supervisor.on_event(event)
+    supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))
+    recorded = [event for event in bench.events if event[0].isupper()]
+    assert recorded[:5] == ["VerdictDue", "KillDue", "LeaveDue", "PeerSilent", "PeerBack"]
+    assert recorded[5:] == ["Broken", "JobFailed", "Arrived", "AllDone"]

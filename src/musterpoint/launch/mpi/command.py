@@ -1,4 +1,4 @@
-"""What becomes of a job under one flavour of MPI: mpirun's flags, and the variables beside them."""
+"""How one flavour of MPI starts a job: mpirun's flags and variables."""
 
 from typing import Iterable, Mapping, NamedTuple
 
@@ -10,11 +10,11 @@ from musterpoint.rollcall.roster import Seat
 class Flag(NamedTuple):
     """One option of mpirun.
 
-    key: what it sets; of two flags with one key the user's is kept.
+    key: what it sets; of two flags with the same key the user's is kept.
     words: the option and its values.
     reason: why it is there, for ``muster plan``.
-    rivals: other keys that set the same; where the user gave one of them, ours is left out.
-    required: whether ours stays where a file or a variable sets the same.
+    rivals: other keys that set the same thing; where the user gave one of them, ours is left out.
+    required: whether ours is kept where a file or a variable sets the same.
     """
 
     key: str
@@ -29,10 +29,10 @@ class Flag(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A host of the world.
+    """A host that runs ranks.
 
-    seat: its place in the roster.
-    ranks: how many it gets.
+    seat: its entry in the roster.
+    ranks: how many it runs.
     """
 
     seat: Seat
@@ -40,13 +40,13 @@ class Place(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What a flavour of MPI makes of a job.
+    """How one flavour of MPI starts a job.
 
-    flags: stand between mpirun and the program.
-    daemons: what mpirun starts on a host, by file name.
-    own: variables of mpirun alone.
+    flags: the flags between mpirun and the program.
+    daemons: file names of the programs that mpirun starts on a host.
+    own: variables for mpirun alone.
     everywhere: variables of all processes of this host.
-    sets: flags in front of the program, host by host, where each needs its own.
+    sets: for each host its own flags before the program, where that is needed.
     notes: sentences for ``muster plan`` and the log.
     """
 
@@ -64,7 +64,7 @@ def mca(name: str, value: str, reason: str, word: str = "--mca", rivals: Iterabl
 
 
 def set_elsewhere(files: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Keys of Open MPI's parameters that ``files`` (names set in them) or variables of ``environ`` set, and where."""
+    """Keys of Open MPI's parameters that are set in files (``files``: the names) or in ``environ``, and where."""
     found = {f"mca {name}": "a parameter file" for name in files}
     for variable in environ:
         for prefix in ("OMPI_MCA_", "PRTE_MCA_"):
@@ -76,12 +76,12 @@ def set_elsewhere(files: Iterable[str], environ: Mapping[str, str]) -> dict[str,
 def merged(
     ours: Iterable[Flag], users: tuple[Flag, ...], elsewhere: Mapping[str, str]
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
-    """Our flags without those that the user set otherwise, then the user's; and notes about what was left out."""
-    given = {flag.key for flag in users}
+    """Our flags without those that the user replaces, then the user's; and notes about flags left out."""
+    user_keys = {flag.key for flag in users}
     kept, replaced, notes = [], set(), []
     for flag in ours:
         keys = (flag.key, *flag.rivals)
-        by_user = [key for key in keys if key in given]
+        by_user = [key for key in keys if key in user_keys]
         place = next((elsewhere[key] for key in keys if key in elsewhere), "")
         if by_user:
             replaced.update(by_user)

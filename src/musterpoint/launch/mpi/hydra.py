@@ -1,7 +1,7 @@
 """MPICH and Intel MPI, whose mpirun is Hydra: one remote shell per host that stays as long as the daemon does.
 
-Hydra gives every rank the leader's whole environment unless a flag forbids it; here each rank has its own host's. Seen
-to work in MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.18.
+By default Hydra gives every rank the leader's whole environment; here each rank gets its own host's. Tested with MPICH
+4.0.2 and 5.0.2 and Intel MPI 2021.18.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from musterpoint.launch.mpi.command import Command, Flag, Place
 from musterpoint.launch.plan import program_of_ours
 
 INTELS_WIDTH = 16
-"""Hosts that Intel MPI's mpirun starts itself; beyond, the daemons start each other."""
+"""Up to this many hosts Intel MPI's mpirun starts all daemons itself; with more, daemons start each other."""
 
 MPICHS_DAEMONS, INTELS_DAEMONS = ("hydra_pmi_proxy",), ("hydra_bstrap_proxy", "hydra_pmi_proxy")
 
@@ -26,8 +26,8 @@ _AGENT_REASON = "starts its daemons over the roll call's channel, not ssh"
 def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Command:
     """Flags for the ranks of ``places``, the first of which is this host where it leads.
 
-    ``interface`` is the one by which this host reaches the others, empty if that isn't known; ``others`` says that it
-    has further ones that MPICH's UCX could take instead.
+    ``interface`` is the one by which this host reaches the others; empty: unknown. ``others``: this host has more
+    interfaces, which MPICH's UCX could take instead.
 
     Raises:
         LauncherError: Hydra can't start this job's hosts.

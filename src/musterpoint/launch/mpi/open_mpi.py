@@ -1,7 +1,7 @@
-"""Open MPI 4 (ORTE) and 5 (PRRTE): the same flags where both know them, each one's own parameter names elsewhere.
+"""Open MPI 4 (ORTE) and 5 (PRRTE): common flags where both know them, else each version's own parameter names.
 
-A name of the other version isn't refused but ignored, so every name here was seen to work in the version it is for
-(4.1.4 and 5.0.11).
+Open MPI silently ignores names of the other version, so every name here was tested with its version (4.1.4 and
+5.0.11).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_HOSTNAME = 56
 """Characters of the leader's own name; mpirun 4.1.4 with a longer one ends with "stack smashing detected"."""
 
 NETWORK_UNKNOWN = "<network of the hosts>"
-"""Stands in a plan made before the roll call."""
+"""Placeholder in a plan that is made before the roll call."""
 
 WIDEST = 16
 """Prefix length of a network around the hosts. Docker's bridges have a /16 each: a wider network could hold a bridge
@@ -33,13 +33,13 @@ _INTERFACES = ("oob_tcp_if_include", "oob_tcp_if_exclude", "prte_if_include", "p
 
 
 class Names(NamedTuple):
-    """What one generation calls its parameters.
+    """The parameter names of one version.
 
-    word: the option that sets those of the runtime.
-    daemon: what runs on every host.
-    agent: the variable with what starts daemons in place of ssh.
-    flat: every daemon is started by mpirun itself.
-    concurrent: how many are started at once.
+    word: the option that sets parameters of the runtime.
+    daemon: the program that runs on every host.
+    agent: the variable for the command that starts daemons in place of ssh.
+    flat: the parameter by which mpirun itself starts every daemon.
+    concurrent: how many daemons are started at once.
     interfaces: which networks the daemons use.
     single_copy: how ranks read each other's memory, and the value that keeps them from it.
     binding: which processors a rank may use.

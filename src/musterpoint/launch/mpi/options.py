@@ -1,4 +1,4 @@
-"""The job's ``custom_mpi_options`` and ``--mpi-options``: read as a shell would, in SageMaker's users' spellings."""
+"""Reads the job's ``custom_mpi_options`` and ``--mpi-options`` as a shell would; accepts SageMaker's spellings."""
 
 from typing import NamedTuple, Sequence
 
@@ -15,18 +15,18 @@ WHERE_AND_HOW_MANY = (
     "np", "n", "c", "N", "npernode", "pernode", "npersocket", "ppr", "ppn", "perhost", "host", "hosts", "H", "f",
     "hostfile", "machinefile", "machine", "default-hostfile", "configfile", "app",
 )  # fmt: skip
-"""Options that say how many ranks there are and where; musterpoint does, from the roster."""
+"""Options about the number and place of ranks. They are refused: musterpoint sets them from the roster."""
 
 WHERE_PARAMETERS = (
     "orte_default_hostfile", "prte_default_hostfile", "plm_rsh_agent", "plm_ssh_agent", "plm", "orte_launch_agent",
     "prte_launch_agent",
 )  # fmt: skip
-"""Parameters of Open MPI that say where, or who starts the daemons there."""
+"""Parameters of Open MPI for the hosts, or for the program that starts the daemons."""
 
 HYDRAS_START = (
     "launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "rmk", "genvall", "envall", "envnone",
 )  # fmt: skip
-"""Hydra's options about how daemons start and whose environment ranks get."""
+"""Hydra's options for the start of daemons and for the ranks' environment."""
 
 OPEN_MPI_ONLY = (
     "mca", "gmca", "omca", "prtemca", "pmixmca", "am", "tune", "allow-run-as-root", "tag-output",
@@ -42,11 +42,11 @@ _SAME = {
     "bind-to-core": "bind-to", "bind-to-socket": "bind-to", "bind-to-none": "bind-to", "bynode": "map-by",
     "byslot": "map-by", "bycore": "map-by", "bysocket": "map-by",
 }  # fmt: skip
-"""Old spellings of Open MPI's, and the option that says the same."""
+"""Old options of Open MPI, and the option that means the same."""
 
 
 class Options(NamedTuple):
-    """What the job's options ask for.
+    """The job's options, read.
 
     exports: variables of every rank on all hosts.
     flags: options of mpirun.
@@ -57,19 +57,19 @@ class Options(NamedTuple):
 
 
 def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -> Options:
-    """The options of a job for one flavour of MPI, those of ``--mpi-options`` (``more``) behind the job's own.
+    """The job's options for one flavour of MPI, then those of ``--mpi-options`` (``more``).
 
     Raises:
-        UsageError: they can't be read, or one of them is unknown to this flavour or not the user's to set.
+        UsageError: they can't be read, or one is unknown to this flavour or reserved for musterpoint.
     """
     first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
     return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 
 def without_mpi(distribution: Distribution) -> tuple[tuple[EnvSetting, ...], str]:
-    """What of the job's options holds where mpirun doesn't start its ranks: variables, and the words of all others.
+    """The job's options for ranks that mpirun doesn't start: the variables, and the words of options that are ignored.
 
-    ``-x NAME`` without a value is what every host has anyway.
+    ``-x NAME`` without a value is neither: every host has its own.
 
     Raises:
         UsageError: as for :func:`read_options`.
@@ -110,7 +110,7 @@ def _read(text: str, source: str, flavour: Flavour) -> Options:
 
 
 class _Words:
-    """The words that are still to be read, and the error that names where they come from."""
+    """The words that are still to be read; errors name their source."""
 
     def __init__(self, words: list[str], source: str) -> None:
         self.left, self._source = words, source
@@ -119,20 +119,20 @@ class _Words:
         return self.left.pop(0)
 
     def values(self, option: str, count: int) -> list[str]:
-        """The ``count`` words that belong to ``option``, whatever they begin with."""
+        """Takes the next ``count`` words, the values of ``option``, whatever they begin with."""
         if len(self.left) < count:
             raise self.wrong(f"ends after {option}, which takes {count} value{'s' if count > 1 else ''}")
         return [self.next() for _ in range(count)]
 
     def following(self) -> list[str]:
-        """The words up to the next option; a negative number isn't one."""
+        """Takes the words up to the next option; a negative number is no option."""
         found: list[str] = []
         while self.left and (not self.left[0].startswith("-") or self.left[0][1:2].isdecimal()):
             found.append(self.next())
         return found
 
     def secret_variable(self, option: str) -> tuple[str, str] | None:
-        """The variable that ``option`` gives to every rank, if its value is a secret; it is taken then."""
+        """Takes the variable that ``option`` sets on every rank, if its value is secret; else None."""
         if option == "x" and self.left:
             name, _, value = self.left[0].partition("=")
             count = 1
@@ -182,7 +182,7 @@ def _name_of(distribution: Distribution) -> str:
 
 
 def _variable(word: str) -> tuple[str, str] | None:
-    """``--NCCL_DEBUG=INFO``, which sagemaker-training exports; no option of an mpirun is written in capitals."""
+    """The variable of ``--NCCL_DEBUG=INFO``, as sagemaker-training reads it: no option of mpirun is in capitals."""
     name, equals, value = word.lstrip("-").partition("=")
     fits = word.startswith("-") and equals and name.upper() == name and name.isidentifier()
     return (name, value) if fits else None
@@ -222,7 +222,7 @@ def _hydra(word: str, name: str, words: _Words) -> Flag:
 
 
 def _one_genvlist(flags: Sequence[Flag]) -> tuple[Flag, ...]:
-    """Hydra takes one list of names to copy from the leader."""
+    """``flags`` with one ``-genvlist``: Hydra takes only one list of variables to copy from the leader."""
 
     def is_list(flag: Flag) -> bool:
         return flag.key == "genvnone" and len(flag.words) == 2

@@ -1,7 +1,7 @@
 """``mpi``: mpirun on the leader, its daemons on the other hosts, the rank stub in front of every rank. No ssh.
 
-mpirun calls our launch agent where it would call ssh; the daemon is started by its own host's supervisor, with that
-host's environment, so nothing of it is on a command line. Flags and variables of each flavour are in
+mpirun calls our launch agent in place of ssh. Each daemon is started by its own host's supervisor, with that host's
+environment, so no variable is on a command line. Flags and variables of each flavour are in
 :mod:`musterpoint.launch.mpi.open_mpi` and :mod:`musterpoint.launch.mpi.hydra`.
 """
 
@@ -15,8 +15,7 @@ from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.launch.mpi.hydra import hydra
 from musterpoint.launch.mpi.open_mpi import open_mpi
 from musterpoint.launch.mpi.options import REASON, Options, read_options
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.launch.program import program_arguments, stub_arguments
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
 
 _OTHER_MPIRUN = (
@@ -25,13 +24,13 @@ _OTHER_MPIRUN = (
     "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
     "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
 )  # fmt: skip
-"""Variables of an mpirun that started this process begin so: its rank there, and where that mpirun's daemons listen."""
+"""Prefixes of the variables that an mpirun around this process set: the rank there, its daemons' addresses."""
 
 _OTHER_HOSTS = (
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "HYDRA_LAUNCHER",
     "I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_PERHOST",
 )  # fmt: skip
-"""Variables that name other hosts than the roster's, or another way to them."""
+"""Variables that name other hosts than the roster, or another way to start daemons."""
 
 RUNNER = """\
 import atexit, os, stat, sys
@@ -60,11 +59,11 @@ except BaseException as error:
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     raise
 """
-"""Runs the program as ``python -m mpi4py`` does. A rank that fails leaves after its last exit function, and before
-mpi4py calls ``MPI_Abort`` for it, with which MPI kills the other ranks within seconds.
+"""Runs the program as ``python -m mpi4py`` does. A failed rank exits after its last exit function and before mpi4py
+calls ``MPI_Abort``, with which MPI would kill the other ranks within seconds.
 
-With Open MPI 5 a rank that looks for messages ends as soon as another's connection closes, so what the failed rank had
-stays open, in a process that does nothing and is killed with the job: the others get their grace.
+With Open MPI 5 a rank that waits for messages ends as soon as another rank's connection closes. So an idle process
+keeps the failed rank's connections open until the job is killed, and the other ranks get their grace.
 """
 _MPI4PY = (
     "a rank that fails ends at once, and the others get their grace: it would wait in MPI_Finalize for ever, or cut "
@@ -73,7 +72,7 @@ _MPI4PY = (
 
 
 def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
-    """mpirun where this host leads; elsewhere what it may ask this host to start.
+    """This host's plan: mpirun on the leader; elsewhere the daemons that mpirun may ask this host to start.
 
     Raises:
         LauncherError: this host's MPI can't start the job.
@@ -134,8 +133,8 @@ def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
 def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
     from musterpoint.launch import horovod
 
-    theirs = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
-    ignored = theirs if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
+    old_names = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
+    ignored = old_names if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
     about_names = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
     return (*about_names, *horovod.notes(inputs.environ))
 
@@ -154,7 +153,7 @@ def _mpirun(inputs: LaunchInputs, mpi: Mpi, command: Command) -> ProcessPlan:
 
 
 def _program(inputs: LaunchInputs) -> tuple[Argument, ...]:
-    """The user's program, through mpi4py where it is Python that has mpi4py."""
+    """The user's program; a Python program runs through mpi4py where its Python has that."""
     workspace = inputs.workspace
     arguments = program_arguments(workspace.argv)
     if workspace.kind not in ("python", "module") or "mpi4py" not in inputs.modules:
@@ -165,7 +164,7 @@ def _program(inputs: LaunchInputs) -> tuple[Argument, ...]:
 def _environment(
     inputs: LaunchInputs, command: Command, options: Options, ranks: int, world: int
 ) -> tuple[EnvSetting, ...]:
-    """What this host's ranks inherit from their daemon. The variables of the job's options replace any others."""
+    """The variables that this host's ranks inherit from their daemon. Those of the job's options replace others."""
     roster = inputs.roster
     identity = (
         EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),

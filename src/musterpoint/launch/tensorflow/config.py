@@ -1,4 +1,4 @@
-"""TF_CONFIG: what every TensorFlow strategy reads to find its cluster and its own place in it. Pure.
+"""TF_CONFIG, from which every TensorFlow strategy learns its cluster and its own task. Pure.
 
 Source: TensorFlow, "Distributed training with TensorFlow" (``TF_CONFIG``) and ``TFConfigClusterResolver``. Since 2.13 a
 role with an empty list is refused, so none is ever written.
@@ -18,8 +18,8 @@ SERVERS = ("ps", "evaluator")
 """Task types that run for as long as the others need them."""
 
 
-class Given(NamedTuple):
-    """A TF_CONFIG that was set already.
+class ExistingTask(NamedTuple):
+    """This host's task in a TF_CONFIG that was already set.
 
     role: the type of this host's task; empty: it has none.
     number: its index.
@@ -38,12 +38,12 @@ class Given(NamedTuple):
     def serves(self) -> bool:
         """Whether the program here runs until it is stopped.
 
-        Workers of a chief with parameter servers do so in TensorFlow 2; in TensorFlow 1 the chief's end is the job's.
+        In TensorFlow 2 the workers of a chief with parameter servers do. In TensorFlow 1 the job ends with the chief.
         """
         return self.role in SERVERS or (self.role == "worker" and {"chief", "ps"} <= {*self.cluster})
 
 
-def given(environ: Mapping[str, str]) -> Given | None:
+def existing_task(environ: Mapping[str, str]) -> ExistingTask | None:
     """The task that the platform or the user set in TF_CONFIG; None where it isn't set.
 
     Raises:
@@ -57,10 +57,9 @@ def given(environ: Mapping[str, str]) -> Given | None:
         value = json.loads(text)
         task, cluster = value.get("task") or {}, value.get("cluster") or {}
         role, index = task.get("type", ""), task.get("index", 0)
-        found = Given(str(role), int(index), tuple(cluster))
+        return ExistingTask(str(role), int(index), tuple(cluster))
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise UsageError(form) from None
-    return found
 
 
 def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform: str) -> str:
@@ -75,25 +74,25 @@ def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform
 
 
 def address(inputs: LaunchInputs, host: str, place: int) -> str:
-    """``host:port`` of the server number ``place`` on ``host``, as the other hosts reach it."""
+    """``host:port`` of server number ``place`` on ``host``, for the other hosts."""
     seat = next(seat for seat in inputs.roster.seats if seat.name == host)
     found = LOOPBACK if inputs.hosts == 1 else seat.name if inputs.settings.tf_hosts == "names" else seat.address
     return f"{f'[{found}]' if ':' in found else found}:{port(inputs, host, place)}"
 
 
 def port(inputs: LaunchInputs, host: str, place: int) -> int:
-    """The port that ``host`` offered for its server number ``place``; the preferred one where it offered none."""
+    """The port that ``host`` offered for its server number ``place``; the preferred port where it offered none."""
     offered = next(seat.ports for seat in inputs.roster.seats if seat.name == host)
     return offered[place] if place < len(offered) else preferred(inputs, place)
 
 
 def preferred(inputs: LaunchInputs, place: int) -> int:
-    """The port of a host's server number ``place`` where nobody else has it."""
+    """The preferred port of a host's server number ``place``."""
     return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job.platform)) + place
 
 
 def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """A sentence for every server, as host and place, that doesn't get the port it would have had."""
+    """A sentence for every server (host and place) that doesn't get its preferred port."""
     if inputs.settings.tf_port is not None:
         return ()
     moved = [(host, preferred(inputs, place), port(inputs, host, place)) for host, place in servers]

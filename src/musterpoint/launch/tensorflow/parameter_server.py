@@ -1,6 +1,6 @@
-"""``parameter-server``: the program, and the TensorFlow servers it keeps its variables in.
+"""``parameter-server``: the program, and the TensorFlow servers that keep its variables.
 
-:mod:`musterpoint.launch.tensorflow.tasks` says who runs where. Servers are processes of ours
+:mod:`musterpoint.launch.tensorflow.tasks` says which task runs where. Servers are processes of ours
 (:mod:`musterpoint.programs.tensorflow_server`) and services of the plan: they end when every rank has.
 """
 
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
-from musterpoint.launch.program import rank_process, service_process
+from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours, rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
-from musterpoint.launch.tensorflow.workers import check_channel, plan_given, plan_once
+from musterpoint.launch.tensorflow.workers import check_channel, plan_existing, plan_once
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}
-"""Who has the GPUs of a host that several tasks share: a TensorFlow process takes all of their memory."""
+"""Tasks that get the GPUs of a shared host before others: a TensorFlow process takes all GPU memory."""
 QUIET = (EnvSetting("TF_CPP_MIN_LOG_LEVEL", "1", "its own INFO lines would stand among the program's"),)
 SHOWN = 32
-"""At most so many tasks are listed in the log."""
+"""How many tasks the log lists at most."""
 
 
 def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
@@ -28,13 +27,13 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     Raises:
         UsageError: there are more hosts than roles, or hosts without the roll call's channel.
     """
-    found = config.given(inputs.environ)
-    if found is not None:
-        return plan_given(inputs, found)
+    task = config.existing_task(inputs.environ)
+    if task is not None:
+        return plan_existing(inputs, task)
     roster = inputs.roster
     if inputs.hosts == 1 and inputs.settings.tf_port is None and not roles_of(inputs.job, inputs.settings):
         note = "one host: no parameter server and no TF_CONFIG; --tf-port or --tf-roles asks for them"
-        return plan_once(inputs, rank_process(inputs, 0), (note,))._replace(world_size=1, first_rank=0)
+        return plan_once(inputs, rank_process(inputs.workspace, 0), (note,))._replace(world_size=1, first_rank=0)
     check_channel(inputs)
     tasks = tasks_of(inputs.job, inputs.settings)
     ranks = [task for task in tasks if task.runs == RANK]
@@ -56,9 +55,9 @@ def _position(inputs: LaunchInputs, host: str) -> int:
 def _process(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...], ranks: list[Task]) -> ProcessPlan:
     settings = (_tf_config(inputs, task, tasks), *_devices(inputs, task, tasks))
     if task.runs == RANK:
-        return rank_process(inputs, ranks.index(task), settings)
+        return rank_process(inputs.workspace, ranks.index(task), settings)
     if task.runs == BESIDE:
-        return service_process(inputs, task.name, settings)
+        return service_process(inputs.workspace, task.name, settings)
     return ProcessPlan(
         "service",
         task.name,
@@ -72,7 +71,7 @@ def _process(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...], ranks: l
 
 
 def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> EnvSetting:
-    """An evaluator isn't part of the cluster: nobody would wait for it."""
+    """The task's TF_CONFIG. An evaluator isn't part of the cluster: no other task waits for it."""
     cluster: dict[str, list[str]] = {}
     for one in tasks:
         if one.runs != BESIDE:

@@ -28,8 +28,8 @@ class Task(NamedTuple):
     role: its type in TF_CONFIG.
     number: its index there.
     host: where it runs.
-    runs: as what.
-    place: its number among the tasks of its host, and so among the ports that the host offers.
+    runs: as what kind of process.
+    place: its index among the tasks of its host, and among the ports that the host offers.
     """
 
     role: TaskRole
@@ -80,7 +80,7 @@ def _sagemaker(hosts: tuple[str, ...]) -> list[Task]:
 
 
 def _counted(hosts: tuple[str, ...], counts: dict[str, int]) -> list[Task]:
-    """The chief on the first host, workers a host each as far as they go round, the rest where the fewest tasks are."""
+    """The chief on the first host, workers on one host after another, other tasks where the fewest are."""
     workers, servers = counts.get("worker", len(hosts)), counts.get("ps", 1)
     evaluators = counts.get("evaluator", 0)
     roles = 1 + workers + servers + evaluators

@@ -1,7 +1,7 @@
 """``tensorflow``: the program once per host, with the TF_CONFIG that ``MultiWorkerMirroredStrategy`` reads.
 
 Every host of the group is a worker, in rank order; worker 0 is the chief. One host alone gets no TF_CONFIG, as on the
-platforms, unless ``--tf-port`` asks for it. How workers exchange gradients (RING, NCCL) is the program's to say.
+platforms, unless ``--tf-port`` asks for it. The program decides how workers exchange gradients (RING, NCCL).
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
-from musterpoint.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.launch.program import rank_process, service_process
+from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.launch.tensorflow import config
-from musterpoint.launch.tensorflow.config import Given
+from musterpoint.launch.tensorflow.config import ExistingTask
 
 
 def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     """This host's worker."""
     roster = inputs.roster
-    found = config.given(inputs.environ)
-    if found is not None:
-        return plan_given(inputs, found)
+    task = config.existing_task(inputs.environ)
+    if task is not None:
+        return plan_existing(inputs, task)
     if inputs.hosts == 1 and inputs.settings.tf_port is None:
         note = "one host: no TF_CONFIG is set; --tf-port asks for one"
-        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))._replace(world_size=1)
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))._replace(world_size=1)
     workers = [seat.name for seat in roster.group]
     text = config.encode(
         {"worker": [config.address(inputs, host, 0) for host in workers]},
@@ -32,17 +31,17 @@ def plan_tensorflow(inputs: LaunchInputs) -> LaunchPlan:
     chief = "the chief" if roster.node_rank == 0 else f"{workers[0]} is the chief"
     setting = EnvSetting(config.NAME, text, f"this host is worker {roster.node_rank} of {len(workers)}; {chief}")
     notes = config.port_notes(inputs, [(host, 0) for host in workers]) if roster.node_rank == 0 else ()
-    return plan_once(inputs, rank_process(inputs, roster.first_rank, (setting,)), notes)
+    return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, (setting,)), notes)
 
 
-def plan_given(inputs: LaunchInputs, found: Given) -> LaunchPlan:
-    """The program with the TF_CONFIG that was set already; as a service where it only serves the others."""
+def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
+    """A plan that keeps the TF_CONFIG that was already set; the program is a service where its task is a server."""
     roster = inputs.roster
-    note = f"TF_CONFIG was set already and is kept: {roster.me} is {found.task}"
-    if not found.serves:
-        return plan_once(inputs, rank_process(inputs, roster.first_rank), (note,))
+    note = f"TF_CONFIG was set already and is kept: {roster.me} is {task.task}"
+    if not task.serves:
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))
     check_channel(inputs)
-    return plan_once(inputs, service_process(inputs, found.task), (note,))._replace(local_ranks=0)
+    return plan_once(inputs, service_process(inputs.workspace, task.task), (note,))._replace(local_ranks=0)
 
 
 def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:
@@ -51,7 +50,7 @@ def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]
 
 
 def check_channel(inputs: LaunchInputs) -> None:
-    """Services run until every host is done, which only the roll call's channel tells.
+    """Checks that services can learn when every host is done, which only the roll call's channel reports.
 
     Raises:
         UsageError: there are several hosts without that channel.

@@ -1,10 +1,10 @@
-"""Lets torch's gloo threads come to rest before Python ends, in every Python process of a job under ``muster local``.
+"""Waits for torch's gloo threads before Python ends, in every Python process of a job under ``muster local``.
 
-Since torch 2.10 a finished collective gives back its tensors under the GIL. The gloo thread that ran it does so after
-the program has heard of its end; once Python has begun to end, taking the GIL ends the thread instead (CPython up to
-3.13), through C++ frames that can't be unwound: the process aborts with "terminate called without an active exception".
+Since torch 2.10 the gloo thread of a collective frees its tensors under the GIL, after the program has seen the end of
+the collective. If Python is already ending, taking the GIL ends the thread (CPython up to 3.13) inside C++ frames that
+can't be unwound, and the process aborts with "terminate called without an active exception".
 
-Loaded by interpreters of every age: no syntax of newer ones.
+Old Pythons load this file too: no newer syntax.
 """
 
 import atexit
@@ -15,13 +15,13 @@ import time
 THREAD = "Name:\tpt_gloo_runloop\n"
 TASKS = "/proc/self/task"
 LONGEST = 5.0
-"""Seconds that threads get which don't come to rest."""
+"""Seconds to wait for threads that keep running."""
 LOOK = 0.01
-"""Seconds between two looks; twice what a thread sleeps while it waits for the GIL."""
+"""Seconds between two checks: twice as long as a thread sleeps while it waits for the GIL."""
 
 
 def at_rest(before: "dict[str, str]", now: "dict[str, str]") -> bool:
-    """Whether every thread slept, and none has run in between: one that waits for the GIL wakes every 5 ms."""
+    """Whether every thread sleeps and none ran in between: one that waits for the GIL wakes every 5 ms."""
     return before == now and all("State:\tS" in status for status in now.values())
 
 
@@ -40,7 +40,7 @@ def threads() -> "dict[str, str]":
 
 
 def wait() -> None:
-    """Gives up the GIL until gloo's threads have come to rest. Without torch, or any such thread, it does nothing."""
+    """Releases the GIL until all gloo threads sleep. Does nothing without torch or such threads."""
     if "torch" not in sys.modules or not os.path.isdir(TASKS):
         return
     until = time.monotonic() + LONGEST

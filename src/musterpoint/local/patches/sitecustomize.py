@@ -1,7 +1,7 @@
 """What Python runs first in every process of a job under ``muster local``.
 
-This directory then stands first on PYTHONPATH. A ``sitecustomize`` of the user's own runs as well. Loaded by
-interpreters of every age: no syntax of newer ones.
+This directory is then first on PYTHONPATH. The user's own ``sitecustomize`` runs too. Old Pythons load this file too:
+no newer syntax.
 """
 
 import os

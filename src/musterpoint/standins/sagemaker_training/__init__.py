@@ -1,7 +1,7 @@
-"""Stands in for AWS's package where an image has musterpoint in its place: ``environment``, for training scripts.
+"""Stands in for AWS's package on images that have musterpoint instead. Training scripts import ``environment``.
 
-This folder is the last of PYTHONPATH, and still before an installed package: the real one is looked for everywhere else
-and takes this one's place. Nothing of musterpoint is imported here; the program's Python may be another.
+This folder is last on PYTHONPATH, which is still before installed packages. So the real package is searched for
+everywhere else and used if found. Nothing of musterpoint is imported here: the program may run in another Python.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _missing(name: str) -> ImportError:
 
 
 class Missing:
-    """The last of the finders: whoever imports another module of the package is told as well."""
+    """The last of the finders: other modules of the package raise the same error."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:

@@ -1,6 +1,6 @@
-"""``environment.Environment()``: what AWS's guides have training scripts ask for, out of the job's ``SM_*`` variables.
+"""``environment.Environment()``, which AWS's guides use in training scripts, made from the job's ``SM_*`` variables.
 
-Same names and values as those of sagemaker-training 5.1.4, but for what docs/sagemaker.md lists as different.
+Names and values are as in sagemaker-training 5.1.4, except for the differences that docs/sagemaker.md lists.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from musterpoint.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.plan import RUNNER
-from musterpoint.launch.plan import LaunchPlan
-from musterpoint.launch.program import BOOT
+from musterpoint.launch.plan import BOOT, LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]

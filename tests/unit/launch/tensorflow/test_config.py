@@ -7,7 +7,7 @@ import json
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.launch.tensorflow.config import Given, encode, given
+from musterpoint.launch.tensorflow.config import ExistingTask, encode, existing_task
 
 CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
 
@@ -29,29 +29,29 @@ def config(role: str, *roles: str) -> str:
 @pytest.mark.parametrize(
     ("text", "found", "serves"),
     [
-        (config("ps", "worker", "ps"), Given("ps", 2, ("worker", "ps")), True),
-        (config("evaluator", "chief", "worker"), Given("evaluator", 2, ("chief", "worker")), True),
-        (config("worker", "worker", "ps"), Given("worker", 2, ("worker", "ps")), False),
-        (config("worker", "master", "worker", "ps"), Given("worker", 2, ("master", "worker", "ps")), False),
-        (config("worker", "chief", "worker", "ps"), Given("worker", 2, ("chief", "worker", "ps")), True),
-        (config("chief", "chief", "worker", "ps"), Given("chief", 2, ("chief", "worker", "ps")), False),
+        (config("ps", "worker", "ps"), ExistingTask("ps", 2, ("worker", "ps")), True),
+        (config("evaluator", "chief", "worker"), ExistingTask("evaluator", 2, ("chief", "worker")), True),
+        (config("worker", "worker", "ps"), ExistingTask("worker", 2, ("worker", "ps")), False),
+        (config("worker", "master", "worker", "ps"), ExistingTask("worker", 2, ("master", "worker", "ps")), False),
+        (config("worker", "chief", "worker", "ps"), ExistingTask("worker", 2, ("chief", "worker", "ps")), True),
+        (config("chief", "chief", "worker", "ps"), ExistingTask("chief", 2, ("chief", "worker", "ps")), False),
         # as TensorFlow reads it: an empty one is that of a single process
-        ("{}", Given(), False),
-        ('{"cluster": null, "task": null}', Given(), False),
+        ("{}", ExistingTask(), False),
+        ('{"cluster": null, "task": null}', ExistingTask(), False),
     ],
 )
-def test_what_was_set_already(text: str, found: Given, serves: bool) -> None:
-    assert given({"TF_CONFIG": text}) == found
+def test_what_was_set_already(text: str, found: ExistingTask, serves: bool) -> None:
+    assert existing_task({"TF_CONFIG": text}) == found
     assert found.serves == serves
 
 
 def test_nothing_was_set() -> None:
-    assert given({}) is None
-    assert given({"TF_CONFIG": ""}) is None
+    assert existing_task({}) is None
+    assert existing_task({"TF_CONFIG": ""}) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"task": "worker"}', '{"task": {"index": "one"}}', '{"cluster": 1}'])
 def test_what_is_no_tf_config_is_shown(text: str) -> None:
     with pytest.raises(UsageError, match="TF_CONFIG=") as caught:
-        given({"TF_CONFIG": text})
+        existing_task({"TF_CONFIG": text})
     assert "expected" in str(caught.value)

@@ -1,10 +1,10 @@
 """Makes a script that knows only CUDA and nccl run on the CPU with gloo: every device "cuda" becomes "cpu".
 
-For trying a script out where there is no GPU. Figures of such a run say nothing about a GPU: mixed precision is
-switched off, memory statistics are zero, streams and events do nothing but keep time. Tensors and their ``.device`` are
-honestly the CPU's; a ``torch.device("cuda")`` stays what it is and is taken for the CPU wherever it is used.
+For trying a script where there is no GPU. Speed and memory of such a run say nothing about a GPU: mixed precision is
+off, memory statistics are zero, streams and events only measure time. Tensors and their ``.device`` are the
+CPU's; a ``torch.device("cuda")`` keeps its name and means the CPU wherever it is used.
 
-Importing this package has torch patched once it is imported.
+After this package is imported, torch is patched as soon as it is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` has to offer, where there is none: as many devices as slots, all of them the CPU."""
+"""Replaces ``torch.cuda`` where there is no CUDA: as many devices as slots, all of them the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _local_world_size() -> int:
 
 
 class Stream:
-    """A CUDA stream that has always caught up."""
+    """A CUDA stream on which all work is always done."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.device_index = 0
@@ -44,7 +44,7 @@ class Stream:
 
 
 class Event:
-    """A CUDA event; the times between two of them are the wall clock's."""
+    """A CUDA event; the time between two events is measured by the clock."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.at = 0.0
@@ -67,7 +67,7 @@ class Event:
 
 
 class _Current:
-    """The device that ``torch.cuda.set_device`` chose; it decides nothing but what ``current_device`` says."""
+    """The device that ``torch.cuda.set_device`` chose; only ``current_device`` reads it."""
 
     def __init__(self, torch: Any) -> None:
         self._device = torch.device

@@ -1,4 +1,4 @@
-"""What in torch takes a device, or means nccl, is patched: every "cuda" is taken for "cpu", and nccl for gloo."""
+"""Patches the functions of torch that take a device or a backend: "cuda" means "cpu", and nccl means gloo."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _replace(owner: Any, name: str, **values: Callable[[Any], Any]) -> None:
 
 
 class Devices:
-    """Tells CUDA devices and takes them for the CPU, among a call's arguments."""
+    """Finds CUDA devices among a call's arguments and replaces them by the CPU."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._type = torch.device
@@ -57,7 +57,7 @@ class Devices:
         return isinstance(value, int) and not isinstance(value, bool)
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` with CUDA devices among its arguments taken for the CPU; a number in ``device=`` is one too."""
+        """``function`` with CUDA devices in its arguments replaced by the CPU; a number in ``device=`` is one too."""
 
         @functools.wraps(function)
         def on_the_cpu(*args: Any, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ def _tensor_to(to: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
 
 
 def _load(load: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
-    """Everything is loaded onto the CPU, also what was saved on a GPU, unless a function of the user's own decides."""
+    """Loads everything onto the CPU, also what was saved on a GPU, unless ``map_location`` is the user's function."""
 
     @functools.wraps(load)
     def load_on_the_cpu(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ def _patch_modules(torch: Any, devices: Devices) -> None:
 
 
 def _patch_precision(torch: Any) -> None:
-    """float16 on the CPU is slow or missing, so CUDA's mixed precision is off."""
+    """Switches CUDA's mixed precision off: float16 on the CPU is slow or missing."""
     autocast = torch.amp.autocast_mode.autocast
     enter = autocast.__init__
 
@@ -184,7 +184,7 @@ def _patch_distributed(torch: Any) -> None:
 
 
 def _all_reduce(distributed: Any) -> Callable[..., Any]:
-    """nccl can average, gloo can't: the sum is divided here."""
+    """Adds averaging, which nccl has and gloo hasn't: the sum is divided here."""
     original = distributed.all_reduce
 
     @functools.wraps(original)
@@ -206,7 +206,7 @@ def _patch_ddp(ddp: Any, torch: Any) -> None:
     def forward_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training and torch.is_grad_enabled():
             return forward(self, *args, **kwargs)
-        # rank 0 evaluating alone gets away with it under nccl, which doesn't wait for the others; gloo does
+        # rank 0 may evaluate alone under nccl, which doesn't wait for the others; gloo would wait
         due, self.require_forward_param_sync = self.require_forward_param_sync, False
         try:
             return forward(self, *args, **kwargs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.report.saved_model import warning_of
+from musterpoint.finish import missing_model
 
 
 @pytest.mark.parametrize(
@@ -16,15 +16,15 @@ def test_models(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"")
-    assert warning_of(str(tmp_path)) == ""
+    assert missing_model(str(tmp_path)) == ""
 
 
 @pytest.mark.parametrize("name", ["", "ckpt_1.index", "model.weights.h5", "log.txt"])
 def test_what_is_no_model(tmp_path: Path, name: str) -> None:
     if name:
         (tmp_path / name).write_bytes(b"")
-    assert str(tmp_path) in warning_of(str(tmp_path))
+    assert str(tmp_path) in missing_model(str(tmp_path))
 
 
 def test_a_platform_without_a_model_directory() -> None:
-    assert warning_of("") == ""
+    assert missing_model("") == ""

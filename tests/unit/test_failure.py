@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.diagnosis.reason import fit, with_secondary
-from musterpoint.failure import MOST_REASON, Failure, Secondary
+from musterpoint.failure import MOST_REASON, Failure, Secondary, fit, with_secondary
 from musterpoint.untrusted import clip
 
 FAILURE = Failure("algo-3", 1, "user", "oom", "RuntimeError: CUDA out of memory\nrank 5 on algo-3, exit code 1", 5, 1)

@@ -22,8 +22,8 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.processes.control_socket import LONGEST_LINE, address_of
-from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.handover import HELLO, OUTER, Outer, plan_from
+from musterpoint.settings import OUTER, SOCKET_TOKEN
+from musterpoint.supervise.handover import HELLO, Outer, plan_from
 
 OF_ONE_JOB = 700
 """Inputs, until the job is ended and looked at."""

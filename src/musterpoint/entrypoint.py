@@ -1,6 +1,6 @@
 """One job on this host, from what the platform says to the exit code. Read this first.
 
-Each step turns one typed value into the next and knows nothing of the steps after it::
+Each step turns one typed value into the next::
 
     job/  ─Job─▶  code/  ─Workspace─▶  rollcall/  ─Roster─▶  launch/  ─LaunchPlan─▶  supervise/  ─Outcome─▶  report/
 
@@ -20,7 +20,15 @@ from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
 from musterpoint.launch.choose import TENSORFLOW
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.prepare import PreparedHost, offer_of, plan_host, prepare_host, user_environment, warn_of_build_locks
+from musterpoint.prepare import (
+    PreparedHost,
+    empty_offer,
+    offer_of,
+    plan_host,
+    prepare_host,
+    user_environment,
+    warn_of_build_locks,
+)
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
@@ -28,6 +36,7 @@ from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
+from musterpoint.stop_budget import rank_grace
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
@@ -63,7 +72,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     for note in job.notes:
         runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     host, plan, refusal, stop = None, None, None, None
-    offer = offer_of(job, options, host)
+    offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
     except StoppedEarly as error:
@@ -138,7 +147,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
     return Rules(
-        host=job.current_host, grace=options.rank_grace(job.grace),
+        host=job.current_host, grace=rank_grace(job.grace, options.stop_grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,

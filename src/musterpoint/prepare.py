@@ -29,9 +29,9 @@ from musterpoint.launch.choose import (
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.rollcall.ports import check_agreed, offered
+from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, MASTER_PORT, PYTHON, Settings
+from musterpoint.settings import LOCAL, PYTHON, Settings
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -170,14 +170,17 @@ def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
             )
 
 
-def offer_of(job: Job, options: Settings, host: PreparedHost | None) -> Offer:
-    """What this host says about itself in the roll call; ``host`` is None if it can't run its part.
+def empty_offer(job: Job) -> Offer:
+    """What a host that can't run its part says about itself in the roll call."""
+    return Offer(job.name, "", 0, __version__)
+
+
+def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
+    """What this host says about itself in the roll call.
 
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    if host is None:
-        return Offer(job.name, "", 0, __version__)
     capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
     return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
 
@@ -188,7 +191,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, host.modules, options.master_port or MASTER_PORT)
+        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port))
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
     return ports
 

@@ -16,9 +16,10 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.masking import Masker
 from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
+from musterpoint.rollcall.ports import agreed_master_port
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
-from musterpoint.settings import MASTER_PORT, Settings
+from musterpoint.settings import Settings
 
 RESOURCES = "resourceconfig.json"
 
@@ -166,7 +167,7 @@ def assumed_roster(
         session="",
         seats=seats,
         master_address=_address(job, job.leader, addresses),
-        master_port=options.master_port or MASTER_PORT,
+        master_port=agreed_master_port(options.master_port),
         me=job.current_host,
     )
 

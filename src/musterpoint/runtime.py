@@ -18,8 +18,8 @@ from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import Settings, without_own
-from musterpoint.supervise.handover import OUTER
+from musterpoint.settings import OUTER, Settings, without_own
+from musterpoint.stop_budget import whole_grace
 from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
     the output directory.
 
-    Each is made here and changed by methods of this class only. ``environ`` is this process's environment as it was
+    All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
     started; ``sync`` is the upload of intermediate outputs, where the job has one.
     """
 
@@ -143,7 +143,7 @@ class Runtime:
         """Makes the directory of intermediate outputs, where the job has one; the upload begins when ranks run."""
         from musterpoint.outputs.sync import Sync, sync_plan
 
-        whole = options.whole_grace(job.grace)
+        whole = whole_grace(job.grace, options.stop_grace)
         say = self.console.say
         plan = sync_plan(job, without_own(environ), interpreter, whole, say, below_toolkit=not self._is_train)
         if plan is not None:

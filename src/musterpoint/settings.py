@@ -7,6 +7,7 @@ documentation's table and ``muster env`` are made from both.
 from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
 
 from musterpoint.errors import UsageError
+from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
 LAUNCHERS: tuple[Literal["auto", Launcher], ...] = get_args(Literal["auto", Launcher])
@@ -22,8 +23,6 @@ TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
 PARAMETER_SERVER_PORT = 2222
 """The first port of parameter servers, and of TensorFlow's servers on AzureML."""
-RESERVE_SHARE, LONGEST_RESERVE = 6.0, 15.0
-"""A sixth of the platform's grace, at most 15 s, is kept for the report: 15 s of 120, 5 s of 30."""
 
 
 class Settings(NamedTuple):
@@ -41,7 +40,7 @@ class Settings(NamedTuple):
     master_port: int | None = None
     stop_grace: float | None = None
     stop_signal: str = "TERM"
-    stop_exit_code: int = 143
+    stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
     on_failure: Literal["end", "finish"] = "end"
     outside: Literal["wait", "stop"] = "wait"
@@ -60,22 +59,6 @@ class Settings(NamedTuple):
     deepspeed_local_rank: Literal["argument", "variable"] = "argument"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
-
-    def rank_grace(self, platform: float) -> float:
-        """Seconds between a rank's stop signal and SIGKILL, where the platform's grace is ``platform`` seconds.
-
-        It is the option's, else the platform's less what the report takes. How long ranks get after a failure, and
-        launchers and services after the last rank, is decided in :mod:`musterpoint.supervise`.
-        """
-        if self.stop_grace is not None:
-            return self.stop_grace
-        return platform - min(LONGEST_RESERVE, platform / RESERVE_SHARE)
-
-    def whole_grace(self, platform: float) -> float:
-        """Seconds between a stop and the platform's SIGKILL. Where the option is given, the ranks' share is that."""
-        if self.stop_grace is None:
-            return platform
-        return self.stop_grace + min(LONGEST_RESERVE, self.stop_grace / (RESERVE_SHARE - 1))
 
 
 class Option(NamedTuple):
@@ -280,6 +263,8 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
 
 PROGRAM_ARGS = "MUSTER_PROGRAM_ARGS"
 """The words after PROGRAM on the command line of ``muster local`` (a JSON list): arguments, no hyperparameters."""
+OUTER = "MUSTER_OUTER"
+"""Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
 LOCAL = "MUSTER_LOCAL"

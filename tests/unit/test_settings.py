@@ -99,18 +99,3 @@ def test_options_of_this_process_stay_with_it() -> None:
     kept = {"PATH": "/bin", "MUSTER_TEST_TOKEN": "t", "MUSTER_OUTER": "o", "MUSTER_PYTHON": "/usr/bin/python3"}
     assert without_own({**own, PROGRAM_ARGS: "[]", LOCAL: "1", **kept}) == kept
     assert "MUSTER_SECRET" in own
-
-
-@pytest.mark.parametrize(
-    ("platform", "told", "seconds"),
-    [(120.0, None, 105.0), (30.0, None, 25.0), (6.0, None, 5.0), (600.0, None, 585.0), (120.0, 7.0, 7.0), (30.0, 0, 0)],
-)  # fmt: skip
-def test_a_stop_has_the_platforms_time_less_what_a_report_takes(
-    platform: float, told: float | None, seconds: float
-) -> None:
-    assert Settings(stop_grace=told).rank_grace(platform) == seconds
-
-
-@pytest.mark.parametrize(("told", "whole"), [(None, 30.0), (25.0, 30.0), (105.0, 120.0), (300.0, 315.0), (0.0, 0.0)])
-def test_a_told_grace_is_the_ranks_share_of_the_platforms(told: float | None, whole: float) -> None:
-    assert Settings(stop_grace=told).whole_grace(30.0) == whole

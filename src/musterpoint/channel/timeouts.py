@@ -1,4 +1,4 @@
-"""All timeouts of the roll call and the channel, in seconds; tests shorten them."""
+"""Timeouts of the roll call and the channel that are no options, in seconds; tests shorten them."""
 
 from typing import NamedTuple
 

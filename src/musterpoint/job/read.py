@@ -17,7 +17,7 @@ from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.masking import Masker
 from musterpoint.settings import PROGRAM_ARGS, Settings
-from musterpoint.untrusted import regular
+from musterpoint.untrusted import open_regular
 
 
 def read_job(
@@ -129,7 +129,7 @@ def masker_of_files(environ: Mapping[str, str], arguments: Sequence[str] = ()) -
 
 def _read_into(files: dict[str, Any], folder: str, name: str) -> None:
     try:
-        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=regular) as file:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=open_regular) as file:
             files[name] = file.read(LARGEST_FILE)
     except OSError:
         pass  # its secrets stay unknown

@@ -13,6 +13,7 @@ from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
+from musterpoint.stop_budget import rank_grace
 
 LOOPBACK = "127.0.0.1"
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -123,7 +124,7 @@ class LaunchInputs(NamedTuple):
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
-        time_to_stop = -(-self.settings.rank_grace(self.job.grace) // 1)
+        time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),

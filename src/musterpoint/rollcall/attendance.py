@@ -9,8 +9,8 @@ from musterpoint.channel.dial import is_local, is_loopback
 from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Names
 from musterpoint.loop import Timer
+from musterpoint.rollcall.admission import Seats
 from musterpoint.rollcall.hello import Hello, Refusal
-from musterpoint.rollcall.seats import Seats
 
 _MOST_NOTES = 8
 

@@ -14,12 +14,12 @@ from musterpoint.channel.peers import Peers
 from musterpoint.channel.session import HostState, Resume, Session, random_token
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
+from musterpoint.rollcall.admission import Call, Change, Check, Contested, Seated, Seats
 from musterpoint.rollcall.attendance import Attendance, ProgressPrinter
 from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, validate
 from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
-from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats
 from musterpoint.untrusted import printable
 
 

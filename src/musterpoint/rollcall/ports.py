@@ -6,13 +6,27 @@ import errno
 import os
 import socket
 import sys
-from typing import Iterable
+from typing import Callable, Iterable
 
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.settings import MASTER_PORT
 
 _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
+
+
+def agreed_master_port(asked: int | None) -> int:
+    """The master port where no leader can tell it: every host takes this one. ``asked``: ``--master-port``."""
+    return asked or MASTER_PORT
+
+
+def leaders_master_port(asked: int | None, is_free: Callable[[int], bool], warn: Callable[[str], None]) -> int:
+    """The master port that the leader tells all hosts: the one asked for, else 7777 if it is free, else any."""
+    if asked is None:
+        return MASTER_PORT if is_free(MASTER_PORT) else any_free()
+    if asked and not is_free(asked):
+        warn(f"warning: --master-port {asked} is in use")
+    return asked or any_free()
 
 
 def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:

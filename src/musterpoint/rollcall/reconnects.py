@@ -9,10 +9,10 @@ from musterpoint.channel import wire
 from musterpoint.channel.leader import LeaderChannel
 from musterpoint.channel.link import Context, Link
 from musterpoint.channel.session import OVER, Resume, same_token
+from musterpoint.rollcall.admission import Call
 from musterpoint.rollcall.hello import NO_SEAT, Hello
 from musterpoint.rollcall.listener import Listener, ListenerOwner
 from musterpoint.rollcall.roster import Roster
-from musterpoint.rollcall.seats import Call
 
 
 class Reconnects:

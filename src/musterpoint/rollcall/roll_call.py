@@ -6,9 +6,8 @@ from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.loop import Loop
-from musterpoint.rollcall.ports import any_free, is_free
+from musterpoint.rollcall.ports import agreed_master_port, is_free, leaders_master_port
 from musterpoint.rollcall.roster import Participant, Roster, Seat
-from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
     from musterpoint.channel.link import Context
@@ -182,12 +181,9 @@ class RollCall:
         return {**given, **{name.lower(): found for name, found in self._addresses.items()}}
 
     def _master_port(self) -> int:
-        wanted = self._settings.master_port
-        if wanted is None:
-            return MASTER_PORT if self._seams.port_is_free(MASTER_PORT) else any_free()
-        if wanted and not self._seams.port_is_free(wanted):
-            self._say(f"warning: --master-port {wanted} is in use on {self._me}")
-        return wanted or any_free()
+        return leaders_master_port(
+            self._settings.master_port, self._seams.port_is_free, lambda text: self._say(f"{text} on {self._me}")
+        )
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""
@@ -198,5 +194,5 @@ class RollCall:
             for host in self._hosts
         )
         # no host could learn of another port
-        port = self._master_port() if len(self._hosts) == 1 else self._settings.master_port or MASTER_PORT
+        port = self._master_port() if len(self._hosts) == 1 else agreed_master_port(self._settings.master_port)
         return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, self._me)

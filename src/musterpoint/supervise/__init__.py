@@ -1,1 +1,1 @@
-"""A launch plan in, an outcome out: start it, stream it, stop it, reap it. Knows no framework."""
+"""A launch plan in, an outcome out: start it, stream it, stop it, reap it. Of frameworks it knows MPI's daemons."""

@@ -9,8 +9,8 @@ from musterpoint.fabric.setting import SEARCH_PATHS
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.processes.control_socket import ControlSocket
 from musterpoint.programs.registry import Program
-from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.handover import OUTER, PLANNED
+from musterpoint.settings import OUTER, SOCKET_TOKEN
+from musterpoint.supervise.handover import PLANNED
 
 
 def planned_environment(

@@ -26,7 +26,7 @@ class SessionOpened(NamedTuple):
 
 
 class RankEnded(NamedTuple):
-    """A rank ended; ``failure`` is None when it ended with 0."""
+    """A rank ended; ``failure`` is None when it ended with 0, or as it was told to."""
 
     key: Key
     failure: Failure | None

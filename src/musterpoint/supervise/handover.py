@@ -16,7 +16,7 @@ from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.processes.control_socket import address_of
 from musterpoint.rollcall.roster import Roster
-from musterpoint.settings import SOCKET_TOKEN
+from musterpoint.settings import OUTER, SOCKET_TOKEN
 
 if TYPE_CHECKING:
     import socket
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 HELLO = "inner 1"
 FAILED = "failed "
 """Begins the line in which a launcher without a plan reports its failure."""
-OUTER = "MUSTER_OUTER"
-"""Where the supervisor above listens."""
 PLANNED = "MUSTER_PLANNED"
 """Names of the variables that its plan set (comma-separated)."""
 

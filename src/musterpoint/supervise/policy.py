@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from musterpoint.channel import peers
 from musterpoint.failure import Failure, lost_host
+from musterpoint.stop_budget import end_grace
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.events import Action, Event
 from musterpoint.supervise.state import (
@@ -19,7 +20,6 @@ from musterpoint.supervise.state import (
     Rules,
     State,
     code_of,
-    end_grace,
     first_line,
     session_end_point,
     session_of_point,
@@ -45,6 +45,10 @@ def decide(state: State, event: Event, rules: Rules) -> Decision:
         return state, []
     handler = _HANDLERS.get(type(event))
     return handler(state, event, rules) if handler else (state, [])
+
+
+def _end_grace(state: State, rules: Rules) -> float:
+    return end_grace(stopped=state.stopped_by != "", grace=rules.grace)
 
 
 # -- plans and processes start --
@@ -184,11 +188,15 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     state = state._replace(phase="ending", signalled=True)
     if not state.live:
         return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal)], rules)
-    return state, [*actions, ev.SignalRanks(rules.stop_signal), ev.StartTimer(end_grace(state, rules), ev.KillDue())]
+    return state, [
+        *actions,
+        ev.SignalRanks(rules.stop_signal),
+        ev.StartTimer(_end_grace(state, rules), ev.KillDue()),
+    ]
 
 
 def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
-    late = ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
+    late = ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue())
     return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal), late]
 
 
@@ -250,7 +258,7 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
     code = code_of(state, rules)
     if state.phase == "ending" or (code and not rules.finish_on_failure):
         # late hosts get the grace of their ranks, and a moment to report
-        actions.append(ev.StartTimer(end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
+        actions.append(ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
     if not rules.outside:
         actions.append(ev.ReportArrival(RANKS_ENDED))
     actions.append(ev.ReportDone(code, state.secondary_here))
@@ -291,7 +299,7 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
 def _time_to_leave(state: State, code: int, rules: Rules) -> float:
     """Seconds that launchers and services get when all hosts are done."""
     if code:
-        return end_grace(state, rules)
+        return _end_grace(state, rules)
     if state.has_own_launcher:
         return MPI_SECONDS if 0 in state.mpi else LAUNCHER_SECONDS
     return SERVICE_SECONDS

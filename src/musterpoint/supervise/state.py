@@ -6,9 +6,6 @@ from musterpoint import exit_codes
 from musterpoint.failure import Failure, Secondary
 from musterpoint.supervise.events import Action, Key
 
-FAILURE_GRACE = 30.0
-"""What ranks get to end by themselves when another failed: torchrun's figure, less where the platform gives less."""
-
 SIGINT, SIGTERM = 2, 15
 RANKS_ENDED = "ranks-ended"
 
@@ -115,11 +112,6 @@ def code_of(state: State, rules: Rules) -> int:
     """The exit code of the job as far as it is known."""
     failure = state.root_cause or state.failure
     return exit_codes.of_job(failure.code if failure else 0, state.stop_signal, rules.stop_code)
-
-
-def end_grace(state: State, rules: Rules) -> float:
-    """Seconds between the signal to end and SIGKILL."""
-    return rules.grace if state.stopped_by else min(rules.grace, FAILURE_GRACE)
 
 
 def first_line(failure: Failure) -> str:

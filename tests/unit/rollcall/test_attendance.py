@@ -11,10 +11,10 @@ from musterpoint.channel.link import Context
 from musterpoint.channel.names import Answer, Names
 from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop
+from musterpoint.rollcall.admission import Call, Seats
 from musterpoint.rollcall.attendance import UNANSWERED, Attendance, ProgressPrinter, Row, oddities, sentence, table
 from musterpoint.rollcall.hello import Hello, Refusal
 from musterpoint.rollcall.roster import Offer
-from musterpoint.rollcall.seats import Call, Seats
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
 FIXED = {"algo-2": ("10.0.0.2",), "algo-3": ("10.0.0.3",)}

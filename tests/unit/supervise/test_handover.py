@@ -16,8 +16,8 @@ from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import SOCKET_TOKEN
-from musterpoint.supervise.handover import FAILED, HELLO, OUTER, OWN_CODES, Outer, encode, failure_from, plan_from
+from musterpoint.settings import OUTER, SOCKET_TOKEN
+from musterpoint.supervise.handover import FAILED, HELLO, OWN_CODES, Outer, encode, failure_from, plan_from
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
 PLAN = LaunchPlan(

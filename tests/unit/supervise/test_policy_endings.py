@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.channel import peers
+from musterpoint.stop_budget import FAILURE_GRACE
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import LAUNCHER_SECONDS, MPI_SECONDS, SERVICE_SECONDS
-from musterpoint.supervise.state import FAILURE_GRACE, RANKS_ENDED
+from musterpoint.supervise.state import RANKS_ENDED
 
 from .history import (
     BOOM,

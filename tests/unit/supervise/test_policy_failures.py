@@ -6,8 +6,8 @@ import pytest
 
 from musterpoint.channel import peers
 from musterpoint.failure import Secondary
+from musterpoint.stop_budget import FAILURE_GRACE
 from musterpoint.supervise import events as ev
-from musterpoint.supervise.state import FAILURE_GRACE
 
 from .history import (
     BOOM,

@@ -9,9 +9,9 @@ import pytest
 
 from musterpoint.channel import wire
 from musterpoint.channel.session import Ticket
+from musterpoint.rollcall.admission import Call, Change, Check, Contested, Seated, Seats, TurnedAway
 from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.roster import Offer
-from musterpoint.rollcall.seats import Call, Change, Check, Contested, Seated, Seats, TurnedAway
 
 OFFER = Offer("job", "torchrun", 2, "0.1")
 HERE, ELSEWHERE = "10.0.0.2", "10.9.9.9"

@@ -180,7 +180,7 @@ def test_a_launcher_inside_of_a_job_hides_no_sitecustomize(environ: dict[str, st
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
     inner = f"{packed}/musterpoint/smdistributed/startup"
     environ["PYTHONPATH"] = os.pathsep.join([inner, STARTUP, str(tmp_path)])
-    code = "import sys; print([finder.__name__ for finder in sys.meta_path].count('TopFinder'))"
+    code = "import sys; print([getattr(finder, '__name__', '') for finder in sys.meta_path].count('TopFinder'))"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["theirs", "1"], done.stderr
 

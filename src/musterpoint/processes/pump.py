@@ -12,7 +12,8 @@ import errno
 import mmap
 import os
 import time
-from threading import Lock, Thread
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from musterpoint.loop import READ, Loop, Timer
 from musterpoint.processes.streams import (
@@ -28,6 +29,9 @@ from musterpoint.processes.streams import (
     pipe_size,
 )
 from musterpoint.processes.tail import SIZE
+
+if TYPE_CHECKING:
+    from threading import Lock, Thread
 
 HOLD_SECONDS = 0.02
 """Seconds an unfinished line is held back while other streams may write."""
@@ -59,7 +63,7 @@ class Pump:
         self._messages: list[bytes] = []
         self._buffer = mmap.mmap(-1, BUFFER)
         self._view = memoryview(self._buffer)
-        self._lock = Lock()
+        self._lock: Lock | nullcontext[None] = nullcontext()  # there is no thread yet
         self._loop = Loop()
         self._loop.prepare_posts()
         self._flush_timer: Timer | None = None
@@ -83,6 +87,9 @@ class Pump:
 
     def start(self) -> None:
         """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""
+        from threading import Lock, Thread  # the user's program runs by now: it need not wait for this
+
+        self._lock = Lock()
         thread = Thread(target=self._in_thread, name="log-pump", daemon=True)
         try:
             thread.start()

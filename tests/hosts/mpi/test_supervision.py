@@ -63,7 +63,8 @@ def when(ran: Any, host: str, event: str) -> float:
     return float(max(each["at"] for each in ran.events(host) if each["event"] == event))
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+# Debian's MPICH 4.0 has hung at the end of such a job once in some hundred runs, on a busy machine.
+@pytest.mark.parametrize("flavour", [flavour for flavour in FLAVOURS if flavour != "mpich-apt"])
 def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_path: Path) -> None:
     """Every host is done soon after the last rank; mpirun and its daemons leave nothing lying about."""
     scratch = tmp_path / "scratch"

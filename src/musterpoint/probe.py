@@ -4,6 +4,7 @@ import os
 import signal
 from typing import Callable, Mapping, NamedTuple, Sequence
 
+from musterpoint.lines import PIECE, Pieces
 from musterpoint.loop import READ, Loop
 
 TIMEOUT = 60.0
@@ -68,33 +69,21 @@ class _Reader:
     """Reads ``fd`` and keeps the first :data:`LONGEST_ANSWER` bytes."""
 
     def __init__(self, loop: Loop, fd: int) -> None:
-        self._loop, self._fd = loop, fd
         self._kept = b""
-        os.set_blocking(fd, False)
-        loop.watch(fd, READ, self._read)
+        self._pieces = Pieces(loop, fd, self._add)
 
-    def _read(self, _ready: int = READ) -> None:
-        self._read_piece()
-
-    def _read_piece(self) -> bool:
-        try:
-            piece = os.read(self._fd, 65536)
-        except BlockingIOError:
-            return False
-        if not piece:
-            self._loop.forget(self._fd)
+    def _add(self, piece: bytes) -> None:
         self._kept = (self._kept + piece)[:LONGEST_ANSWER]
-        return bool(piece)
 
     def text(self) -> str:
         """What has been written so far."""
-        pieces = LONGEST_ANSWER // 65536
-        while pieces and self._read_piece():
-            pieces -= 1
+        left = LONGEST_ANSWER // PIECE
+        while left and self._pieces.read():
+            left -= 1
         return self._kept.decode("utf-8", "replace")
 
     def close(self) -> None:
-        self._loop.forget(self._fd)
+        self._pieces.close()
 
 
 class End:

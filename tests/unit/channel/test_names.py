@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable
 
 import pytest
 
@@ -18,13 +18,6 @@ from musterpoint.loop import Loop
 FOUR, SIX = FAMILIES
 NO = Answer((), "no such name", True)
 Lookup = Callable[[str, int], Answer]
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 def ask(loop: Loop, lookup: Lookup, method: str, seconds: float = 30.0) -> list[Answer]:

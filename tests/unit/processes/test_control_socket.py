@@ -20,6 +20,8 @@ from musterpoint.processes.control_socket import (
     address_of,
 )
 
+from ..turning import turn_until
+
 
 class Listening:
     """A control socket, the lines its connections send, and how many have ended."""
@@ -52,10 +54,7 @@ class Listening:
         return sock
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = self.loop.clock() + 60
-        while not done():
-            assert self.loop.clock() < deadline
-            self.loop.turn(0.2)
+        turn_until(self.loop, done, self.said)
 
     def turn(self, rounds: int) -> None:
         for _ in range(rounds):

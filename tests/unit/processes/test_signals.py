@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Iterator
 
 import pytest
 
 from musterpoint.loop import Loop
 from musterpoint.processes.signals import PASSED_ON, STOPPING, Signals
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.mark.usefixtures("hangup")

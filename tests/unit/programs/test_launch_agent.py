@@ -13,6 +13,8 @@ from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.programs.registry import Texts
 
+from ..turning import turn_until
+
 
 class Supervisor:
     """The supervisor's side: keeps the agents' requests."""
@@ -37,10 +39,7 @@ class Supervisor:
         return subprocess.Popen([self.texts.path("launch_agent"), *words], env=environment, stderr=subprocess.PIPE)
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = self.loop.clock() + 60
-        while not done():
-            assert self.loop.clock() < deadline, self.asked
-            self.loop.turn(0.5)
+        turn_until(self.loop, done, self.asked)
 
     def request(self) -> tuple[str, str, list[str]]:
         """Session, host and command of the agent that asked last."""

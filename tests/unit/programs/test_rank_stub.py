@@ -19,6 +19,8 @@ from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.programs.registry import Texts
 
+from ..turning import turn_until
+
 COMMAND = through_stub(sys.executable, [])
 
 
@@ -47,10 +49,7 @@ class Supervisor:
         self.ended = True
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = self.loop.clock() + 60
-        while not done():
-            assert self.loop.clock() < deadline, self.said
-            self.loop.turn(0.5)
+        turn_until(self.loop, done, self.said)
 
     def wait_for(self, word: str) -> str:
         self.until(lambda: any(line.startswith(word) for line in self.said))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator
-
-import pytest
+from typing import Callable
 
 from musterpoint.channel.connection_log import ConnectionLog
 from musterpoint.channel.link import Context
@@ -19,13 +17,6 @@ from musterpoint.settings import Settings
 QUICK = Timeouts(retry=0.01, retry_most=0.02, progress=0.05)
 HOSTS = ("algo-1", "algo-2", "algo-3")
 Lookup = Callable[[str, int], Answer]
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    made = Loop()
-    yield made
-    made.close()
 
 
 def call(loop: Loop, lookup: Lookup, timeout: float = 10.0) -> tuple[NamesCall, list[str]]:

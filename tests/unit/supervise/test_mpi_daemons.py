@@ -20,6 +20,7 @@ from musterpoint.supervise.events import Broken, LocalEvent, ServiceOrLauncherEn
 from musterpoint.supervise.host_processes import HostProcesses
 from musterpoint.supervise.mpi_daemons import MpiDaemons, find
 
+from ..turning import turn_until
 from .bench import context_for
 
 PLAN = LaunchPlan("mpi", "algo-1", (), (), 0, 4, 0, "/", daemons=("orted",))
@@ -99,10 +100,7 @@ class Host:
 
     def until(self, what: str) -> tuple[Any, ...]:
         """The first thing of this kind that was said to the other hosts."""
-        deadline = self.loop.clock() + 60
-        while not any(said[0] == what for said in self.peers.said):
-            assert self.loop.clock() < deadline, (self.peers.said, self.events)
-            self.loop.turn(0.5)
+        turn_until(self.loop, lambda: any(said[0] == what for said in self.peers.said), (self.peers.said, self.events))
         return next(said for said in self.peers.said if said[0] == what)
 
     def hear(self, agent: socket.socket) -> str:

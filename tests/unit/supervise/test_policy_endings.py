@@ -14,6 +14,7 @@ from .history import (
     BOOM,
     FINISH,
     HERE,
+    INNER,
     MPI0,
     MPI1,
     OPEN0,
@@ -42,7 +43,6 @@ from .history import (
 
 DONE = peers.AllDone()
 RELEASED = [TORCHRUN2, TORCHRUN, ended(R0), ended(R1), DONE]
-INNER = ev.SessionOpened(1, ((1, 0),), True)
 
 HISTORIES: History = {
     "the last rank ends": ([OPEN2, ended(R0), ended(R1)], HERE, "waiting", ["ReportArrival", "ReportDone"]),

@@ -13,6 +13,7 @@ from .history import (
     BOOM,
     FINISH,
     HERE,
+    INNER,
     LAUNCHER,
     MPI1,
     OPEN0,
@@ -42,7 +43,6 @@ from .history import (
 
 LOST = peers.PeerLost("algo-2", "killed")
 WAITING = [OPEN1, ended(R0)]
-INNER = ev.SessionOpened(1, ((1, 0),), True)
 INNER_SERVER_GONE = ev.ServiceOrLauncherEnded(1, "server", "service", LAUNCHER, vital=True)
 
 HISTORIES: History = {

@@ -1,0 +1,15 @@
+"""Turning a loop until something has happened."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from musterpoint.loop import Loop
+
+
+def turn_until(loop: Loop, done: Callable[[], bool], seen: object = "") -> None:
+    """Turns ``loop`` until ``done()``. ``seen`` is shown if that takes more than a minute."""
+    deadline = loop.clock() + 60
+    while not done():
+        assert loop.clock() < deadline, seen
+        loop.turn(0.2)

@@ -112,6 +112,16 @@ def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Pa
     subprocess.run([sys.executable, "-c", SUPERVISOR, str(grandchild)], env=environ, check=True, timeout=100)
 
 
+def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
+    code = "import sys; from musterpoint.processes import tree; print(tree.adopt_orphans(), 'ctypes' in sys.modules)"
+    as_pid_1 = f"import os; os.getpid = lambda: 1; {code}"
+    for program, imported in ((code, True), (as_pid_1, False)):
+        said = subprocess.run(
+            [sys.executable, "-c", program], env=environ, check=True, capture_output=True, timeout=100
+        )
+        assert said.stdout.decode().split() == ["True", str(imported)]
+
+
 CHILD = """
 import os, time
 from musterpoint.processes import tree

@@ -3,7 +3,7 @@
 from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import Argument
+from musterpoint.launch.plan import Argument, program_of_ours
 from musterpoint.rollcall.roster import Seat
 
 
@@ -56,6 +56,17 @@ class Command(NamedTuple):
     everywhere: tuple[EnvSetting, ...] = ()
     sets: tuple[tuple[Flag, ...], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def world(places: Iterable[Place]) -> Flag:
+    """How many ranks mpirun starts."""
+    return Flag("np", ("-np", str(sum(place.ranks for place in places))), "ranks in all: the slots of all hosts")
+
+
+def agent(variable: str) -> EnvSetting:
+    """Has mpirun call our launch agent in place of ssh; ``variable`` names its remote shell."""
+    reason = "starts its daemons over the roll call's channel, not ssh"
+    return EnvSetting(variable, *program_of_ours("launch_agent", reason))
 
 
 def mca(name: str, value: str, reason: str, word: str = "--mca", rivals: Iterable[str] = ()) -> Flag:

@@ -11,8 +11,7 @@ from typing import Sequence
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.mpi import INTEL_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.mpi.command import Command, Flag, Place
-from musterpoint.launch.plan import program_of_ours
+from musterpoint.launch.mpi.command import Command, Flag, Place, agent, world
 
 INTELS_WIDTH = 16
 """Up to this many hosts Intel MPI's mpirun starts all daemons itself; with more, daemons start each other."""
@@ -20,7 +19,6 @@ INTELS_WIDTH = 16
 MPICHS_DAEMONS, INTELS_DAEMONS = ("hydra_pmi_proxy",), ("hydra_bstrap_proxy", "hydra_pmi_proxy")
 
 _STAYS = EnvSetting("MUSTER_AGENT_STAYS", "1", "Hydra takes an agent that ends for a daemon that failed")
-_AGENT_REASON = "starts its daemons over the roll call's channel, not ssh"
 
 
 def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Command:
@@ -33,7 +31,7 @@ def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Co
         LauncherError: Hydra can't start this job's hosts.
     """
     intel = mpi.flavour == INTEL_MPI
-    ranks = Flag("np", ("-np", str(sum(place.ranks for place in places))), "ranks in all: the slots of all hosts")
+    ranks = world(places)
     if len(places) == 1:
         return Command((ranks,), INTELS_DAEMONS if intel else MPICHS_DAEMONS)
     if any(":" in place.seat.address for place in places):
@@ -59,7 +57,7 @@ def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
     return Command(
         (ranks, Flag("hosts", ("-hosts", hosts), "the group's hosts and their slots, in rank order")),
         MPICHS_DAEMONS,
-        (EnvSetting("HYDRA_LAUNCHER_EXEC", *program_of_ours("launch_agent", _AGENT_REASON)),),
+        (agent("HYDRA_LAUNCHER_EXEC"),),
         (EnvSetting("UCX_NET_DEVICES", interface, reason),) if interface else (),
     )
 
@@ -87,7 +85,7 @@ def _intel(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
     if interface:
         reason = "daemons call back on this interface's address: the leader's own name may mean nothing to them"
         flags = (*flags, Flag("iface", ("-iface", interface), reason))
-    own = [EnvSetting("I_MPI_HYDRA_BOOTSTRAP_EXEC", *program_of_ours("launch_agent", _AGENT_REASON))]
+    own = [agent("I_MPI_HYDRA_BOOTSTRAP_EXEC")]
     if len(places) > INTELS_WIDTH:
         flat = "every daemon is started from here: workers can't start any"
         own.append(EnvSetting("I_MPI_HYDRA_BRANCH_COUNT", str(len(places)), flat))

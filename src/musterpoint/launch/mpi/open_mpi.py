@@ -12,8 +12,7 @@ from musterpoint.errors import LauncherError
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.network import ipv4_number
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.mpi.command import Command, Flag, Place, mca
-from musterpoint.launch.plan import program_of_ours
+from musterpoint.launch.mpi.command import Command, Flag, Place, agent, mca, world
 
 OLDEST, NEWEST = 4, 5
 
@@ -88,7 +87,7 @@ def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False) -> Comman
     names = ORTE if mpi.major == OLDEST else PRRTE
     notes = () if mpi.major <= NEWEST else (f"{mpi.text} is newer than this release knows: it is started as {NEWEST}",)
     flags = [
-        Flag("np", ("-np", str(sum(place.ranks for place in places))), "ranks in all: the slots of all hosts"),
+        world(places),
         *_root(mpi),
         Flag(
             "bind-to", ("--bind-to", "none"), "a rank and its threads may use every processor; the default is one core",
@@ -104,12 +103,10 @@ def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False) -> Comman
     six = any(":" in place.seat.address for place in places)
     _check(mpi, places, six)
     hosts = Flag("host", ("--host", _hosts(places, six)), "the group's hosts and their slots, in rank order")
-    reason = "starts its daemons over the roll call's channel, not ssh"
-    agent = EnvSetting(names.agent, *program_of_ours("launch_agent", reason))
     return Command(
         (flags[0], hosts, *flags[1:], *_flat(names, len(places)), *_network(names, places, six)),
         (names.daemon,),
-        (agent,),
+        (agent(names.agent),),
         (*everywhere, *((_ONLY_IPV4,) if names is PRRTE and not six else ())),
         notes=notes,
     )

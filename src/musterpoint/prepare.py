@@ -11,7 +11,7 @@ from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
-from musterpoint.fabric.mpi import Mpi
+from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
@@ -94,7 +94,7 @@ def prepare_host(
 
     def has(module: str) -> bool:
         if module not in answers:
-            answers[module] = has_mpi(environ) if module == MPIRUN else find(module, launcher_environ)
+            answers[module] = bool(mpirun_of(environ)) if module == MPIRUN else find(module, launcher_environ)
         return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
@@ -105,18 +105,8 @@ def prepare_host(
         smdistributed.check(job, environ, lambda module: find(module, environ))
     module = WANTED.get(choice.launcher, "")
     modules = frozenset([module]) if module and has(module) else frozenset()
-    mpi = None
-    if choice.launcher == "mpi":
-        from musterpoint.fabric.mpi import find_mpi
-
-        mpi = find_mpi(environ, choice.reason, ask)
+    mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
     return PreparedHost(workspace, devices, choice, modules, mpi)
-
-
-def has_mpi(environ: Mapping[str, str]) -> bool:
-    from musterpoint.fabric.mpi import mpirun_of
-
-    return bool(mpirun_of(environ))
 
 
 def plan_host(

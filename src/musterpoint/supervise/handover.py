@@ -9,7 +9,8 @@ with a code of ours.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Mapping
+import socket
+from typing import Any, Mapping
 
 from musterpoint.exit_codes import FETCH, INTERNAL, LAUNCHER, ROLLCALL, USAGE
 from musterpoint.failure import Failure
@@ -17,9 +18,6 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.processes.control_socket import address_of
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import OUTER, SOCKET_TOKEN
-
-if TYPE_CHECKING:
-    import socket
 
 HELLO = "inner 1"
 FAILED = "failed "
@@ -78,8 +76,6 @@ class Outer:
         address = environ.get(OUTER, "")
         if not address:
             return None
-        import socket  # 3 ms that only the inner one needs
-
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(address_of(address))

@@ -10,7 +10,7 @@ from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import KINDS, Counted, Distribution, EntryPoint, Job
 from musterpoint.launch.choose import _KINDS, WANTED, choose, miscounted
-from musterpoint.settings import LAUNCHERS, Launcher, Settings
+from musterpoint.settings import BY_FIELD, Launcher, Settings
 
 
 def job(kind: str = "none", hosts: int = 1, per_host: int | None = None, group: int | None = None, me: int = 1) -> Job:
@@ -163,5 +163,5 @@ def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
 
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
-    assert ("auto", *get_args(Launcher)) == LAUNCHERS
+    assert ("auto", *get_args(Launcher)) == BY_FIELD["launcher"].choices
     assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*get_args(Launcher)}

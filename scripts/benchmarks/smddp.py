@@ -59,12 +59,12 @@ os._exit(0)
 """
 
 
-def measure(inputs: trial.Bench) -> list[Figure]:
-    jobs = [run(inputs) for _ in range(JOBS)]
+def measure(bench: trial.Bench) -> list[Figure]:
+    jobs = [run(bench) for _ in range(JOBS)]
     return [judge({name: [seconds for job in jobs for seconds in job[name]] for name in jobs[0]})]
 
 
-def run(inputs: trial.Bench) -> dict[str, list[float]]:
+def run(bench: trial.Bench) -> dict[str, list[float]]:
     """Seconds of a step in each round of one job, by backend."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         program = Path(folder, "program.py")
@@ -73,7 +73,7 @@ def run(inputs: trial.Bench) -> dict[str, list[float]]:
         for rank in range(RANKS):
             launched = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank), "MASTER_PORT": "29577",
                         "MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(STARTUP)}  # fmt: skip
-            command = [str(inputs.python), str(program), str(ROUNDS)]
+            command = [str(bench.python), str(program), str(ROUNDS)]
             started.append(subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**trial.environment(), **launched}
             ))  # fmt: skip

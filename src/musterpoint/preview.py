@@ -9,7 +9,7 @@ from musterpoint.channel.names import read_hosts
 from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
 from musterpoint.job.read import masker_of, platform_here, read_job
-from musterpoint.job.sagemaker import base_of, paths_of
+from musterpoint.job.sagemaker import RESOURCES, base_of, paths_of
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
@@ -20,8 +20,6 @@ from musterpoint.rollcall.ports import agreed_master_port
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
 from musterpoint.settings import Settings
-
-RESOURCES = "resourceconfig.json"
 
 
 class HostView(NamedTuple):

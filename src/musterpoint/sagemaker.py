@@ -19,7 +19,7 @@ from sagemaker.train.distributed import DistributedConfig
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import FIELDS, NAME
 from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, LAUNCHERS
+from musterpoint.settings import BY_FIELD, Settings
 
 
 class Muster(DistributedConfig):
@@ -40,7 +40,7 @@ class Muster(DistributedConfig):
     model_config = ConfigDict(extra="allow")
 
     process_count_per_node: int | None = None
-    launcher: str = LAUNCHERS[0]
+    launcher: str = Settings().launcher
 
     @model_validator(mode="after")
     def _check(self) -> Muster:

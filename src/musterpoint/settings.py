@@ -10,7 +10,6 @@ from musterpoint.errors import UsageError
 from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
-LAUNCHERS: tuple[Literal["auto", Launcher], ...] = get_args(Literal["auto", Launcher])
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["auto", "sagemaker", "plain"]
 Installer = Literal["auto", "pip", "uv", "none"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, LAUNCHERS, LOCAL, OPTIONS, PROGRAM_ARGS, Settings, from_environ, without_own
+from musterpoint.settings import BY_FIELD, LOCAL, OPTIONS, PROGRAM_ARGS, Settings, from_environ, without_own
 
 
 def test_options_and_settings_have_the_same_fields() -> None:
@@ -91,7 +91,7 @@ def test_the_default_is_said_once_and_with_what_goes_with_it() -> None:
 
 def test_a_secret_is_not_repeated() -> None:
     assert BY_FIELD["secret"].secret
-    assert LAUNCHERS[0] == "auto"
+    assert BY_FIELD["launcher"].choices[0] == "auto"
 
 
 def test_options_of_this_process_stay_with_it() -> None:

@@ -11,6 +11,7 @@ from typing import Mapping, Sequence
 
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
+from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.job.sdk import framework_of, from_sdk
@@ -138,7 +139,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
 
 def output_of(local_job: job.LocalJob, asked: argparse.Namespace) -> str:
     """The directory for what the job leaves."""
-    return os.path.abspath(asked.output or os.path.join("muster-jobs", local_job.name))
+    return os.path.abspath(asked.output or os.path.join(LOCAL_JOBS, local_job.name))
 
 
 def _add_containers(parser: Parser) -> None:

@@ -126,7 +126,7 @@ class Tools:
         self._child = child
         self._output_at = self._loop.clock()
         readers = [Lines(self._loop, fd, self._noting_time(call)) for fd, call in _outputs(child, line, self.show)]
-        timers = [_Repeating(self._loop, QUIET, self._still)]
+        quiet = _Repeating(self._loop, QUIET, self._still)
         late = None if self._deadline is None else self._loop.call_at(self._deadline, self._end_child)
         ended = probe.End(self._loop, child.pid)
         try:
@@ -141,9 +141,9 @@ class Tools:
             ended.close()
             for reader in readers:
                 reader.close()
-            for timer in (*timers, late):
-                if timer is not None:
-                    timer.cancel()
+            quiet.cancel()
+            if late is not None:
+                late.cancel()
         self._check()
         return child.returncode
 

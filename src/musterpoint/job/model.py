@@ -1,6 +1,6 @@
 """The job as the platform describes it, before anything about this machine or other hosts is known."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 
 class Hyperparameter(NamedTuple):
@@ -32,7 +32,6 @@ DistributionKind = Literal[
     "none", "torch_distributed", "pytorch_ddp", "pytorch_xla", "mpi", "smdistributed_dataparallel",
     "smdistributed_modelparallel", "parameter_server", "multi_worker_mirrored_strategy",
 ]  # fmt: skip
-KINDS: tuple[DistributionKind, ...] = get_args(DistributionKind)
 
 
 class Distribution(NamedTuple):

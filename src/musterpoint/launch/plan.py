@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, Sequence, get_args
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.programs.registry import PLANNED, Program
-from musterpoint.settings import LAUNCHERS, Launcher
+from musterpoint.settings import Launcher
 
 
 class Argument(NamedTuple):
@@ -173,7 +173,7 @@ class LaunchPlan(NamedTuple):
                 daemons=tuple(plan.daemons),
             )
             check_types(plan, _PLAN_TYPES)
-            if plan.launcher not in LAUNCHERS[1:]:
+            if plan.launcher not in get_args(Launcher):
                 raise ValueError(f"an unknown launcher, {plan.launcher!r}")
             for word in (*plan.unset, *plan.notes, *plan.daemons):
                 _text(word)

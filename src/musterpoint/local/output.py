@@ -74,7 +74,7 @@ class Pump:
         self, out: int, on_end: Callable[[str], None], on_trouble: Callable[[OSError, str], None] = lambda *_: None,
         on_shown: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self.on_end = on_end
+        self._on_end = on_end
         self._on_trouble = on_trouble
         self._loop = Loop()
         self._loop.prepare_posts()
@@ -118,7 +118,7 @@ class Pump:
         self.out.write(lines.end())
         os.close(fd)
         log.close()
-        self.on_end(host)
+        self._on_end(host)
 
     def close(self) -> None:
         """Copies the rest from the pipes and ends the thread. Bytes that ``out`` doesn't take are dropped."""

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.job import distribution, hyperparameters
 from musterpoint.job.distribution import from_hyperparameters
-from musterpoint.job.model import KINDS, Distribution
+from musterpoint.job.model import Distribution, DistributionKind
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "v2_hyperparameters.json").read_text())
 SENT = {case: entry["hyperparameters"] for case, entry in VECTORS.items() if "hyperparameters" in entry}
@@ -106,7 +106,7 @@ def test_every_recorded_case_is_here() -> None:
 @pytest.mark.parametrize("case", EXPECTED)
 def test_recorded_estimator(case: str) -> None:
     assert decoded(SENT[case]).distribution == EXPECTED[case]
-    assert EXPECTED[case].kind in KINDS
+    assert EXPECTED[case].kind in get_args(DistributionKind)
 
 
 @pytest.mark.parametrize(

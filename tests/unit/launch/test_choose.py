@@ -8,9 +8,9 @@ import pytest
 
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
-from musterpoint.job.model import KINDS, Counted, Distribution, EntryPoint, Job
+from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
 from musterpoint.launch.choose import _KINDS, WANTED, choose, miscounted
-from musterpoint.settings import LAUNCHERS, Launcher, Settings
+from musterpoint.settings import BY_FIELD, Launcher, Settings
 
 
 def job(kind: str = "none", hosts: int = 1, per_host: int | None = None, group: int | None = None, me: int = 1) -> Job:
@@ -156,12 +156,12 @@ def test_deepspeed_needs_its_module() -> None:
     assert caught.value.code == 72
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {"none", *_KINDS}))
+@pytest.mark.parametrize("kind", sorted({*get_args(DistributionKind)} - {"none", *_KINDS}))
 def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
     with pytest.raises(LauncherError, match=f"{kind}, for which this release has no launcher"):
         choose(job(kind), Settings(), Devices(), lambda module: True, False)
 
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
-    assert ("auto", *get_args(Launcher)) == LAUNCHERS
+    assert ("auto", *get_args(Launcher)) == BY_FIELD["launcher"].choices
     assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*get_args(Launcher)}

@@ -95,7 +95,7 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
     context, rules = _context(runtime, job, pump), _rules(job, options, plan)
-    supervisor = Supervisor(context, rules, peers, {**roster.to_wire(), "me": roster.me})
+    supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
     outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)

@@ -260,23 +260,16 @@ class Resume(NamedTuple):
         )  # fmt: skip
 
 
-class HostState:
-    """What the leader keeps of another host; one per host, so it is small.
+class PeerState:
+    """One peer, at either end of the channel. ``link`` is None while it has no connection."""
 
-    ``link`` is None while it has no connection. ``code`` is the exit code its ranks ended with, None before;
-    ``failed`` counts the failures it reported. ``ticket`` is what it can resume its session with.
-    """
-
-    __slots__ = ("code", "failed", "link", "mailbox", "name", "session", "ticket")
+    __slots__ = ("link", "mailbox", "name", "session")
 
     def __init__(self, name: str, link: Link, session: Session) -> None:
         self.name = name
         self.link: Link | None = link
         self.session = session
-        self.ticket = Ticket.draw()
         self.mailbox = Mailbox()
-        self.code: int | None = None
-        self.failed = 0
 
     def connect(self, link: Link) -> None:
         """``link`` is its connection from now on."""
@@ -288,15 +281,6 @@ class HostState:
             self.link.close()
             self.link = None
 
-    def count_failure(self) -> int:
-        """Counts one more reported failure; returns how many there are now."""
-        self.failed += 1
-        return self.failed
-
-    def done(self, code: int) -> None:
-        """Its ranks ended with ``code``."""
-        self.code = code
-
     def post(self, data: bytes) -> None:
         """Sends a numbered message now, or when the session is resumed."""
         self.mailbox.put(data)
@@ -307,3 +291,28 @@ class HostState:
         """Sends a beat, which acknowledges messages and asks for a beat; not while earlier bytes are unsent."""
         if self.link is not None and not self.link.busy:
             self.link.send(wire.pack_beat(self.mailbox.received))
+
+
+class HostState(PeerState):
+    """What the leader keeps of another host; one per host, so it is small.
+
+    ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported. ``ticket``
+    is what it can resume its session with.
+    """
+
+    __slots__ = ("code", "failed", "ticket")
+
+    def __init__(self, name: str, link: Link, session: Session) -> None:
+        super().__init__(name, link, session)
+        self.ticket = Ticket.draw()
+        self.code: int | None = None
+        self.failed = 0
+
+    def count_failure(self) -> int:
+        """Counts one more reported failure; returns how many there are now."""
+        self.failed += 1
+        return self.failed
+
+    def done(self, code: int) -> None:
+        """Its ranks ended with ``code``."""
+        self.code = code

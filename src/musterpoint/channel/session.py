@@ -36,7 +36,9 @@ class Silent(NamedTuple):
 
 
 class Back(NamedTuple):
-    """The peer sends again."""
+    """The peer sends again. ``reported``: :class:`Silent` had been returned."""
+
+    reported: bool
 
 
 class Lost(NamedTuple):
@@ -105,13 +107,13 @@ class Session:
         """The session goes on, on a new connection or on the old one."""
         if self.state == OVER:
             return []
-        was_away = self._reported or self.state != UP
+        actions: list[Action] = [Back(self._reported)] if self._reported or self.state != UP else []
         self.state = UP
         self.received_at = now
         self.closed = False
         self._refused_from = None
         self._reported = False
-        return [Back()] if was_away else []
+        return actions
 
     def job_ending(self, now: float) -> list[Action]:
         """The job is about to end, for a failure or a stop: a silent peer is not waited for any longer."""

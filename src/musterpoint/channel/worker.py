@@ -82,7 +82,6 @@ class WorkerChannel(EventQueue):
         self._goes_on = settings.on_failure == "finish"
         self._secret = settings.secret
         self._returns = Sampler()
-        self._silent = False
         session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
@@ -243,13 +242,11 @@ class WorkerChannel(EventQueue):
             if isinstance(action, Dial):
                 self._dialer.start()
             elif isinstance(action, Silent):
-                self._silent = True
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
                 self._drop_attempt()
                 self._dialer.stop()
-                if self._silent or self._returns.count(self._leader):
-                    self._silent = False
+                if action.reported or self._returns.count(self._leader):
                     self._emit(PeerBack(self._leader))
             else:
                 self._lose(action.why, action.silence)

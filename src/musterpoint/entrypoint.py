@@ -85,17 +85,17 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
             plan = plan_host(job, options, host, roster, request.environ)
         except MusterError as error:
             refusal = runtime.failure_of(error)
-    if host is not None and plan is not None:
-        for text in plan.notes:
-            runtime.console.say(text)
-        if text_value(job.hyperparameters, "sagemaker_s3_output"):
-            runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
+        else:
+            for text in plan.notes:
+                runtime.console.say(text)
+            if text_value(job.hyperparameters, "sagemaker_s3_output"):
+                runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
     context, rules = _context(runtime, job, pump), _rules(job, options, plan)
-    supervisor = Supervisor(context, rules, peers, {**roster.to_wire(), "me": roster.me})
+    supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
     outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
@@ -117,15 +117,13 @@ def _call_the_roll(
 ) -> tuple[Roster, Peers]:  # fmt: skip
     participant = Participant(job.hosts, job.group_hosts, job.current_host, offer, options)
     roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
-    if stop is not None:
-        roll_call.stopped_before(stop)
 
     def on_signal(signo: int) -> None:
         if signo in STOPPING and not roll_call.stop(signo):
             runtime.signals.keep(signo)
 
     runtime.signals.route_to(on_signal)
-    roster, peers = roll_call.run()
+    roster, peers = roll_call.run(stop)
     if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers

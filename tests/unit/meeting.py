@@ -55,7 +55,7 @@ class Host:
         self._loop = Loop()
         self._loop.prepare_posts()
         self._listens = options.pop("listens", True)
-        stopped = options.pop("stopped", None)
+        self._stopped = options.pop("stopped", None)
         timeouts = options.pop("timeouts", TIMEOUTS)
         group = options.pop("group", hosts)
         offer = options.pop("offer", OFFER)
@@ -65,8 +65,6 @@ class Host:
         self._roll_call = RollCall(
             self._loop, participant, self._say, self._record, addresses, Seams(timeouts=timeouts)
         )
-        if stopped is not None:
-            self._roll_call.stopped_before(stopped)
         self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 
@@ -88,7 +86,7 @@ class Host:
 
     def _run(self) -> None:
         try:
-            self.roster, self._peers = self._roll_call.run()
+            self.roster, self._peers = self._roll_call.run(self._stopped)
             if self._listens:
                 self._peers.listen(self._on_event)
         except BaseException as error:

@@ -58,7 +58,6 @@ class LeaderChannel(EventQueue):
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
-        self._silent: set[str] = set()
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._requests = Requests(hosts.others, self._emit)
@@ -231,14 +230,12 @@ class LeaderChannel(EventQueue):
     def _act(self, member: HostState, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Silent):
-                self._silent.add(member.name)
                 self._emit_unless_done(PeerSilent(member.name, action.seconds), member)
                 if member.code is None:
                     self._decide(self._causes.silent(member.name))
             elif isinstance(action, Back):
                 self._causes.back(member.name)
-                if member.name in self._silent or self._returns.count(member.name):
-                    self._silent.discard(member.name)
+                if action.reported or self._returns.count(member.name):
                     self._emit_unless_done(PeerBack(member.name), member)
                 self._decide([])
             elif isinstance(action, Lost):

@@ -36,7 +36,9 @@ class Silent(NamedTuple):
 
 
 class Back(NamedTuple):
-    """The peer sends again."""
+    """The peer sends again. ``reported``: :class:`Silent` had been returned."""
+
+    reported: bool
 
 
 class Lost(NamedTuple):
@@ -105,13 +107,13 @@ class Session:
         """The session goes on, on a new connection or on the old one."""
         if self.state == OVER:
             return []
-        was_away = self._reported or self.state != UP
+        actions: list[Action] = [Back(self._reported)] if self._reported or self.state != UP else []
         self.state = UP
         self.received_at = now
         self.closed = False
         self._refused_from = None
         self._reported = False
-        return [Back()] if was_away else []
+        return actions
 
     def job_ending(self, now: float) -> list[Action]:
         """The job is about to end, for a failure or a stop: a silent peer is not waited for any longer."""
@@ -260,23 +262,16 @@ class Resume(NamedTuple):
         )  # fmt: skip
 
 
-class HostState:
-    """What the leader keeps of another host; one per host, so it is small.
+class PeerState:
+    """One peer, at either end of the channel. ``link`` is None while it has no connection."""
 
-    ``link`` is None while it has no connection. ``code`` is the exit code its ranks ended with, None before;
-    ``failed`` counts the failures it reported. ``ticket`` is what it can resume its session with.
-    """
-
-    __slots__ = ("code", "failed", "link", "mailbox", "name", "session", "ticket")
+    __slots__ = ("link", "mailbox", "name", "session")
 
     def __init__(self, name: str, link: Link, session: Session) -> None:
         self.name = name
         self.link: Link | None = link
         self.session = session
-        self.ticket = Ticket.draw()
         self.mailbox = Mailbox()
-        self.code: int | None = None
-        self.failed = 0
 
     def connect(self, link: Link) -> None:
         """``link`` is its connection from now on."""
@@ -288,15 +283,6 @@ class HostState:
             self.link.close()
             self.link = None
 
-    def count_failure(self) -> int:
-        """Counts one more reported failure; returns how many there are now."""
-        self.failed += 1
-        return self.failed
-
-    def done(self, code: int) -> None:
-        """Its ranks ended with ``code``."""
-        self.code = code
-
     def post(self, data: bytes) -> None:
         """Sends a numbered message now, or when the session is resumed."""
         self.mailbox.put(data)
@@ -307,3 +293,28 @@ class HostState:
         """Sends a beat, which acknowledges messages and asks for a beat; not while earlier bytes are unsent."""
         if self.link is not None and not self.link.busy:
             self.link.send(wire.pack_beat(self.mailbox.received))
+
+
+class HostState(PeerState):
+    """What the leader keeps of another host; one per host, so it is small.
+
+    ``code`` is the exit code its ranks ended with, None before; ``failed`` counts the failures it reported. ``ticket``
+    is what it can resume its session with.
+    """
+
+    __slots__ = ("code", "failed", "ticket")
+
+    def __init__(self, name: str, link: Link, session: Session) -> None:
+        super().__init__(name, link, session)
+        self.ticket = Ticket.draw()
+        self.code: int | None = None
+        self.failed = 0
+
+    def count_failure(self) -> int:
+        """Counts one more reported failure; returns how many there are now."""
+        self.failed += 1
+        return self.failed
+
+    def done(self, code: int) -> None:
+        """Its ranks ended with ``code``."""
+        self.code = code

@@ -31,7 +31,7 @@ from musterpoint.channel.session import (
     Action,
     Back,
     Dial,
-    Mailbox,
+    PeerState,
     Resume,
     Session,
     Silent,
@@ -82,14 +82,12 @@ class WorkerChannel(EventQueue):
         self._goes_on = settings.on_failure == "finish"
         self._secret = settings.secret
         self._returns = Sampler()
-        self._silent = False
-        self._mailbox = Mailbox()
-        self._session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
+        session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
+        self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
         target = Target(self._leader, settings.rollcall_port, lambda: source)
         self._dialer = Dialer(context, names, target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
-        self._link: Link | None = link
         link.hand_over(self._owner)
         self._attempt: Link | None = None
         self._handshake: Handshake
@@ -102,7 +100,7 @@ class WorkerChannel(EventQueue):
         self._done = self._announced = self._stopped = self._all_done = False
         self._alone = False
         self._loss = PeerLost(self._leader, "")
-        self._sweeper = Sweeper(context, self._session.forgive, self._sweep)
+        self._sweeper = Sweeper(context, session.forgive, self._sweep)
 
     # what this host reports
 
@@ -144,21 +142,20 @@ class WorkerChannel(EventQueue):
         self._stop_listening()
         self._post(wire.pack("bye"))
         self._end_session()
-        if self._link is not None:
-            say_bye([self._link], self._timeouts.flush)
-            self._link = None
+        if self._peer.link is not None:
+            say_bye([self._peer.link], self._timeouts.flush)
+            self._peer.disconnect()
 
     # what the leader sends
 
-    def _frame(self, link: Link, payload: bytes) -> None:
-        self._act(self._session.received(self._loop.clock()))
+    def _frame(self, _link: Link, payload: bytes) -> None:
+        self._act(self._peer.session.received(self._loop.clock()))
         if wire.is_beat(payload):
-            self._mailbox.acknowledge(wire.beat_count(payload))
-            if not link.busy:
-                link.send(wire.pack_beat(self._mailbox.received))
+            self._peer.mailbox.acknowledge(wire.beat_count(payload))
+            self._peer.beat()
             return
         message = wire.unpack(payload)
-        self._mailbox.count_received()
+        self._peer.mailbox.count_received()
         kind = message["t"]
         if kind == "verdict":
             self._check_first(kind)
@@ -204,7 +201,7 @@ class WorkerChannel(EventQueue):
         if number in self._starts:
             raise wire.WireError(f"start request {number} before its last one ended")
         self._starts[number] = size
-        if len(self._starts) + len(self._mailbox) > _MOST_STARTS or sum(self._starts.values()) > _MOST_WAITING:
+        if len(self._starts) + len(self._peer.mailbox) > _MOST_STARTS or sum(self._starts.values()) > _MOST_WAITING:
             del self._starts[number]
             raise wire.WireError("more start requests than can wait")
         self._emit(StartAsked(number, words))
@@ -230,42 +227,37 @@ class WorkerChannel(EventQueue):
     # the connection
 
     def _post(self, data: bytes) -> None:
-        if self._session.state == OVER:
-            return
-        self._mailbox.put(data)
-        if self._link is not None:
-            self._link.send(data)
+        if self._peer.session.state != OVER:
+            self._peer.post(data)
 
     def _sweep(self, now: float) -> None:
-        self._act(self._session.tick(now))
+        self._act(self._peer.session.tick(now))
 
     def _job_ending(self) -> None:
         """The job ends, so a silent leader counts as lost sooner."""
-        self._act(self._session.job_ending(self._sweeper.now()))
+        self._act(self._peer.session.job_ending(self._sweeper.now()))
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Dial):
                 self._dialer.start()
             elif isinstance(action, Silent):
-                self._silent = True
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
                 self._drop_attempt()
                 self._dialer.stop()
-                if self._silent or self._returns.count(self._leader):
-                    self._silent = False
+                if action.reported or self._returns.count(self._leader):
                     self._emit(PeerBack(self._leader))
             else:
                 self._lose(action.why, action.silence)
 
     def _ended(self, _link: Link, why: str, eof: bool) -> None:
-        self._link = None
+        self._peer.disconnect()
         self._record("connection-ended", host=self._leader, why=why)
-        self._act(self._session.ended(self._loop.clock(), eof))
+        self._act(self._peer.session.ended(self._loop.clock(), eof))
 
     def _missed(self, kind: Miss, _detail: str) -> None:
-        self._act(self._session.tried(self._sweeper.now(), kind))
+        self._act(self._peer.session.tried(self._sweeper.now(), kind))
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
@@ -274,7 +266,7 @@ class WorkerChannel(EventQueue):
         self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
         nonce = random_token() if self._secret else ""
         joined = self._membership
-        resume = Resume(joined.me, joined.session, joined.ticket.token, self._mailbox.received, nonce)
+        resume = Resume(joined.me, joined.session, joined.ticket.token, self._peer.mailbox.received, nonce)
         self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
 
     def _reply(self, link: Link, payload: bytes) -> None:
@@ -293,18 +285,17 @@ class WorkerChannel(EventQueue):
             raise wire.WireError("no answer to our session")
 
     def _resumed(self, link: Link, got: int) -> None:
-        self._mailbox.acknowledge(got)
+        self._peer.mailbox.acknowledge(got)
         self._attempt = None
         self._drop_attempt()
-        if self._link is not None:
-            self._link.close()
-        self._link = link
+        self._peer.disconnect()
+        self._peer.connect(link)
         link.hand_over(self._owner)
         self._record("session-resumed", host=self._leader, address=link.peer)
-        for data in self._mailbox.unacknowledged():
+        for data in self._peer.mailbox.unacknowledged():
             link.send(data)
         self._dialer.stop()
-        self._act(self._session.resumed(self._loop.clock()))
+        self._act(self._peer.session.resumed(self._loop.clock()))
 
     def _no_reply(self) -> None:
         if self._attempt is not None:
@@ -330,13 +321,11 @@ class WorkerChannel(EventQueue):
             return
         self._alone = True
         self._end_session()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        self._peer.disconnect()
         me = self._membership.me
         self._loss = loss_by_silence(me, self._leader, silence) if silence else PeerLost(self._leader, why)
         # a leader that ends well sends that before it closes; if the network failed, the message may be lost
-        done = self._done and not self._session.closed
+        done = self._done and not self._peer.session.closed
         known = self._all_done or done or self._announced
         if not known and not self._announce_without_leader() and not self._stopped:
             self._record("host-lost", host=self._leader, why=why)
@@ -347,7 +336,7 @@ class WorkerChannel(EventQueue):
             self._emit(Arrived(point))
 
     def _end_session(self) -> None:
-        self._session.end()
+        self._peer.session.end()
         self._sweeper.stop()
         self._drop_attempt()
         self._dialer.stop()

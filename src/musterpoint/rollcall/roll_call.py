@@ -57,25 +57,20 @@ class RollCall:
         self._addresses = addresses or {}
         self._seams = seams
         self._call: LeaderCall | WorkerCall | NamesCall | None = None
-        self._stopped: StoppedEarly | None = None
-        self._gathered = False
 
-    def run(self) -> tuple[Roster, Peers]:
+    def run(self, stop: StoppedEarly | None = None) -> tuple[Roster, Peers]:
         """Runs the loop until every host is here; returns the roster and this host's end of the channel.
+
+        ``stop``: this host was told to stop before. It only tells the others then, as they would wait for it.
 
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
             UsageError: the leader's port is taken, or the hosts file can't be read.
-            StoppedEarly: a host was told to stop in the meantime, or this one before (:meth:`stopped_before`).
+            StoppedEarly: a host was told to stop in the meantime, or ``stop`` was given.
         """
-        if self._stopped is not None:
-            self._report_stop(self._stopped)
-            raise self._stopped
-        gathered = self._gather()
-        self._gathered = True
-        return gathered
-
-    def _gather(self) -> tuple[Roster, Peers]:
+        if stop is not None:
+            self._report_stop(stop)
+            raise stop
         if self._settings.rollcall == "off":
             given = self._given_addresses()
             addresses = {host: given.get(host.lower(), (host,))[0] for host in self._hosts}
@@ -100,22 +95,14 @@ class RollCall:
             return self._assumed(call.result), LoneChannel(self._loop)
         return call.result
 
-    def stopped_before(self, stop: StoppedEarly) -> None:
-        """This host was told to stop before :meth:`run`, which then only tells the others: they would wait for it."""
-        self._stopped = stop
-
     def stop(self, signal: int) -> bool:
         """This host was told to stop by ``signal``: :meth:`run` raises :class:`StoppedEarly`, on every host reached.
 
-        False: the roster is here already, and the stop is for the supervisor.
+        False: nothing is waited for, or the roster is here already, so the stop is for the supervisor.
         """
-        if self._gathered or (self._call is not None and self._call.result is not None):
+        if self._call is None or self._call.result is not None:
             return False
-        stop = StoppedEarly(self._me, signal)
-        if self._call is None:
-            self.stopped_before(stop)
-        else:
-            self._call.stop(stop)
+        self._call.stop(StoppedEarly(self._me, signal))
         return True
 
     def _report_stop(self, stop: StoppedEarly) -> None:

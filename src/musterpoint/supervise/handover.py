@@ -33,6 +33,11 @@ def encode(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def encode_roster(roster: Roster) -> str:
+    """``roster`` with this host's name, as :meth:`Outer.offer` reads it."""
+    return encode({**roster.to_wire(), "me": roster.me})
+
+
 def plan_from(line: str) -> tuple[LaunchPlan, dict[str, str]]:
     """A handed-over plan and the environment its processes start from.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint import executables
 from musterpoint.channel.peers import Peers, StartAsked, Started, StartEnded
@@ -18,6 +18,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.processes.control_socket import Connection
 from musterpoint.processes.process import CannotStart
+from musterpoint.rollcall.roster import Roster
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.host_processes import HostProcesses, number_of
@@ -43,15 +44,14 @@ class _Request:
 
 
 class MpiDaemons:
-    """``roster``: the roster as a JSON object, with this host's name as ``me``."""
+    """The requests of agents here, and the daemons that they ask for. ``emit`` gets the events of this host."""
 
     def __init__(
-        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Mapping[str, Any],
+        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster,
         emit: Callable[[LocalEvent], None],
     ) -> None:  # fmt: skip
         self._context, self._peers, self._processes, self._emit = context, peers, processes, emit
-        self._me = str(roster.get("me", ""))
-        self._seats = [(str(seat[0]), str(seat[1])) for seat in roster.get("seats", ())]
+        self._me, self._seats = roster.me, roster.seats
         self._requests: dict[int, _Request] = {}
         self._asked = 0
         self._early: list[tuple[StartAsked, bool]] = []
@@ -90,10 +90,10 @@ class MpiDaemons:
     def _name_of(self, host: str) -> str:
         """The host that mpirun means: by name, by address, or by a name without its domain, as Open MPI 4 cuts it."""
         host = host.strip("[]")
-        for name, address in self._seats:
-            if host in (name, address):
-                return name
-        short = [name for name, _address in self._seats if name.partition(".")[0] == host]
+        for seat in self._seats:
+            if host in (seat.name, seat.address):
+                return seat.name
+        short = [seat.name for seat in self._seats if seat.name.partition(".")[0] == host]
         return short[0] if len(short) == 1 else ""
 
     def started(self, event: Started) -> None:

@@ -25,6 +25,7 @@ from musterpoint.loop import Timer
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection
 from musterpoint.processes.signals import PASSED_ON, STOPPING
+from musterpoint.rollcall.roster import Roster
 from musterpoint.supervise import events as ev
 from musterpoint.supervise import handover
 from musterpoint.supervise.context import SupervisorContext
@@ -44,14 +45,12 @@ DRAIN_SECONDS_STOPPED = 3.0
 class Supervisor:
     """Runs one job on this host.
 
-    ``roster``: JSON object for a nested launcher. Everything happens in the
-    thread that calls :meth:`run`, but for the pump.
+    ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
+    for the pump.
     """
 
-    def __init__(
-        self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Mapping[str, object] | None = None
-    ) -> None:
-        self._context, self._rules, self._peers = context, rules, peers
+    def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
+        self._context, self._rules, self._peers, self._roster = context, rules, peers, roster
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
@@ -59,7 +58,6 @@ class Supervisor:
         self._queue: list[Event] = []
         self._busy = False
         self._finished = False
-        self._roster = dict(roster or {})
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
 
@@ -206,10 +204,10 @@ class Supervisor:
             return self._daemons.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
-        if line.strip() != handover.HELLO or not self._roster or self._processes.is_ending:
+        if line.strip() != handover.HELLO or self._processes.is_ending:
             return False
         connection.route_to(lambda words, text: self._handed_over(connection, text))
-        connection.send(handover.encode(self._roster))
+        connection.send(handover.encode_roster(self._roster))
         return True
 
     def _reported(self, connection: Connection, line: str) -> bool:

@@ -127,6 +127,16 @@ def test_a_loss_says_how_it_was_seen() -> None:
     assert session.tick(11.0) == [Lost("its connection was closed and it did not come back within 10 s")]
 
 
+def test_a_return_says_whether_the_silence_was_reported() -> None:
+    session = Session(0.0, LEADER, 300.0, Timeouts())
+    closed(session, 1.0)
+    assert session.resumed(2.0) == [Back(reported=False)]
+    assert session.tick(17.0) == [Silent(15.0)]
+    assert session.received(18.0) == [Back(reported=True)]
+    closed(session, 19.0)
+    assert session.resumed(20.0) == [Back(reported=False)]
+
+
 def test_messages_are_kept_until_acknowledged() -> None:
     box = Mailbox()
     for data in (b"a", b"b", b"c"):

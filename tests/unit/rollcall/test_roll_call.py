@@ -305,9 +305,8 @@ def test_a_stop_before_the_roll_call(port: int) -> None:
     loop = Loop()
     participant = Participant(("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings())
     roll_call = RollCall(loop, participant, print, lambda *a, **k: None)
-    roll_call.stop(2)
     with pytest.raises(StoppedEarly):
-        roll_call.run()
+        roll_call.run(StoppedEarly("a", 2))
     loop.close()
 
 

@@ -17,7 +17,16 @@ from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import OUTER, SOCKET_TOKEN
-from musterpoint.supervise.handover import FAILED, HELLO, OWN_CODES, Outer, encode, failure_from, plan_from
+from musterpoint.supervise.handover import (
+    FAILED,
+    HELLO,
+    OWN_CODES,
+    Outer,
+    encode,
+    encode_roster,
+    failure_from,
+    plan_from,
+)
 
 ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 2),), "127.0.0.1", 7777, "algo-1")
 PLAN = LaunchPlan(
@@ -75,7 +84,7 @@ def test_the_whole_handover(control_socket: Callable[[Callable[[Connection, str]
     def answer(connection: Connection, line: str) -> None:
         said.append(line)
         if line == HELLO:
-            connection.send(encode({**ROSTER.to_wire(), "me": "algo-1"}))
+            connection.send(encode_roster(ROSTER))
         else:
             connection.send("code 7")
 

@@ -16,6 +16,7 @@ from musterpoint.loop import Loop
 from musterpoint.processes.control_socket import Connection, address_of
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import Signals
+from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.supervise.events import Broken, LocalEvent, ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.supervise.host_processes import HostProcesses
 from musterpoint.supervise.mpi_daemons import MpiDaemons, find
@@ -24,7 +25,8 @@ from ..turning import turn_until
 from .bench import context_for
 
 PLAN = LaunchPlan("mpi", "algo-1", (), (), 0, 4, 0, "/", daemons=("orted",))
-ROSTER = {"me": "algo-1", "seats": [["algo-1", "10.77.1.1"], ["algo-2", "10.77.1.2"], ["worker.x.example", "fd00::3"]]}
+SEATS = (Seat("algo-1", "10.77.1.1", 1), Seat("algo-2", "10.77.1.2", 1), Seat("worker.x.example", "fd00::3", 1))
+ROSTER = Roster("job", "session", SEATS, "10.77.1.1", 7777, "algo-1")
 
 
 class FakePeers(LoneChannel):

@@ -20,12 +20,14 @@ from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import Signals
+from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 from .bench import context_for
 
+ROSTER = Roster("job", "session", (Seat("algo-1", "127.0.0.1", 1),), "127.0.0.1", 7777, "algo-1")
 ENVIRON = {"PATH": os.environ.get("PATH", "/bin:/usr/bin")}
 
 
@@ -55,7 +57,7 @@ class Bench:
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
         pump = Pump(out_fd=self.write, err_fd=self.write)
         context = context_for(self.loop, pump, self.record, self.said.append)
-        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers)
+        supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers, ROSTER)
         self.signals.route_to(supervisor.on_signal)
         return supervisor.run(plan, self.environ, refusal)
 
@@ -370,7 +372,7 @@ def test_without_a_stop_there_is_no_such_moment(bench: Bench) -> None:
 def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Bench) -> None:
     pump = Pump(out_fd=bench.write, err_fd=bench.write)
     context = context_for(bench.loop, pump, bench.record, bench.said.append)
-    supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers)
+    supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers, ROSTER)
     for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
         supervisor.on_event(event)
     supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))

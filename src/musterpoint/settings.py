@@ -11,7 +11,8 @@ from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["auto", "sagemaker", "plain"]
+Platform = Literal["sagemaker", "plain"]
+"""The platforms that have a reader in ``job/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
@@ -48,7 +49,7 @@ class Settings(NamedTuple):
     log_prefix: Literal["none", "rank", "host", "mpi"] = "none"
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
-    platform: Platform = "auto"
+    platform: Literal["auto", Platform] = "auto"
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""

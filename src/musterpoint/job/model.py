@@ -2,6 +2,8 @@
 
 from typing import Any, Literal, NamedTuple
 
+from musterpoint.settings import Platform
+
 
 class Hyperparameter(NamedTuple):
     """``raw`` is the platform's text; ``value`` is the text decoded as JSON, or the text itself where it isn't JSON."""
@@ -92,6 +94,21 @@ class Paths(NamedTuple):
     metrics: str = ""
 
 
+class UnnamedHosts(NamedTuple):
+    """Hosts that the platform counts but doesn't name: the roll call learns their names.
+
+    ``nnodes``: how many there are, this one included.
+    ``node_rank``: this host's place in rank order; None: places go by arrival.
+    ``leader``: the address or name of the first host, the leader.
+    ``port``: the leader's port for the roll call; 0: the usual one.
+    """
+
+    nnodes: int
+    node_rank: int | None
+    leader: str
+    port: int = 0
+
+
 class Counted(NamedTuple):
     """This host's accelerators as another toolkit counted them, and the variable that says so (empty: none does)."""
 
@@ -116,9 +133,11 @@ class Job(NamedTuple):
     ``grace``: seconds that the platform leaves between SIGTERM and SIGKILL.
     ``files``: the decoded configuration files, by file name, unknown keys kept.
     ``counted``: this host's accelerators, where another toolkit counted them.
+    ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group_hosts`` are then placeholders
+    (``node-0``, ``node-1``, ...) until the roll call is over.
     """
 
-    platform: Literal["sagemaker", "plain"]
+    platform: Platform
     name: str
     hosts: tuple[str, ...]
     current_host: str
@@ -140,6 +159,7 @@ class Job(NamedTuple):
     files: dict[str, Any] = {}
     notes: tuple[Note, ...] = ()
     counted: Counted = Counted()
+    unnamed: UnnamedHosts | None = None
 
     @property
     def rank_of_host(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Iterable, Literal, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import LARGEST_FILE, path, text, wrong
@@ -16,7 +16,7 @@ from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.masking import Masker
-from musterpoint.settings import PROGRAM_ARGS, Settings
+from musterpoint.settings import PROGRAM_ARGS, Platform, Settings
 from musterpoint.untrusted import open_regular
 
 
@@ -35,18 +35,14 @@ def read_job(
     """
     base = base or base_of(environ)
     platform = settings.platform if settings.platform != "auto" else platform_here(base, environ)
-    if platform == "plain":
+    if platform != "sagemaker":
         if not program:
             raise UsageError(
                 f"{os.path.join(paths_of(base).input_config, 'resourceconfig.json')} isn't here: train is what a "
                 "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
                 "image); on a machine of yours run `muster local PROGRAM`"
             )
-        if settings.platform == "auto":
-            from musterpoint.job.other_platforms import refuse_several
-
-            refuse_several(environ)
-        return _launched(read_plain(), environ, program, module, arguments or ())
+        return _launched(_read_variables(platform, environ, settings), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
@@ -62,9 +58,27 @@ def read_job(
     )
 
 
-def platform_here(base: str, environ: Mapping[str, str]) -> Literal["sagemaker", "plain"]:
+def platform_here(base: str, environ: Mapping[str, str]) -> Platform:
     """The platform whose settings are found here. An input folder without its main file still means SageMaker."""
-    return "sagemaker" if has_variables(environ) or os.path.isdir(paths_of(base).input_config) else "plain"
+    if has_variables(environ) or os.path.isdir(paths_of(base).input_config):
+        return "sagemaker"
+    from musterpoint.job.readers import READERS
+
+    return next((reader.platform for reader in READERS if reader.found(environ)), "plain")
+
+
+def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Settings) -> Job:
+    """The job as the variables of ``platform`` describe it, without a program."""
+    from musterpoint.job.readers import READERS
+
+    for reader in READERS:
+        if reader.platform == platform:
+            return reader.load()(environ, settings)
+    if settings.platform == "auto":
+        from musterpoint.job.other_platforms import refuse_several
+
+        refuse_several(environ)
+    return read_plain()
 
 
 def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -70,3 +71,13 @@ def python_says(environ: dict[str, str], tmp_path: Path) -> Callable[..., str]:
         return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def modelparallel() -> Iterator[Callable[[str], Any]]:
+    """A module of ``smdistributed.modelparallel`` by its name there, in this process."""
+    finder = importlib.import_module("musterpoint.smdistributed.finder")
+    before = list(sys.meta_path)
+    finder.install()
+    yield lambda name: importlib.import_module(f"smdistributed.modelparallel.{name}")
+    sys.meta_path[:] = before

@@ -24,6 +24,7 @@ from .communication import (
     tp_barrier,
 )
 from .log import get_logger, logger
+from .partition import partition, set_partition
 from .ranks import (
     dp_rank,
     dp_size,
@@ -89,6 +90,7 @@ __all__ = [
     "mp_barrier",
     "mp_rank",
     "mp_size",
+    "partition",
     "pp_barrier",
     "pp_rank",
     "pp_size",
@@ -98,6 +100,7 @@ __all__ = [
     "rdp_size",
     "recv_from",
     "send",
+    "set_partition",
     "size",
     "state",
     "tp_barrier",

@@ -203,9 +203,9 @@ def _has_cpu(group: Any) -> bool:
 def _introduce(world: World) -> None:
     cfg = world.cfg
     log.say(
-        f"musterpoint's smdistributed.modelparallel {__version__}: {world.topology.world} ranks, "
-        f"{cfg.pipeline_parallel_degree} partitions x {world.topology.rdp} replicas, placement "
-        f"{cfg.placement_strategy}, {cfg.microbatches} microbatches, {cfg.pipeline}"
+        f"musterpoint's smdistributed.modelparallel {__version__}: world size {world.topology.world} = partitions "
+        f"{cfg.pipeline_parallel_degree} x replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "
+        f"microbatches {cfg.microbatches}, pipeline {cfg.pipeline}"
     )
     if cfg.unknown:
         log.warn("; ".join(

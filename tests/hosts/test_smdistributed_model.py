@@ -31,6 +31,14 @@ images, labels = example["digits"]()[1].tensors
 print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
 """
 
+SAME = """
+import sys, torch
+one, two = (torch.load(path, weights_only=True) for path in sys.argv[1:])
+assert list(one) == list(two), (list(one), list(two))
+for name in one:
+    torch.testing.assert_close(one[name], two[name], rtol=0, atol=1e-5)
+"""
+
 
 def two_hosts(slots: int, **parameters: Any) -> tuple[str, ...]:
     asked = {"partitions": 2, "microbatches": 4, "ddp": True, **parameters}
@@ -102,3 +110,28 @@ def test_a_trainer(local: Any, tmp_path: Path) -> None:
     words = ("--launcher", "torchrun", PROGRAMS / "trainer.py", "--output", kept)
     first = accuracies(local.run(*two_hosts(2), *words))[-1]
     assert first > 0.8
+    second = accuracies(local.run(*two_hosts(2), *words, "--resume", kept, "--epochs", "1"))[-1]
+    assert second > first, "it goes on where the first one ended"
+
+
+def test_the_pages_scripts_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
+    """What docs/smdistributed.md shows: the same loss and the same weights."""
+    page = (root / "docs/smdistributed.md").read_text(encoding="utf-8")
+    asked = {"partitions": 2, "microbatches": 4, "ddp": True}
+    found = {}
+    for name in ("smp", "fsdp"):
+        (text,) = re.findall(rf"<!-- python {name} -->\n```python\n(.*?)```", page, re.DOTALL)
+        kept = tmp_path / name
+        kept.mkdir()
+        program = local.program(f"import os; os.chdir({str(kept)!r})\n{text}", f"{name}.py")
+        model_parallel = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": asked}}}
+        words = ("--distribution", json.dumps(model_parallel)) if name == "smp" else ()
+        ran = local.run("--hosts", "1", "--slots", "2", "--launcher", "torchrun", *words, program)
+        assert ran.code == 0, ran.stderr + ran.stdout
+        losses = re.findall(r"loss=([0-9.]+)", ran.stdout)
+        assert len(losses) == 2
+        found[name] = float(losses[0])
+    assert found["smp"] == pytest.approx(found["fsdp"], abs=2e-6)
+    command = [local.python, "-c", SAME, str(tmp_path / "smp/model.pt"), str(tmp_path / "fsdp/model.pt")]
+    same = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert same.returncode == 0, same.stderr

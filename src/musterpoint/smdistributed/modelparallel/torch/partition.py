@@ -12,6 +12,7 @@ import os
 import tempfile
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -59,13 +60,13 @@ def partition(index: int) -> Iterator[None]:
             original(self, *args, **kwargs)
             self.__dict__[_MARK] = _inside[-1]
 
-        nn.Module.__init__ = marking
+        nn.Module.__init__ = marking  # type: ignore[method-assign]
     try:
         yield
     finally:
         _inside.pop()
         if not _inside:
-            nn.Module.__init__ = original
+            nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
 def set_partition(module: nn.Module, index: int) -> None:
@@ -103,7 +104,7 @@ def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float]
         except SMPConfigError as error:
             said = [str(error)]
     if state.world.topology.world > 1:
-        dist.broadcast_object_list(said, 0, group=state.group("world").process_group, device="cpu")
+        dist.broadcast_object_list(said, 0, group=state.group("world").process_group, device=torch.device("cpu"))
     if isinstance(said[0], str):
         raise SMPConfigError(said[0])
     decided = Partition(*said[0])
@@ -143,7 +144,7 @@ def _degree(cfg: Config) -> str:
 
 def _modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Each module by each of its names; those outside come before those in them."""
-    return root.named_modules(remove_duplicate=False)
+    yield from root.named_modules(remove_duplicate=False)
 
 
 def _names(root: nn.Module) -> list[str]:

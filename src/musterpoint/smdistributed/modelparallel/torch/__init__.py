@@ -25,6 +25,8 @@ from .communication import (
     tp_barrier,
 )
 from .log import get_logger, logger
+from .model import DistributedModel
+from .optimizer import DistributedOptimizer
 from .partition import partition, set_partition
 from .ranks import (
     dp_rank,
@@ -54,6 +56,8 @@ from .ranks import (
     tp_size,
 )
 from .state import init, is_initialized, is_tracing, state
+from .step import step
+from .step_output import StepOutput
 
 __all__ = [
     "DP_GROUP",
@@ -63,7 +67,10 @@ __all__ = [
     "TP_GROUP",
     "WORLD",
     "CommGroup",
+    "DistributedModel",
+    "DistributedOptimizer",
     "RankType",
+    "StepOutput",
     "allgather",
     "barrier",
     "broadcast",
@@ -108,6 +115,7 @@ __all__ = [
     "set_partition",
     "size",
     "state",
+    "step",
     "tp_barrier",
     "tp_rank",
     "tp_size",

@@ -2,5 +2,16 @@
 
 from ..backend.exceptions import SMPConfigError, SMPError, SMPNotInitializedError, SMPUnsupportedError
 from .checkpoint import SMPCheckpointError
+from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError
 
-__all__ = ["SMPCheckpointError", "SMPConfigError", "SMPError", "SMPNotInitializedError", "SMPUnsupportedError"]
+__all__ = [
+    "SMPCheckpointError",
+    "SMPConfigError",
+    "SMPError",
+    "SMPNotInitializedError",
+    "SMPPeerLostError",
+    "SMPRemoteError",
+    "SMPStalledError",
+    "SMPStepError",
+    "SMPUnsupportedError",
+]

@@ -33,15 +33,19 @@ def run_ranks(environ: dict[str, str], tmp_path: Path) -> RunRanks:
     """Runs a program of ``programs/`` as some ranks and returns the JSON object that each one printed last."""
 
     def run(
-        program: str, count: int, launched: Callable[[int, int], dict[str, str]] = by_torchrun, **more: str
+        program: str,
+        count: int,
+        launched: Callable[[int, int], dict[str, str]] = by_torchrun,
+        arguments: tuple[str, ...] = (),
+        **more: str,
     ) -> list[dict[str, Any]]:
         port = str(free_port())
         started = []
         for rank in range(count):
             own = {**environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP, "MASTER_PORT": port, **more}
             started.append(subprocess.Popen(
-                [sys.executable, str(PROGRAMS / program)], env={**own, **launched(rank, count)}, cwd=tmp_path,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                [sys.executable, str(PROGRAMS / program), *arguments], env={**own, **launched(rank, count)},
+                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             ))  # fmt: skip
         said = []
         try:

@@ -2,14 +2,10 @@
 
 import os
 
+import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
 from ending import leave
-
-if "BACKEND" in os.environ:  # as of a script that joins the ranks itself
-    dist.init_process_group(os.environ["BACKEND"])
-
-import smdistributed.modelparallel.torch as smp
 
 smp.init({"partitions": 2, "ddp": True, "microbatches": 4, "placement_strategy": "spread"})
 smp.init()

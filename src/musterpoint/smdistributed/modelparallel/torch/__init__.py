@@ -3,6 +3,7 @@
 ``smp.step`` is the decorator and ``smp.state`` the state, while the modules of those names can be imported as well.
 """
 
+from .checkpoint import load, resume_from_checkpoint, save, save_checkpoint
 from .communication import (
     DP_GROUP,
     MP_GROUP,
@@ -91,6 +92,7 @@ __all__ = [
     "init",
     "is_initialized",
     "is_tracing",
+    "load",
     "local_rank",
     "local_size",
     "logger",
@@ -106,6 +108,9 @@ __all__ = [
     "rdp_rank",
     "rdp_size",
     "recv_from",
+    "resume_from_checkpoint",
+    "save",
+    "save_checkpoint",
     "send",
     "set_partition",
     "size",

@@ -238,6 +238,8 @@ def _parameters(value: Any, where: str) -> dict[str, Any]:
             value = json.loads(value)
         except ValueError:
             pass
+    if isinstance(value, str) and value.strip() == "null":
+        return {}
     if isinstance(value, str) and value.strip() and not value.lstrip().startswith(("{", "[")):
         return _pairs(value, where, lenient=False)
     try:

@@ -18,8 +18,8 @@ from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
 from .partition import agree
 from .routing import ModuleRouting, Places
-from .scheduler import Policy, current
-from .server import Outcome, Server
+from .scheduler import current
+from .server import Outcome, Schedule, Server
 from .state import state
 from .transport import Transport, new_token, own_host
 
@@ -366,10 +366,10 @@ def _server(routing: ModuleRouting) -> Server:
     told = communication.allgather((transport.address, new_token()))
     peers = [rank for rank in pipeline.ranks if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
-    policy: Policy = "simple" if state.cfg.pipeline == "simple" else "interleaved"
+    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        policy, state.cfg.active_microbatches,
+        schedule, state.cfg.active_microbatches,
     )  # fmt: skip
 
 

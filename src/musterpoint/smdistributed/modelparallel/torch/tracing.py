@@ -178,7 +178,7 @@ def _refusing() -> Iterator[None]:
         function.apply, torch.is_grad_enabled, torch.is_autocast_enabled = before
 
 
-_OF_TORCH = frozenset(vars(nn.Module())) | {"forward"}
+_OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {"forward"}
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:

@@ -145,18 +145,22 @@ class DistributedModel(nn.Module):
             self._divide()
         self._called = False
         server = self._server
+
+        def merged(results: list[Any]) -> Any:
+            if not self._called:
+                raise SMPStepError(f"the step function {step} hasn't called the model")
+            return merge(results)
+
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merge([body() for body in bodies()])
+            outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
-            outcome = server.lead(step, bodies, merge)
+            outcome = server.lead(step, bodies, merged)
         else:
             outcome = server.serve(step, self._serving)
-        if (server is None or server.is_leader) and not self._called:
-            raise SMPStepError(f"the step function {step} hasn't called the model")
         self._finish(outcome.backward)
         for hook in list(self._step_hooks.values()):
             hook(self, state.optimizer)

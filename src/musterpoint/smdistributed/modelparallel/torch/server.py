@@ -540,9 +540,9 @@ class Server:
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 
-    def failure_of_another(self, error: BaseException) -> BaseException:
-        """What another rank said, if it did, where torch's collective only lost it; else ``error``."""
-        until = time.monotonic() + 2
+    def failure_of_another(self, error: BaseException, seconds: float = 10) -> BaseException:
+        """What another rank says of its failure, where a connection only broke; else ``error``."""
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
                 item = self._inbox.get(timeout=0.05)
@@ -554,7 +554,7 @@ class Server:
 
     def _lost(self, rank: int, why: str) -> BaseException:
         error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
-        return self.failure_of_another(error)
+        return self.failure_of_another(error, 0.5)
 
     def _what_the_leader_waits_for(self) -> str:
         absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]

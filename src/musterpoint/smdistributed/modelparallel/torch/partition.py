@@ -77,7 +77,7 @@ def set_partition(module: nn.Module, index: int) -> None:
         ValueError: the model has been divided already.
     """
     _check_index(index, f"smp.set_partition(…, {index!r})")
-    if getattr(state.model, "partitioned", False):
+    if getattr(state.model, "partitioned", False) and state.cfg.pipeline_parallel_degree > 1:
         raise ValueError("smp.set_partition: the model has been divided already, at the first step; call it before")
     for each in module.modules():
         each.__dict__[_MARK] = index

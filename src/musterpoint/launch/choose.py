@@ -2,11 +2,11 @@
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
 WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
@@ -65,6 +65,11 @@ def choose(
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
             f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
+        )
+    if settings.numa_binding and launcher != "torchrun":
+        raise UsageError(
+            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
+            "it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -214,4 +219,16 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    return plan(inputs)
+    return _with_local_rank(plan(inputs), inputs)
+
+
+def _with_local_rank(plan: LaunchPlan, inputs: LaunchInputs) -> LaunchPlan:
+    """``plan`` with ``--local_rank=N`` behind a script's or module's name, where the settings or DeepSpeed want it."""
+    wanted = inputs.settings.local_rank or ("argument" if inputs.launcher == "deepspeed" else "variable")
+    at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
+    if wanted == "variable" or at < 0:
+        return plan
+    if plan.foreign:
+        runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
+        return plan._replace(local_rank_at=at + runner)
+    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))

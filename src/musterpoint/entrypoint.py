@@ -136,7 +136,7 @@ def _call_the_roll(
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
-    ranks = ranks_of(options.log_ranks)
+    ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
     return Pump(output, streams=plan.local_ranks if plan else 1)
 

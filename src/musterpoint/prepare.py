@@ -32,7 +32,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings
+from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -160,6 +160,7 @@ def plan_host(
     Raises:
         MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
     """
+    _check_leader(options, roster)
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
@@ -185,6 +186,22 @@ def plan_host(
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _check_leader(options: Settings, roster: Roster) -> None:
+    """Raises a UsageError if the leader that was asked for is another host of the roster; looks no name up."""
+    if not options.rollcall_leader or len(roster.group) < 2:
+        return
+    asked, _ = split_endpoint(options.rollcall_leader)
+    leader, *others = roster.group
+    if asked in (leader.name, leader.address):
+        return
+    for seat in others:
+        if asked in (seat.name, seat.address):
+            raise UsageError(
+                f"--rollcall-leader (torchrun's --master-addr or --rdzv-endpoint) is {asked}, which is {seat.name}, "
+                f"and rank 0 is on {leader.name} ({leader.address}): leave it out, since the platform names the hosts"
+            )
 
 
 def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:

@@ -59,7 +59,8 @@ class Settings(NamedTuple):
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
-    deepspeed_local_rank: Literal["argument", "variable"] = "argument"
+    local_rank: Literal["", "argument", "variable"] = ""
+    numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
 
@@ -74,6 +75,7 @@ class Option(NamedTuple):
     ``unless_given``: for people: the default where :class:`Settings` has none, or more about it.
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
+    ``older``: an earlier name of the variable, which still counts.
     """
 
     field: str
@@ -84,6 +86,7 @@ class Option(NamedTuple):
     unless_given: str = ""
     secret: bool = False
     inherited: bool = False
+    older: str = ""
 
     @property
     def flag(self) -> str:
@@ -193,8 +196,10 @@ def _code(text: str) -> int:
 
 
 def _ranks(text: str) -> str:
-    if text != "all" and not all(part.strip().isdecimal() for part in text.split(",")):
-        raise ValueError("expected 'all' or global ranks separated by commas, such as 0,8")
+    if text != "all" and not all(part.strip().isdecimal() for part in text.removeprefix("local:").split(",")):
+        raise ValueError(
+            "expected 'all', global ranks separated by commas, such as 0,8, or each host's own, such as local:0"
+        )
     return text
 
 
@@ -237,7 +242,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
            "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
     Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,
-           aliases=("--num-nodes",), unless_given="the platform's"),
+           unless_given="the platform's"),
     Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
            "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
            unless_given="the platform's"),
@@ -252,7 +257,8 @@ OPTIONS: tuple[Option, ...] = (
            "so that a stop reaches the job", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
-    Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown",
+    Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
+           "always shown",
            "RANKS", _ranks),
     Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
@@ -264,8 +270,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
-    Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
-           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", "HOW"),
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
+           "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+           unless_given="deepspeed: argument, else variable"),
+    Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
+           unless_given="none"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -296,11 +305,12 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
     """
     values: dict[str, Any] = {}
     for option in OPTIONS:
-        text = environ.get(option.variable, "")
+        variable = option.older if option.older and not environ.get(option.variable) else option.variable
+        text = environ.get(variable, "")
         if given and option.field in given:
             values[option.field] = given[option.field]
         elif text:
-            values[option.field] = option.read(text, option.variable)
+            values[option.field] = option.read(text, variable)
     return Settings(**values)
 
 
@@ -319,5 +329,6 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
 
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
-    own = {option.variable for option in OPTIONS if not option.inherited} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
+    own |= {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

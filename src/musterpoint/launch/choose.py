@@ -2,11 +2,11 @@
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
 WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
@@ -68,6 +68,11 @@ def choose(
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
             f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
+        )
+    if settings.numa_binding and launcher != "torchrun":
+        raise UsageError(
+            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
+            "it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -218,7 +223,9 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
     made = plan(inputs)
-    return made if launcher == "mpi" or not inputs.roster.seat.grouped else _with_mpi_options(inputs, made)
+    if launcher != "mpi" and inputs.roster.seat.grouped:
+        made = _with_mpi_options(inputs, made)
+    return _with_local_rank(inputs, made)
 
 
 def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
@@ -238,3 +245,15 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     by = f"launcher {plan.launcher}" if plan.launcher != "torchrun" else "torchrun"
     note = (f"{where}: {rest} isn't followed: {by} starts the ranks",) if rest else ()
     return plan._replace(environment=tuple(environment.values()), notes=(*plan.notes, *note))
+
+
+def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """``plan`` with ``--local_rank=N`` behind a script's or module's name, where the settings or DeepSpeed want it."""
+    wanted = inputs.settings.local_rank or ("argument" if inputs.launcher == "deepspeed" else "variable")
+    at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
+    if wanted == "variable" or at < 0:
+        return plan
+    if plan.foreign:
+        runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
+        return plan._replace(local_rank_at=at + runner)
+    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))

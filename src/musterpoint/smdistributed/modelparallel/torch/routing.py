@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
@@ -78,7 +79,8 @@ class ModuleRouting(Routing):
             if place in (self._rank, ANYWHERE) or type(module).forward is nn.Module.forward:
                 continue
             route = self._spanning if place == SEVERAL else self._elsewhere
-            module.forward = functools.wraps(native)(functools.partial(route, name))
+            module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
+            module._compiled_call_impl = None
         absent.fetch = self._fetch
 
     def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -143,3 +145,11 @@ class ModuleRouting(Routing):
     def _set(self, training: bytes) -> None:
         for module, flag in zip(self.names.modules.values(), training):
             module.training = bool(flag)
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for torch.compile to leave as it is, where a model uses that: the compiler can't see other ranks."""
+    if "torch._dynamo" not in sys.modules:  # importing it takes a second
+        return function
+    disabled: Callable[..., Any] = torch.compiler.disable(function)
+    return disabled

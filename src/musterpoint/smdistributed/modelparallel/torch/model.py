@@ -62,6 +62,7 @@ class DistributedModel(nn.Module):
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
         self._averages, self._shares_buffers = average_grads_across_microbatches, broadcast_buffers
+        self._is_whole = False
         self._steps = 0
         self._called = False
         self._owner: Mapping[str, int] = {}
@@ -101,7 +102,22 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        if self._is_whole:
+            self._choose_routes(args, kwargs)
         return self.module(*args, **kwargs)
+
+    def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The leader keeps all values until the first call, to see how modules can be called together."""
+        assert self._server is not None
+        self._is_whole = False
+        state.tracing = True
+        try:
+            self._server.announce(self._routing.decide(args, kwargs))
+        finally:
+            state.tracing = False
+        self._release()
+        if state.optimizer is not None:
+            state.optimizer.forget_absent()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -196,11 +212,13 @@ class DistributedModel(nn.Module):
             name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
         }
         if pipeline.size > 1:
-            routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
-            self._server = _server(routing)
-            routing.install(self._server)
+            self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
+            self._server = _server(self._routing)
+            self._routing.install(self._server)
             state.wait = self._server.wait
-            self._release()
+            self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
+            if not self._is_whole:
+                self._release()
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)

@@ -41,12 +41,15 @@ from .messages import (
 )
 from .packing import Names, pack, unpack
 from .scheduler import Policy, Scheduler, Task, current
+from .topology import Kind
 from .transport import Lost, Message, Transport
 
 T = TypeVar("T")
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
 
+_WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
+"""The groups of a rank in which its leader is as well."""
 HINT = "SMP_HINT_SECONDS"
 """The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
@@ -178,7 +181,7 @@ class Server:
     """
 
     def __init__(
-        self, transport: Transport, inbox: queue.SimpleQueue[Any], ranks: Sequence[int], rank: int,
+        self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
         everyone: Sequence[int], routing: Routing, policy: Policy, active: int,
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
@@ -191,6 +194,8 @@ class Server:
         self._waiting: dict[CallId, Task] = {}
         self._saved: dict[tuple[CallId, int], _Saved] = {}
         self._step = 0
+        self._met = 0
+        self._waited: list[_Waited] = []
         self._starts: list[Start] = []
         self._early: list[Message] = []
         self._serving: set[int] = set()
@@ -227,7 +232,7 @@ class Server:
         self._begin()
         context = Context.current()
         self._step += 1
-        start = Start(step, self._step, context, self._routing.training())
+        start = Start(step, self._step, self._met, context, self._routing.training())
         for peer in self._peers():
             self._send(peer, start)
         device = default_device()
@@ -302,24 +307,41 @@ class Server:
         self._finish()
         return Outcome(outputs, end.backward)
 
-    def wait(self, work: Any) -> None:
-        """Waits for one of torch's collectives, and serves steps that the leader runs alone meanwhile."""
-        if self.is_leader or self.in_step:
+    def wait(self, work: Any, kind: Kind | None) -> None:
+        """Waits for one of torch's collectives; meanwhile serves steps that the leader runs alone.
+
+        Args:
+            work: torch's.
+            kind: the group whose ranks all take part, or None.
+        """
+        if self.is_leader or self.in_step or kind not in _WITH_LEADER:
             try:
                 work.wait()
             except RuntimeError as error:
                 raise self.failure_of_another(error) from None
-            return
-        with _Failing(self):
-            threading.Thread(target=_wait_for, args=(work, self._inbox), name="smp wait", daemon=True).start()
-            while True:
-                while self._starts:
-                    self._serve(self._starts.pop(0))
-                done = self._take(None)
-                if done is not None and done.error is not None:
-                    raise self.failure_of_another(done.error)
-                if done is not None:
-                    return
+        else:
+            with _Failing(self):
+                self._serve_until(work)
+        self._met += kind in _WITH_LEADER
+
+    def _serve_until(self, work: Any) -> None:
+        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
+        while not self._waited:
+            # the leader has not come to this collective yet; else the step is one that this rank will call, too
+            while self._starts and self._starts[0].met == self._met:
+                self._serve(self._starts.pop(0))
+            self._take(None)
+        error = self._waited.pop().error
+        if error is not None:
+            raise self.failure_of_another(error)
+
+    def _watch(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self._inbox.put(Message(self._rank, _Waited(error), []))
+        else:
+            self._inbox.put(Message(self._rank, _Waited(None), []))
 
     # ---- calls of modules on other ranks, by tasks
 
@@ -434,13 +456,13 @@ class Server:
             except queue.Empty:
                 return
 
-    def _take(self, waits_for: Callable[[], str] | None) -> _Waited | None:
+    def _take(self, waits_for: Callable[[], str] | None) -> None:
         """Waits for the next message. Says what it waits for after a while, and fails in the end."""
         began = time.monotonic()
         while True:
             try:
-                item = self._inbox.get(timeout=None if waits_for is None else self._hint)
-                break
+                self._dispatch(self._inbox.get(timeout=None if waits_for is None else self._hint))
+                return
             except queue.Empty:
                 assert waits_for is not None
                 waited = time.monotonic() - began
@@ -448,10 +470,6 @@ class Server:
                 if waited >= self._limit:
                     raise SMPStalledError(f"{text}; the limit is {LIMIT}={self._limit:.0f}") from None
                 log.get_logger().warning(text)
-        if isinstance(item, _Waited):
-            return item
-        self._dispatch(item)
-        return None
 
     def _dispatch(self, message: Message) -> None:
         """Turns a message into a task that can run."""
@@ -473,6 +491,8 @@ class Server:
             self._routing.adopt(body.chains)
         elif isinstance(body, End):
             self._ended, self._ended_tensors = body, tensors
+        elif isinstance(body, _Waited):
+            self._waited.append(body)
         elif isinstance(body, Failed):
             raise SMPRemoteError(body.rank, body.traceback)
         elif isinstance(body, Lost) and message.sender in self._ranks:
@@ -519,7 +539,7 @@ class Server:
                 item = self._inbox.get(timeout=0.05)
             except queue.Empty:
                 continue
-            if isinstance(item, Message) and isinstance(item.body, Failed):
+            if isinstance(item.body, Failed):
                 return SMPRemoteError(item.body.rank, item.body.traceback)
         return error
 
@@ -555,15 +575,6 @@ class _Failing:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             self._server.failed(error)
-
-
-def _wait_for(work: Any, inbox: queue.SimpleQueue[Any]) -> None:
-    try:
-        work.wait()
-    except BaseException as error:
-        inbox.put(_Waited(error))
-    else:
-        inbox.put(_Waited(None))
 
 
 def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:

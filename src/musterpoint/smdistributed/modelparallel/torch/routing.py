@@ -291,7 +291,7 @@ def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function for torch.compile to leave as it is, where a model uses that: the compiler can't see other ranks."""
     if "torch._dynamo" not in sys.modules:  # importing it takes a second
         return function
-    disabled: Callable[..., Any] = torch.compiler.disable(function)
+    disabled: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return disabled
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from torch import nn
 
@@ -119,20 +119,20 @@ def _estimates(root: nn.Module) -> dict[int, float]:
 
 def _stride(module: nn.Module) -> tuple[float, bool]:
     """By how much a module makes maps smaller, and whether it may be the shortcut around others that do as well."""
+    given: Any = module  # torch's own types allow for each number of dimensions
     if isinstance(module, nn.Upsample):
-        factors = module.scale_factor if isinstance(module.scale_factor, tuple) else (module.scale_factor or 1,) * 2
-        return 1 / math.prod(factors), False
+        return 1 / _product(given.scale_factor or 1, 2), False
     if isinstance(module, _POOLS):
-        stride = module.stride if module.stride is not None else module.kernel_size
-        return float(math.prod(stride) if isinstance(stride, tuple) else stride ** _dimensions(module)), False
+        return _product(given.stride or given.kernel_size, int(type(module).__name__[-2])), False
     if isinstance(module, _CONVOLUTIONS):
-        stride = float(math.prod(module.stride))
-        return (1 / stride if module.transposed else stride), math.prod(module.kernel_size) == 1
+        stride = _product(given.stride, 1)
+        return (1 / stride if given.transposed else stride), _product(given.kernel_size, 1) == 1
     return 1.0, False
 
 
-def _dimensions(pool: nn.Module) -> int:
-    return int(type(pool).__name__[-2])
+def _product(each: Any, dimensions: int) -> float:
+    """Over all dimensions, of one number for all or one for each."""
+    return float(math.prod(each) if isinstance(each, tuple) else each**dimensions)
 
 
 def _multiplied(module: nn.Module) -> int:

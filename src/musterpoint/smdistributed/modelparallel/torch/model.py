@@ -18,8 +18,8 @@ from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
 from .partition import agree
 from .routing import ModuleRouting, Places
-from .scheduler import Policy, current
-from .server import Outcome, Server
+from .scheduler import current
+from .server import Outcome, Schedule, Server
 from .state import state
 from .transport import Transport, new_token, own_host
 
@@ -145,18 +145,22 @@ class DistributedModel(nn.Module):
             self._divide()
         self._called = False
         server = self._server
+
+        def merged(results: list[Any]) -> Any:
+            if not self._called:
+                raise SMPStepError(f"the step function {step} hasn't called the model")
+            return merge(results)
+
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merge([body() for body in bodies()])
+            outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
-            outcome = server.lead(step, bodies, merge)
+            outcome = server.lead(step, bodies, merged)
         else:
             outcome = server.serve(step, self._serving)
-        if (server is None or server.is_leader) and not self._called:
-            raise SMPStepError(f"the step function {step} hasn't called the model")
         self._finish(outcome.backward)
         for hook in list(self._step_hooks.values()):
             hook(self, state.optimizer)
@@ -366,10 +370,10 @@ def _server(routing: ModuleRouting) -> Server:
     told = communication.allgather((transport.address, new_token()))
     peers = [rank for rank in pipeline.ranks if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
-    policy: Policy = "simple" if state.cfg.pipeline == "simple" else "interleaved"
+    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        policy, state.cfg.active_microbatches,
+        schedule, state.cfg.active_microbatches,
     )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import sys
 import threading
 import time
-from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -40,11 +41,14 @@ from .messages import (
     Started,
 )
 from .packing import Names, pack, unpack
-from .scheduler import Policy, Scheduler, Task, current
+from .scheduler import Scheduler, Task, current
 from .topology import Kind
 from .transport import Lost, Message, Transport
 
 T = TypeVar("T")
+Schedule = Literal["interleaved", "simple"]
+"""``interleaved``: backward passes run as soon as they can, and so memory is freed. ``simple``: all microbatches go
+through their forward passes first."""
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
 
@@ -182,13 +186,15 @@ class Server:
 
     def __init__(
         self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
-        everyone: Sequence[int], routing: Routing, policy: Policy, active: int,
+        everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
-        self._routing, self._policy = routing, policy
-        self._active = active
-        self._scheduler = Scheduler(policy)
+        self._routing = routing
+        self._backward_first = schedule == "interleaved"
+        self._holds_backward = schedule == "simple"
+        self._active = active if schedule == "interleaved" else sys.maxsize
+        self._scheduler = Scheduler()
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
@@ -242,11 +248,13 @@ class Server:
         self._serving.clear()
         while waiting or live:
             self._take_all()
-            forward_left = bool(waiting) or any(not task.backward for task in live)
-            task = self._scheduler.next(holds=self._policy == "simple" and forward_left)
-            if task is None and waiting and (len(live) < self._active or self._policy == "simple"):
+            # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
+            task = self._scheduler.next(backward=False)
+            if task is None and waiting and len(live) < self._active:
                 task = waiting.pop(0)
                 live.append(task)
+            if task is None and not (self._holds_backward and any(not each.backward for each in live)):
+                task = self._scheduler.next(backward=True)
             if task is None:
                 self._take(self._what_the_leader_waits_for)
                 continue
@@ -294,7 +302,7 @@ class Server:
             self._dispatch(message)
         try:
             while self._ended is None:
-                task = self._scheduler.next()
+                task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
                 if task is None:
                     self._take(lambda: f"the next request, or the end of {start.name} on rank {self._ranks[0]}")
                 else:
@@ -373,13 +381,14 @@ class Server:
         return self._scheduler.wait()
 
     def turn_backward(self) -> None:
-        """The current task begins its backward pass: others may be due before."""
+        """The current task begins its backward pass."""
         self.backward = True
         task = current()
         if task is not None:
             task.backward = True
-            self._scheduler.add(task)
-            self._scheduler.wait()
+            if self._holds_backward:
+                self._scheduler.add(task)
+                self._scheduler.wait()
 
     # ---- requests of other ranks
 
@@ -531,9 +540,9 @@ class Server:
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 
-    def failure_of_another(self, error: BaseException) -> BaseException:
-        """What another rank said, if it did, where torch's collective only lost it; else ``error``."""
-        until = time.monotonic() + 2
+    def failure_of_another(self, error: BaseException, seconds: float = 10) -> BaseException:
+        """What another rank says of its failure, where a connection only broke; else ``error``."""
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
                 item = self._inbox.get(timeout=0.05)
@@ -545,7 +554,7 @@ class Server:
 
     def _lost(self, rank: int, why: str) -> BaseException:
         error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
-        return self.failure_of_another(error)
+        return self.failure_of_another(error, 0.5)
 
     def _what_the_leader_waits_for(self) -> str:
         absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]

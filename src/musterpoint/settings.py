@@ -36,6 +36,8 @@ class Settings(NamedTuple):
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
+    stall_timeout: float | None = None
+    on_stall: Literal["end", "dump"] = "end"
     rollcall_port: int = 7776
     master_port: int | None = None
     stop_grace: float | None = None
@@ -138,6 +140,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
+    if not value:
+        raise ValueError("expected a number of seconds above 0 (leave it out for no limit)")
+    return value
+
+
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number, 1 or more")
@@ -196,6 +205,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
     Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
     Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
+           "and work on any host count", "S", _positive_seconds, unless_given="never"),
+    Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
+           "stacks of all ranks are kept either way", "HOW"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,

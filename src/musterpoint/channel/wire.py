@@ -14,7 +14,7 @@ from musterpoint.failure import Failure
 from musterpoint.position import Position
 from musterpoint.untrusted import is_host_name
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,10 @@ IDLE_BYTES = 4096
 PY_SPY_SECONDS = 20.0
 MOST_CHILDREN = 16
 MOST_FRAMES = 60
+SIGNAL = 61
+"""A real-time signal that neither users' programs nor the C library use."""
+STACKS_FILE = "muster-stacks"
+"""The name of the memory file into which a rank's ``faulthandler`` writes."""
 
 
 def read(path: str) -> str:
@@ -74,51 +79,105 @@ def is_python(pid: int) -> bool:
 def facts_of(pid: int, py_spy: str) -> Facts:
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip()}
-    if py_spy == "-":
-        facts["error"] = "py-spy isn't installed"
+    threads, error = by_py_spy(pid, py_spy)
+    if threads is None:
+        threads = by_signal(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
+    if threads is None:
+        facts["error"] = error
         return facts
+    main = next((thread for thread in threads if thread["name"] == "MainThread"), (threads or [{}])[0])
+    facts["source"] = source_of(pid, main.get("frames", [])[:1])
+    folder = link(f"/proc/{pid}/cwd") + "/"
+    for thread in threads:
+        thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
+    facts["threads"] = threads
+    return facts
+
+
+def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
+    """The threads of a process, or None and why not."""
+    if py_spy == "-":
+        return None, "py-spy isn't installed"
     try:
         done = subprocess.run(
             [py_spy, "dump", "--json", "--nonblocking", "-p", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS
         )
-        threads = json.loads(done.stdout) if not done.returncode else None
+        found = json.loads(done.stdout) if not done.returncode else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        facts["error"] = f"{type(error).__name__} from py-spy"
-        return facts
-    if threads is None:
+        return None, f"{type(error).__name__} from py-spy"
+    if found is None:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        facts["error"] = f"py-spy: {said[-1].removeprefix('Error: ')[:120]}" if said else "py-spy failed"
-        return facts
-    main = next((thread for thread in threads if thread.get("thread_name") == "MainThread"), (threads or [{}])[0])
-    facts["source"] = source_of(pid, main.get("frames", [])[:1])
-    facts["threads"] = [
+        return None, f"py-spy: {said[-1].removeprefix('Error: ')[:120]}" if said else "py-spy failed"
+    return [
         {
             "name": thread.get("thread_name") or "",
-            "frames": [frame_of(frame) for frame in thread["frames"][:MOST_FRAMES]],
+            "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
         }
-        for thread in threads
-    ]
-    return facts
+        for thread in found
+    ], ""
 
 
-def source_of(pid: int, innermost: list[Facts]) -> str:
-    """The line of text that the innermost frame is at: functions in C, such as mpi4py's, have no frame of their own."""
-    for frame in innermost:
-        try:
-            folder = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            folder = "/"
-        return linecache.getline(os.path.join(folder, frame["filename"]), frame["line"]).strip()[:200]
-    return ""
+def by_signal(pid: int) -> list[Facts] | None:
+    """The threads of a process in which ``faulthandler`` waits for :data:`SIGNAL`; None in any other, which the signal
+    would kill. The stacks are written to a memory file that the process holds open.
+    """
+    caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
+    folder = f"/proc/{pid}/fd"
+    try:
+        held = [name for name in os.listdir(folder) if link(f"{folder}/{name}").startswith(f"/memfd:{STACKS_FILE}")]
+        if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
+            return None
+        path = f"{folder}/{held[0]}"
+        before = os.stat(path).st_size
+        os.kill(pid, SIGNAL)
+        size = before
+        for _ in range(100):
+            threading.Event().wait(0.02)
+            last, size = size, os.stat(path).st_size
+            if size == last > before:
+                break
+        with open(path, "rb") as file:
+            file.seek(before)
+            return parsed(file.read().decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None
 
 
-def frame_of(frame: Facts) -> list[Any]:
-    """Name, file and line; the file from site-packages on, else as py-spy shortens it."""
-    file = frame["filename"]
+def parsed(text: str) -> list[Facts] | None:
+    """The threads of ``faulthandler``'s text; the one that runs the program is ``MainThread``. None if there are none."""
+    threads: list[Facts] = []
+    for line in text.splitlines():
+        frame = re.fullmatch(r'  File "(.*)", line ([0-9?]+) in (.*)', line)
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            threads.append({"name": "", "frames": []})
+        elif frame and threads:
+            threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2] != "?" else 0])
+    for thread in threads:
+        if thread["frames"] and thread["frames"][-1][0] in ("<module>", "_run_module_as_main"):
+            thread["name"] = "MainThread"
+    return threads or None
+
+
+def link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def short(file: str, folder: str) -> str:
+    """A file from site-packages on, or below the process's working directory."""
     for packages in ("site-packages/", "dist-packages/"):
         if packages in file:
-            return [frame["name"], packages + file.rpartition(packages)[2], frame["line"]]
-    return [frame["name"], frame.get("short_filename") or file, frame["line"]]
+            return packages + file.rpartition(packages)[2]
+    return file.removeprefix(folder)
+
+
+def source_of(pid: int, innermost: list[list[Any]]) -> str:
+    """The line of text that the innermost frame is at: functions in C, such as mpi4py's, have no frame of their own."""
+    for _name, file, line in innermost:
+        return linecache.getline(os.path.join(link(f"/proc/{pid}/cwd"), file), line).strip()[:200]
+    return ""
 
 
 def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int, int]]]:
@@ -129,7 +188,7 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int
         pids = tree(pid, children)
         work = work_of(pids)
         facts = facts_of(pid, py_spy)
-        below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN] if py_spy != "-" else []
+        below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN]
         facts["children"] = [facts_of(one, py_spy) for one in below]
         found[rank] = facts, work
     return found

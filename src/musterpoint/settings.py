@@ -9,7 +9,9 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.errors import UsageError
 from musterpoint.exit_codes import STOPPED
 
-Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+Launcher = Literal[
+    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax",
+]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
@@ -58,6 +60,7 @@ class Settings(NamedTuple):
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
+    ray_options: str = ""
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
@@ -230,7 +233,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
-           "else 1; script, tensorflow, parameter-server: always 1"),
+           "else 1; script, tensorflow, parameter-server: always 1; "
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray"),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
@@ -271,6 +275,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
+    Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
+           unless_given="none"),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one"),

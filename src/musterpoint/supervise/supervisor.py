@@ -62,6 +62,7 @@ class Supervisor:
         self._queue: list[Event] = []
         self._busy = False
         self._finished = False
+        self._services_end = False
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
@@ -75,7 +76,8 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            if self._finished and not self._processes.remaining:
+            waiting = self._processes.services_are_ending if self._services_end else self._processes.remaining
+            if self._finished and not waiting:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
@@ -207,7 +209,8 @@ class Supervisor:
         self._finished = True
 
     def _end_what_is_left(self) -> None:
-        """Kills what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
+        """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
+        self._end_services()
         self._processes.dismiss()
         if self._processes.remaining:
             self._processes.kill()
@@ -216,6 +219,16 @@ class Supervisor:
                 self._loop.run()
             too_long.cancel()
         self._processes.reap()
+
+    def _end_services(self) -> None:
+        """Services that end by themselves when they are told to get their time for it."""
+        seconds = self._processes.end_services()
+        if seconds:
+            self._services_end = True
+            too_long = self._loop.call_later(seconds, self._loop.stop)
+            self._loop.run()
+            too_long.cancel()
+            self._services_end = False
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
         """Takes connections of mpirun's launch agents, and of nested launchers (which ask for the roster, or report why

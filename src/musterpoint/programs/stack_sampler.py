@@ -144,7 +144,7 @@ def by_signal(pid: int) -> list[Facts] | None:
 
 
 def parsed(text: str) -> list[Facts] | None:
-    """The threads of ``faulthandler``'s text; the one that runs the program is ``MainThread``. None if there are none."""
+    """The threads of ``faulthandler``'s text, or None; the one that runs the program is ``MainThread``."""
     threads: list[Facts] = []
     for line in text.splitlines():
         frame = re.fullmatch(r'  File "(.*)", line ([0-9?]+) in (.*)', line)

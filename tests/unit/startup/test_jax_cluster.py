@@ -45,13 +45,8 @@ def jax(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
     (package / "clusters").mkdir(parents=True)
     (package / "clusters" / "__init__.py").write_text(CLUSTERS)
     (package / "distributed.py").write_text(DISTRIBUTED)
-    told = {
     told = {"JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3", "JAX_COORDINATOR_ADDRESS": "10.0.0.1:7701"}
     told[TASKS] = "jax_cluster"
-        "JAX_NUM_PROCESSES": "4",
-        "JAX_PROCESS_ID": "3",
-        "JAX_COORDINATOR_ADDRESS": "10.0.0.1:7701",
-    }
     return {**environ, **told, "PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)])}
 
 

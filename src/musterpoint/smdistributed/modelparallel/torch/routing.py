@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 import os
+import sys
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -92,7 +93,8 @@ class ModuleRouting(Routing):
             if place in (self._rank, ANYWHERE) or type(module).forward is nn.Module.forward:
                 continue
             route = self._spanning if place == SEVERAL else self._elsewhere
-            module.forward = functools.wraps(native)(functools.partial(route, name))
+            module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
+            module._compiled_call_impl = None
         for name, module in self.model.named_modules(remove_duplicate=False):  # one that has several names
             known = self.names.of(module)
             assert known is not None
@@ -287,6 +289,14 @@ class ModuleRouting(Routing):
     def _set(self, training: bytes) -> None:
         for module, flag in zip(self.names.modules.values(), training):
             module.training = bool(flag)
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for torch.compile to leave as it is, where a model uses that: the compiler can't see other ranks."""
+    if "torch._dynamo" not in sys.modules:  # importing it takes a second
+        return function
+    disabled: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
 
 
 @contextlib.contextmanager

@@ -33,6 +33,18 @@ class StepOutput:
         """The microbatches on a new axis 0."""
         return torch.stack(self.outputs)
 
+    def __getattr__(self, name: str) -> Any:
+        """An attribute or a method of the tensors: of each one, so that ``output.detach()`` is a StepOutput again.
+
+        transformers' Trainer does this.
+        """
+        if name.startswith("__") or name == "outputs":
+            raise AttributeError(name)
+        values = [getattr(output, name) for output in self.outputs]
+        if values and callable(values[0]):
+            return lambda *args, **kwargs: merge([value(*args, **kwargs) for value in values])
+        return merge(values)
+
     def __len__(self) -> int:
         return len(self.outputs)
 
@@ -53,6 +65,8 @@ def merge(values: Sequence[Any]) -> Any:
         return list(values)
     if isinstance(first, torch.Tensor):
         return StepOutput(values)
+    if isinstance(first, torch.Size):
+        return list(values)
     if isinstance(first, (list, tuple)) and all(len(value) == len(first) for value in values):
         merged = [merge(parts) for parts in zip(*values)]
         return type(first)(*merged) if hasattr(first, "_fields") else type(first)(merged)

@@ -3,6 +3,7 @@
 ``smp.step`` is the decorator and ``smp.state`` the state, while the modules of those names can be imported as well.
 """
 
+from . import amp, exceptions, nn, optimizers, patches
 from .checkpoint import load, resume_from_checkpoint, save, save_checkpoint
 from .communication import (
     DP_GROUP,
@@ -24,10 +25,20 @@ from .communication import (
     send,
     tp_barrier,
 )
+from .creation import (
+    delay_param_initialization,
+    delayed_parameter_initialization,
+    model_creation,
+    set_tensor_parallelism,
+    tensor_parallelism,
+    tp_register,
+    tp_register_with_module,
+)
 from .log import get_logger, logger
 from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .partition import partition, set_partition
+from .patches.checkpoint import set_activation_checkpointing
 from .ranks import (
     dp_rank,
     dp_size,
@@ -72,11 +83,15 @@ __all__ = [
     "RankType",
     "StepOutput",
     "allgather",
+    "amp",
     "barrier",
     "broadcast",
+    "delay_param_initialization",
+    "delayed_parameter_initialization",
     "dp_barrier",
     "dp_rank",
     "dp_size",
+    "exceptions",
     "get_dp_group",
     "get_dp_process_group",
     "get_logger",
@@ -96,10 +111,14 @@ __all__ = [
     "local_rank",
     "local_size",
     "logger",
+    "model_creation",
     "mp_barrier",
     "mp_rank",
     "mp_size",
+    "nn",
+    "optimizers",
     "partition",
+    "patches",
     "pp_barrier",
     "pp_rank",
     "pp_size",
@@ -112,11 +131,16 @@ __all__ = [
     "save",
     "save_checkpoint",
     "send",
+    "set_activation_checkpointing",
     "set_partition",
+    "set_tensor_parallelism",
     "size",
     "state",
     "step",
+    "tensor_parallelism",
     "tp_barrier",
     "tp_rank",
+    "tp_register",
+    "tp_register_with_module",
     "tp_size",
 ]

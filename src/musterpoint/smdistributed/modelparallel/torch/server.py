@@ -182,11 +182,13 @@ class Server:
         rank: this rank among them.
         everyone: all global ranks of the job, to be told of a failure.
         active: how many microbatches may be under way.
+        device: this rank's GPU.
     """
 
     def __init__(
         self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
         everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
+        device: torch.device | None = None,
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
@@ -194,7 +196,7 @@ class Server:
         self._backward_first = schedule == "interleaved"
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler(device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
@@ -545,9 +547,9 @@ class Server:
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 
-    def failure_of_another(self, error: BaseException) -> BaseException:
-        """What another rank said, if it did, where torch's collective only lost it; else ``error``."""
-        until = time.monotonic() + 2
+    def failure_of_another(self, error: BaseException, seconds: float = 10) -> BaseException:
+        """What another rank says of its failure, where a connection only broke; else ``error``."""
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
                 item = self._inbox.get(timeout=0.05)
@@ -559,7 +561,7 @@ class Server:
 
     def _lost(self, rank: int, why: str) -> BaseException:
         error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
-        return self.failure_of_another(error)
+        return self.failure_of_another(error, 0.5)
 
     def _what_the_leader_waits_for(self) -> str:
         absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]

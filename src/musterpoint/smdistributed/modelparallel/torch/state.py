@@ -213,5 +213,7 @@ def _introduce(world: World) -> None:
             f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept as "
             f"smp.state.cfg.{name}, and without effect" for name in cfg.unknown
         ))  # fmt: skip
+    if cfg.deterministic_server:
+        log.warn(f"{cfg.shown('deterministic_server')}: without effect; ranks answer whatever can go on first")
     if world.topology.rdp > 1 and not cfg.ddp:
         log.warn(f"{world.topology.rdp} replicas, but {cfg.shown('ddp')}: gradients aren't averaged over them")

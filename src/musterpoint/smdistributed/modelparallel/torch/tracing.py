@@ -190,11 +190,11 @@ def _refusing() -> Iterator[None]:
         function.apply, torch.is_grad_enabled, torch.is_autocast_enabled = before
 
 
-_OF_TORCH = frozenset(vars(nn.Module())) | {"forward"}
+_OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {"forward"}
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's own attributes; lists and dicts as copies."""
+    """What a module's Python may set; lists and dicts as copies."""
     return {
         name: type(value)(value) if type(value) in (list, dict, set) else value
         for name, value in vars(module).items() if name not in _OF_TORCH

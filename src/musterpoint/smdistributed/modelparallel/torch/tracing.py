@@ -194,7 +194,7 @@ _OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's own attributes; lists and dicts as copies."""
+    """What a module's Python may set; lists and dicts as copies."""
     return {
         name: type(value)(value) if type(value) in (list, dict, set) else value
         for name, value in vars(module).items() if name not in _OF_TORCH

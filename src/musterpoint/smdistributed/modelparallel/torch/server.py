@@ -208,6 +208,7 @@ class Server:
         self._ended: End | None = None
         self._ended_tensors: list[torch.Tensor] = []
         self._broken: BaseException | None = None
+        self._gone: tuple[int, str] | None = None
         self._hint = float(os.environ.get(HINT) or 60)
         self._limit = float(os.environ.get(LIMIT) or 1800)
         self.backward = False
@@ -467,6 +468,8 @@ class Server:
 
     def _take(self, waits_for: Callable[[], str] | None) -> None:
         """Waits for the next message. Says what it waits for after a while, and fails in the end."""
+        if self._gone is not None and waits_for is not None:
+            raise self._lost(*self._gone)
         began = time.monotonic()
         while True:
             try:
@@ -505,7 +508,9 @@ class Server:
         elif isinstance(body, Failed):
             raise SMPRemoteError(body.rank, body.traceback)
         elif isinstance(body, Lost) and message.sender in self._ranks:
-            raise self._lost(message.sender, body.why)
+            if self.in_step:
+                raise self._lost(message.sender, body.why)
+            self._gone = (message.sender, body.why)  # perhaps through; a collective that needs it fails by itself
 
     def announce(self, chains: Sequence[Any]) -> None:
         """The leader tells the others which modules run as chains; before any request that uses them."""

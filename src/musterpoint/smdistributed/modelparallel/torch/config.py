@@ -171,7 +171,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     origins: dict[str, str] = {}
     for source in sources(environ, argv, given):
         for name, value in _current_names(source).items():
-            if name not in origins:
+            if name not in origins and (value is not None or name not in _BY_NAME):  # null: as if it weren't there
                 origins[name] = source.name
                 values[name] = _checked(name, value, source.name)
     if values["memory_weight"] is None:
@@ -287,7 +287,8 @@ def _current_names(source: Source) -> dict[str, Any]:
     for older, newer in _OLDER.items():
         if older in values:
             value = values.pop(older)
-            values.setdefault(newer, value)
+            if values.get(newer) is None:
+                values[newer] = value
     return values
 
 
@@ -298,7 +299,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
         SMPConfigError: it is of another type, too small, or none of the choices.
     """
     parameter = _BY_NAME.get(name)
-    if parameter is None or (value is None and parameter.default is None):
+    if parameter is None:
         return value
     converted = _convert(parameter, value)
     if converted is None:

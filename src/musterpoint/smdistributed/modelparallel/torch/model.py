@@ -21,7 +21,7 @@ from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
 from .state import state
-from .transport import Transport, new_token, own_host
+from .transport import Message, Transport, new_token, own_host
 
 Hook = Callable[["DistributedModel", Any], Any]
 
@@ -205,8 +205,6 @@ class DistributedModel(nn.Module):
         """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
         pipeline = state.group("pp")
         device = _device()
-        if device is not None:
-            self.module.to(device)
         self._share_values()
         self._owner = agree(self.module).owner
         self._local = {
@@ -217,12 +215,15 @@ class DistributedModel(nn.Module):
         }
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
-            self._server = _server(self._routing)
+            self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
             if not self._is_whole:
                 self._release()
+        if device is not None:
+            self.to(device)
+            self._local_buffers = {name: dict(self.module.named_buffers())[name] for name in self._local_buffers}
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
@@ -244,6 +245,14 @@ class DistributedModel(nn.Module):
             with torch.no_grad():
                 for tensor in (*self.module.parameters(), *self.module.buffers()):
                     dist.broadcast(tensor.detach(), 0, group=world.process_group)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for parameter in self.module.parameters():
+            if isinstance(parameter, absent.AbsentParameter):
+                absent.release(parameter)
+        return self
 
     def _release(self) -> None:
         for name, parameter in self.module.named_parameters():
@@ -361,19 +370,18 @@ def _device() -> torch.device | None:
     return None
 
 
-def _server(routing: ModuleRouting) -> Server:
+def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
     """Connects the ranks of this pipeline."""
     pipeline, world = state.group("pp"), state.world
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    host = _host()
-    transport = Transport(world.rank, inbox.put, host)
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    transport = Transport(world.rank, inbox.put, _host(), device)
     told = communication.allgather((transport.address, new_token()))
     peers = [rank for rank in pipeline.ranks if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        schedule, state.cfg.active_microbatches,
+        schedule, state.cfg.active_microbatches, device,
     )  # fmt: skip
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
+from typing import Iterator
 
 logger = logging.getLogger("smdistributed.modelparallel")
+
+HINT = "SMP_HINT_SECONDS"
+"""The variable that says after how many seconds a rank that waits for others says so; 60 where it isn't set."""
 
 
 def get_logger(name: str = "") -> logging.Logger:
@@ -23,6 +29,26 @@ def warn(text: str) -> None:
     """A WARNING by rank 0."""
     if _first():
         _ready().warning(text)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says on which rank this is if ``what`` takes long: all ranks have to take part, and one may never come."""
+
+    def hint() -> None:
+        _ready().warning(
+            "rank %s has waited %g s for other ranks, in %s: all of them have to call it, not one alone",
+            os.environ.get("RANK", "0"), seconds, what,
+        )  # fmt: skip
+
+    seconds = float(os.environ.get(HINT) or 60)
+    timer = threading.Timer(seconds, hint)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _first() -> bool:

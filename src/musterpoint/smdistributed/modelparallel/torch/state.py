@@ -58,6 +58,11 @@ class ModuleManager:
         self.translate_functions: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
+def _wait(work: Any, kind: Kind | None) -> None:
+    with log.waiting("smp.barrier, smp.allgather, smp.recv_from or the like"):
+        work.wait()
+
+
 class State:
     """All that this process knows; ``world`` from ``smp.init`` on, the rest as the script goes on.
 
@@ -76,7 +81,7 @@ class State:
         self.model: Any = None
         self.optimizer: Any = None
         self.tracing = False
-        self.wait: Callable[[Any, Kind | None], None] = lambda work, kind: work.wait()
+        self.wait: Callable[[Any, Kind | None], None] = _wait
 
     @property
     def initialized(self) -> bool:

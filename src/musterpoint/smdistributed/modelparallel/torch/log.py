@@ -16,7 +16,7 @@ HINT = "SMP_HINT_SECONDS"
 
 def get_logger(name: str = "") -> logging.Logger:
     """The library's logger, or a child of it; its lines go to stderr unless the script configured logging otherwise."""
-    return logger.getChild(name) if name else logger
+    return _ready().getChild(name) if name else _ready()
 
 
 def say(text: str) -> None:
@@ -60,6 +60,7 @@ def _ready() -> logging.Logger:
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handler.addFilter(lambda record: not logging.root.handlers)  # the script may configure logging later
         logger.addHandler(handler)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)

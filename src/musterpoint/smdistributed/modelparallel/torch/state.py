@@ -208,6 +208,7 @@ def _has_cpu(group: Any) -> bool:
 
 def _introduce(world: World) -> None:
     cfg = world.cfg
+    log.get_logger()  # on every rank: scripts write to smp.logger
     log.say(
         f"musterpoint's smdistributed.modelparallel {__version__}: world size {world.topology.world} = partitions "
         f"{cfg.pipeline_parallel_degree} x replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "

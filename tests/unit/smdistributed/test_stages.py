@@ -156,12 +156,22 @@ def writes(self: Any, x: Any) -> Any:
     return self.b(self.a(x))
 
 
-@pytest.mark.parametrize("forward, why", [
-    (through_function, "autograd.Function of its own"), (decides, "control flow"),
-    (counts, "changes its own attributes"), (remembers, "changes its own attributes"), (collects, "changes its own attributes"), (rolls, "random numbers"),
-    (noise, "a tensor that doesn't depend on its arguments"), (without, "gradients"),
-    (asks, "asks whether gradients are recorded"), (checkpoints, "autocast"), (writes, "changes its own attributes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "forward, why",
+    [
+        (through_function, "autograd.Function of its own"),
+        (decides, "control flow"),
+        (counts, "changes its own attributes"),
+        (remembers, "changes its own attributes"),
+        (collects, "changes its own attributes"),
+        (rolls, "random numbers"),
+        (noise, "a tensor that doesn't depend on its arguments"),
+        (without, "gradients"),
+        (asks, "asks whether gradients are recorded"),
+        (checkpoints, "autocast"),
+        (writes, "changes its own attributes"),
+    ],
+)
 def test_what_a_graph_cannot_say_is_refused(
     modelparallel: Modules, torch: Any, forward: Callable[..., Any], why: str
 ) -> None:

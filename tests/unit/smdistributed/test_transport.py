@@ -38,10 +38,18 @@ def test_tensors_arrive_as_they_were(ends: Ends, torch: Any) -> None:
     _, two, inbox, _ = ends
     x = torch.arange(24.0).reshape(2, 3, 4)
     tensors = [
-        x, x.transpose(0, 2), x[:, 1:], x[0, 0].expand(5, 4), torch.empty(0, 3), torch.tensor(True),
-        x.to(torch.bfloat16), torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.complex(x, x).conj(), x.to(torch.int8),
+        x,
+        x.transpose(0, 2),
+        x[:, 1:],
+        x[0, 0].expand(5, 4),
+        torch.empty(0, 3),
+        torch.tensor(True),
+        x.to(torch.bfloat16),
+        torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.complex(x, x).conj(),
+        x.to(torch.int8),
         torch.randn(300_000),
-    ]  # fmt: skip
+    ]
     two.send(4, ("body", [1]), tensors)
     sender, body, received = inbox.get(timeout=20)
     assert sender == 7 and body == ("body", [1])

@@ -259,6 +259,7 @@ class DistributedModel(nn.Module):
         for name, parameter in self.module.named_parameters():
             if self._holder(name) != state.group("pp").rank:
                 absent.release(parameter)
+        absent.give_back()
 
     def _holder(self, key: str) -> int:
         """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""

@@ -37,6 +37,7 @@ class Settings(NamedTuple):
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
     rollcall_port: int = 7776
+    job_name: str = ""
     rollcall_leader: str = ""
     nnodes: int | None = None
     node_rank: int | None = None
@@ -162,6 +163,12 @@ def _place(text: str) -> int:
     return int(text)
 
 
+def _name(text: str) -> str:
+    if not text.strip() or len(text) > 255 or not text.isprintable():
+        raise ValueError("expected a name of at most 255 characters that can be printed")
+    return text.strip()
+
+
 def _leader(text: str) -> str:
     split_endpoint(text)
     return text.strip()
@@ -239,6 +246,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
+    Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
+           "NAME", _name, unless_given="the program's"),
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
            "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
     Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,

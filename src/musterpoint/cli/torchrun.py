@@ -236,6 +236,8 @@ def _nnodes(count: Said) -> int:
 
 def _ports_and_times(said: Mapping[str, Said]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    if "rdzv_id" in said:
+        found["job_name"] = BY_FIELD["job_name"].read(*_told(said["rdzv_id"]))
     if "master_port" in said:
         found["master_port"] = BY_FIELD["master_port"].read(*_told(said["master_port"]))
     if "shutdown_timeout" in said:

@@ -46,6 +46,7 @@ COMMANDS = [
     (("-r", "0:1,1:2", "--tee", "0"), {}),
     (("--local-ranks-filter", "0,1"), {"log_ranks": "local:0,1"}),
     (("--rdzv-conf", "join_timeout=77,read_timeout=60"), {"rollcall_timeout": 77.0}),
+    (("--rdzv-id", "run 7"), {"job_name": "run 7"}),
     (("--shutdown-timeout", "90"), {"stop_grace": 90.0}),
     (("--numa-binding", "node"), {"numa_binding": "node"}),
     (("--use_env", "--run-path", "--no-python"), {}),
@@ -177,12 +178,12 @@ def test_a_variable_is_named_as_such(environ: dict[str, str], sentence: str) -> 
 
 def test_what_is_not_followed_is_said() -> None:
     said = read(
-        ["--rdzv-id", "7", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=1", "-r", "3", "x"],
+        ["--run-path", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=1", "-r", "3", "x"],
         {"PET_LOCAL_ADDR": "10.0.0.1"},
         OWN,
     ).said
     assert translate(said, {}, {}).notes == (
-        "--rdzv-id isn't followed: the job's own name tells jobs apart",
+        "--run-path isn't followed: the script is started by Python, as without this flag",
         "PET_LOCAL_ADDR isn't followed: the roll call finds every host's address",
         "--node-rank isn't followed: with c10d places go by arrival, as in torchrun",
         "--rdzv-conf: is_host isn't followed: the roll call has its own options",

@@ -155,3 +155,9 @@ def test_endpoints(text: str, endpoint: tuple[str, int]) -> None:
 def test_what_is_no_endpoint(text: str) -> None:
     with pytest.raises(ValueError, match="expected HOST"):
         split_endpoint(text)
+
+
+def test_a_name_for_the_job_where_the_platform_gives_none(tmp_path: Path) -> None:
+    assert job_of({}, tmp_path).name == "train"
+    assert job_of({}, tmp_path, job_name="run-7").name == "run-7"
+    assert job_of({**NAMED, "TRAINING_JOB_NAME": "digits"}, tmp_path, job_name="run-7").name == "digits"

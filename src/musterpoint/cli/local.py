@@ -90,7 +90,13 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
     add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
-    add("--job-name", dest="name_of_job", default="", metavar="NAME", help="the job's name [the program's name and the time]")
+    add(
+        "--job-name",
+        dest="name_of_job",
+        default="",
+        metavar="NAME",
+        help="the job's name [the program's name and the time]",
+    )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),

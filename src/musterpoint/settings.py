@@ -17,6 +17,8 @@ Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
+MOST_HOSTS = 65536
+"""The most hosts that a job can have where they are only counted."""
 MASTER_PORT = 7777
 """The master port that the leader tries first; without the roll call's channel it is always used."""
 TENSORFLOW_PORT = 7777
@@ -157,9 +159,15 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _nnodes(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _SHOWN or not 0 < int(text) <= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 1 to {MOST_HOSTS}")
+    return int(text)
+
+
 def _place(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("expected a whole number, 0 or more")
+    if not text.strip().isdecimal() or len(text) > _SHOWN or int(text) >= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 0 to {MOST_HOSTS - 1}")
     return int(text)
 
 
@@ -250,7 +258,7 @@ OPTIONS: tuple[Option, ...] = (
            "NAME", _name, unless_given="the program's"),
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
            "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
-    Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", _nnodes,
            unless_given="the platform's"),
     Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
            "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,

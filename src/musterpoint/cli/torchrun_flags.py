@@ -97,6 +97,9 @@ FLAGS: tuple[Flag, ...] = (
 BY_SPELLING = {spelling: flag for flag in FLAGS for spelling in flag.spellings}
 
 
+_SHOWN = 80
+
+
 class Said(NamedTuple):
     """The text of a flag, and the flag or variable that it is from. A switch that is on has the text ``1``."""
 
@@ -105,7 +108,8 @@ class Said(NamedTuple):
 
     def wrong(self, expected: str) -> NoReturn:
         """Raises the error for this value."""
-        raise UsageError(f"muster torchrun: {self.source}={self.text!r}: {expected}")
+        text = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "..."
+        raise UsageError(f"muster torchrun: {self.source}={text!r}: {expected}")
 
 
 class CommandLine(NamedTuple):

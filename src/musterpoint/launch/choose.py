@@ -71,8 +71,8 @@ def choose(
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
-            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
-            "it out, or pass --launcher torchrun"
+            f"--numa-binding={settings.numa_binding} (MUSTER_NUMA_BINDING) is torchrun's, and the launcher is "
+            f"{launcher} ({reason}): leave it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)

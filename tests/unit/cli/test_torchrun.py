@@ -127,8 +127,11 @@ def test_where_the_program_begins(
 
 REFUSED = [
     (("--nnodes", "1:4"), "--nnodes='1:4': expected one number: hosts can't come and go while the job runs"),
-    (("--nnodes=two",), "--nnodes='two': expected how many hosts there are, 1 or more"),
+    (("--nnodes=two",), "--nnodes='two': expected a whole number, 1 to 65536"),
     (("--max-restarts", "3"), "--max-restarts=3: ranks are not started again in this release"),
+    (("--nnodes", "9" * 5000), "expected a whole number, 1 to 65536"),
+    (("--max-restarts", "9" * 5000), "expected a whole number, 0 or more"),
+    (("--nproc-per-node", "9" * 5000), "--nproc-per-node='999"),
     (("--max-restarts", "-1"), "--max-restarts='-1': expected a whole number, 0 or more"),
     (("--rdzv-backend", "etcd"), "--rdzv-backend='etcd': expected static or c10d"),
     (("--logs-specs", "mine"), "--logs-specs is not followed: output doesn't go through torchrun: use --log-dir"),
@@ -136,7 +139,7 @@ REFUSED = [
     (("--standalone", *TWO), "--standalone is for one host, and --nnodes says 2"),
     (("-m", "--no-python"), "--module and --no-python exclude each other"),
     (("--nproc-per-node", "xpu"), "--nproc-per-node='xpu': expected a number, 1 or more, or gpu, cpu or auto"),
-    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a number, 1 or more"),
+    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a whole number, 1 or more"),
     (("--start-method", "thread"), "--start-method='thread': expected spawn, fork or forkserver"),
     (("--numa-binding", "core"), "muster torchrun: --numa-binding='core': expected one of node, socket"),
     (("--tee", "4"), "--tee='4': expected 0 to 3, or local ranks with them"),

@@ -9,7 +9,9 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.errors import UsageError
 from musterpoint.exit_codes import STOPPED
 
-Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+Launcher = Literal[
+    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax",
+]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
@@ -38,6 +40,8 @@ class Settings(NamedTuple):
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
+    stall_timeout: float | None = None
+    on_stall: Literal["end", "dump"] = "end"
     rollcall_port: int = 7776
     job_name: str = ""
     rollcall_leader: str = ""
@@ -59,6 +63,7 @@ class Settings(NamedTuple):
     hosts_file: str = ""
     secret: str = ""
     mpi_options: str = ""
+    ray_options: str = ""
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
@@ -144,6 +149,13 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise ValueError("expected a number of seconds, 0 or more")
+    return value
+
+
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
+    if not value:
+        raise ValueError("expected a number of seconds above 0 (leave it out for no limit)")
     return value
 
 
@@ -241,7 +253,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
-           "else 1; script, tensorflow, parameter-server: always 1"),
+           "else 1; script, tensorflow, parameter-server: always 1; "
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray"),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
@@ -252,6 +265,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
     Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
     Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
+           "and work on any host count", "S", _positive_seconds, unless_given="never"),
+    Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
+           "stacks of all ranks are kept either way", "HOW"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
@@ -281,6 +298,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
+    Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
+           unless_given="none"),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one"),

@@ -5,12 +5,14 @@ from typing import Callable, Mapping, NamedTuple
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, told_local_rank
+from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
+from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
-WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
-"""The Python module that a launcher needs, or uses if it is there."""
+NEEDED: dict[Launcher, str] = {"torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax"}
+"""The Python module that a launcher needs."""
+USED: dict[Launcher, tuple[str, ...]] = {"mpi": ("mpi4py",), "ranks": ("horovod", "xgboost"), "ray": ("grpc",)}
+"""The Python modules that a launcher uses if they are there."""
 
 TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
@@ -28,6 +30,8 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
     "smdistributed_dataparallel": ("mpi", "the job asks for smdistributed data parallelism, whose ranks mpirun starts"),
     "multi_worker_mirrored_strategy": ("tensorflow", "the job asks for multi_worker_mirrored_strategy"),
     "parameter_server": ("parameter-server", "the job asks for parameter_server"),
+    "ray": ("ray", "the job asks for Ray"),
+    "jax": ("jax", "the job asks for JAX"),
 }
 
 _SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelparallel": "model"}
@@ -64,10 +68,11 @@ def choose(
     """
     capacity = capacity_of(job, settings, devices)
     launcher, reason = _launcher(job, settings, capacity, has, local)
-    if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
+    needed = NEEDED.get(launcher)
+    if needed and job.in_group and not has(needed):
         raise LauncherError(
-            f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
-            f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
+            f"launcher {launcher} ({reason}): the program's Python has no module {needed}; install {needed} for it, "
+            "or pass --launcher script or --launcher ranks"
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
@@ -86,6 +91,8 @@ def slots_of(
         return capacity
     if launcher == "script":
         return 1
+    if launcher == "ray":
+        return 1 if host == job.leader else 0
     from musterpoint.launch.tensorflow.config import existing_task
     from musterpoint.launch.tensorflow.tasks import ranks_on
 
@@ -159,17 +166,28 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
     if launcher in TENSORFLOW:
         first, servers = _servers(launcher, settings, job)
         return tuple(first and first + place for place in range(servers))
+    if launcher == "ray":
+        return (0,) * len(RAY_PORTS)
     announced = settings.rollcall == "full" or len(job.hosts) == 1
-    if launcher == "ranks" and "horovod" in modules and announced:
-        return (0,)  # Horovod's rendezvous server, on the leader
-    return ()
+    return (0,) * len(servers_of(launcher, modules)) if announced else ()
 
 
 def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
     """The ports of the leader's processes where no roll call announces any; TensorFlow has its own rules."""
     if launcher in TENSORFLOW:
         return ()
-    return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
+    return tuple(range(master_port, master_port + 1 + len(servers_of(launcher, modules))))
+
+
+def servers_of(launcher: Launcher, modules: frozenset[str]) -> tuple[str, ...]:
+    """Modules whose ranks meet at a server on the leader."""
+    return tuple(name for name in RANKS_SERVERS if name in modules) if launcher in ("ranks", "jax") else ()
+
+
+def modules_for(launcher: Launcher) -> tuple[str, ...]:
+    """The Python modules that the plan of ``launcher`` depends on."""
+    needed = NEEDED.get(launcher)
+    return (*((needed,) if needed else ()), *USED.get(launcher, ()))
 
 
 def option_for_ports(launcher: Launcher, settings: Settings) -> str:
@@ -218,6 +236,10 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.mpi.plan import plan_mpi as plan
     elif launcher == "deepspeed":
         from musterpoint.launch.deepspeed import plan_deepspeed as plan
+    elif launcher == "ray":
+        from musterpoint.launch.ray import plan_ray as plan
+    elif launcher == "jax":
+        from musterpoint.launch.jax import plan_jax as plan
     elif launcher == "tensorflow":
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:

@@ -9,7 +9,7 @@ import pytest
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
-from musterpoint.launch.choose import _KINDS, WANTED, choose, miscounted
+from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, miscounted
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
 
@@ -165,7 +165,7 @@ def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
 
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
     assert ("auto", *get_args(Launcher)) == BY_FIELD["launcher"].choices
-    assert {launcher for launcher, _reason in _KINDS.values()} | {*WANTED} <= {*get_args(Launcher)}
+    assert {launcher for launcher, _reason in _KINDS.values()} | {*NEEDED} | {*USED} <= {*get_args(Launcher)}
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpi", "deepspeed", "ranks", "script", "tensorflow"])

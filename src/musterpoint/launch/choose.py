@@ -278,4 +278,6 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
         return plan._replace(local_rank_at=at + runner)
-    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))
+    return plan._replace(
+        processes=tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
+    )

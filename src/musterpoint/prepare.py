@@ -138,6 +138,11 @@ def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
             f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
             f"give every host its own {rank}"
         )
+    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
+        )
     if options.rollcall == "full":
         return
     how = f"--rollcall {options.rollcall}"

@@ -76,8 +76,8 @@ def choose(
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
-            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
-            "it out, or pass --launcher torchrun"
+            f"--numa-binding={settings.numa_binding} (MUSTER_NUMA_BINDING) is torchrun's, and the launcher is "
+            f"{launcher} ({reason}): leave it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -278,4 +278,6 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
         return plan._replace(local_rank_at=at + runner)
-    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))
+    return plan._replace(
+        processes=tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
+    )

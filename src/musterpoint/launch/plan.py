@@ -98,10 +98,12 @@ def rank_process(
     )
 
 
-def told_local_rank(process: ProcessPlan, at: int) -> ProcessPlan:
-    """``process`` with ``--local_rank=N`` at that place of its argv, if it is a rank."""
-    if process.role != "rank":
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int) -> ProcessPlan:
+    """``process`` with ``--local_rank=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+    before = len(process.argv) - len(program)
+    if process.role != "rank" or process.words[before:] != list(program):
         return process
+    at += before
     word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
     return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 

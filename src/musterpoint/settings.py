@@ -11,7 +11,7 @@ from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "plain"]
+Platform = Literal["sagemaker", "azureml", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
@@ -19,6 +19,8 @@ TF_ROLES = ("worker", "ps", "evaluator")
 
 MASTER_PORT = 7777
 """The master port that the leader tries first; without the roll call's channel it is always used."""
+AZUREML_PORT = 6105
+"""The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
 PARAMETER_SERVER_PORT = 2222
@@ -199,8 +201,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
-           unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
-           f"{MASTER_PORT}"),
+           unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the roll call's "
+           f"channel always {MASTER_PORT}"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", "NAME", _signal),

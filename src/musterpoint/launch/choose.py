@@ -246,6 +246,10 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
     made = _without_mpi(plan(inputs), inputs)
+    if inputs.job.platform == "azureml" and any("$" in word for word in inputs.workspace.argv):
+        from musterpoint.launch.expansion import expand
+
+        made = expand(made, inputs.environ)
     return made if launcher == "mpi" or not inputs.roster.seat.grouped else _with_mpi_options(inputs, made)
 
 

@@ -134,6 +134,7 @@ class LaunchPlan(NamedTuple):
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
     under_mpi: whether an mpirun of the platform's started the entry points.
+    expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     """
 
     launcher: Launcher
@@ -152,6 +153,7 @@ class LaunchPlan(NamedTuple):
     local_rank_at: int = -1
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
+    expands: bool = False
 
     @property
     def foreign(self) -> bool:
@@ -196,7 +198,7 @@ _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
-    "under_mpi": (bool,),
+    "under_mpi": (bool,), "expands": (bool,),
 }  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,),

@@ -13,8 +13,8 @@ import sys
 from typing import Literal, get_args
 
 Program = Literal[
-    "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "aws_reader",
-    "upload_ledger", "upload_bucket", "uploader",
+    "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "scheduled_events",
+    "aws_reader", "upload_ledger", "upload_bucket", "uploader",
 ]  # fmt: skip
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 PLANNED: tuple[Program, ...] = ("launch_agent", "tensorflow_server", "horovod_rendezvous")

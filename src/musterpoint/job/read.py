@@ -83,12 +83,13 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
 
 def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
+    by_toolkit = counted(environ)
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
-        counted=counted(environ),
+        counted=by_toolkit if by_toolkit.variable else job.counted,
     )
 
 

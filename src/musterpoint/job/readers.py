@@ -19,5 +19,18 @@ class Reader(NamedTuple):
     load: Callable[[], Callable[[Mapping[str, str], Settings], Job]]
 
 
-READERS: tuple[Reader, ...] = ()
+def _slurm(environ: Mapping[str, str]) -> bool:
+    """An allocation or a step; or a task's number, where a container was given no more of Slurm's variables."""
+    named = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+    numbers = (("SLURM_NTASKS", "1"), ("SLURM_NNODES", "1"), ("SLURM_PROCID", "0"))
+    return any(map(environ.get, named)) or any(environ.get(name, alone) not in ("", alone) for name, alone in numbers)
+
+
+def _load_slurm() -> Callable[[Mapping[str, str], Settings], Job]:
+    from musterpoint.job.slurm import read_slurm
+
+    return read_slurm
+
+
+READERS: tuple[Reader, ...] = (Reader("slurm", _slurm, _load_slurm),)
 """All but SageMaker's, in the order in which their variables are looked for; only the one found is imported."""

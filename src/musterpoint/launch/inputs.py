@@ -116,9 +116,17 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=unset,
+            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
             notes=notes,
         )
+
+    def _misleading(self) -> tuple[str, ...]:
+        """Variables with which the platform numbers processes that aren't this host's ranks."""
+        if self.job.platform != "slurm":
+            return ()
+        from musterpoint.launch.slurm import misleading
+
+        return misleading(self)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""

@@ -35,6 +35,16 @@ def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
         EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
+        *_of_platform(inputs, local_rank),
         *(gloo.identities[local_rank] if gloo.identities else ()),
     )
     return rank_process(inputs.workspace, rank, settings, local_rank)
+
+
+def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    """The variables by which the platform itself would number this rank."""
+    if inputs.job.platform != "slurm":
+        return ()
+    from musterpoint.launch.slurm import task_settings
+
+    return task_settings(inputs, local_rank)

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Callable, Mapping, Sequence
 
 from .network import Network
 
@@ -18,7 +19,7 @@ SlurmctldHost=algo-1
 SlurmUser=root
 AuthInfo=socket={folder}/munge.sock
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 ReturnToService=2
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -34,10 +35,12 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 KillWait={grace}
 SlurmdParameters=config_overrides
-NodeName=algo-1 CPUs=16 RealMemory=4000
-NodeName=algo-2 CPUs=16 RealMemory=4000
+GresTypes=gpu
+NodeName=algo-[1-2] CPUs=16 RealMemory=4000 Gres=gpu:{gpus}
 PartitionName=p Nodes=algo-[1-2] Default=YES MaxTime=10 State=UP OverSubscribe=FORCE:8
 """
+GPUS = 2
+"""Each node's, which Slurm only counts."""
 GRACE = 20
 """Seconds between a cancelled job's SIGTERM and SIGKILL (Slurm's default is 30)."""
 PATIENCE = 60.0
@@ -66,8 +69,11 @@ class Slurm:
 
     def _start(self) -> None:
         (self.folder / "state").mkdir()
-        (self.folder / "slurm.conf").write_text(CONFIG.format(folder=self.folder, grace=GRACE))
+        (self.folder / "slurm.conf").write_text(CONFIG.format(folder=self.folder, grace=GRACE, gpus=GPUS))
         (self.folder / "cgroup.conf").write_text("CgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n")
+        for number in range(GPUS):
+            (self.folder / f"gpu{number}").touch()
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS - 1}]\n")
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
@@ -87,8 +93,7 @@ class Slurm:
                 subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
 
-    def _wait(self, ready: object) -> None:
-        assert callable(ready)
+    def _wait(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not ready():
             died = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
@@ -104,10 +109,13 @@ class Slurm:
     def command(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         return self.finish(self.start(*words), timeout)
 
-    def start(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        whole = {**(os.environ if environ is None else environ), **self.environ}
+    def start(
+        self, *words: str, environ: Mapping[str, str] = os.environ, cwd: Path | None = None, search: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """``search``: directories of commands before all others."""
+        whole = {**environ, **self.environ, "PATH": os.pathsep.join((*search, self.environ["PATH"]))}
         return subprocess.Popen(
-            self.words(*words), env=whole, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            self.words(*words), env=whole, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, errors="replace",
         )  # fmt: skip
 

@@ -47,6 +47,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
             all of them; or several tasks were started on a host.
     """
     step = _step(environ) if in_step(environ) else _without_srun(environ)
+    _refuse_mpirun(environ, len(step.nodes))
     of_step = f".{environ['SLURM_STEP_ID']}" if in_step(environ) else ""
     return Job(
         platform="slurm",
@@ -149,6 +150,17 @@ def _without_srun(environ: Mapping[str, str]) -> Step:
             f"shell of salloc: put srun in front, {srun_line(1)}; or pass --platform plain to train on this machine"
         )
     return Step(nodes, nodes[0])
+
+
+def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
+    """An mpirun inside of the job would start one job after another here, of one host each."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
+        size = environ.get(name, "")
+        if size.isdecimal() and int(size) > nodes:
+            raise UsageError(
+                f"{name}={size}: an mpirun started this process, and others like it; expected one on each node, which "
+                f"starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use MPI"
+            )
 
 
 def srun_line(nodes: int) -> str:

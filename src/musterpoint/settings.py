@@ -11,7 +11,7 @@ from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "slurm", "plain"]
+Platform = Literal["sagemaker", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]

@@ -89,9 +89,7 @@ class Slurm:
     def _run(self, *words: str) -> None:
         with open(self.folder / "daemons.log", "ab") as log:
             environ = {**os.environ, **self.environ}
-            self._daemons.append(
-                subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            )
+            self._daemons.append(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -104,7 +102,20 @@ class Slurm:
     def words(self, *command: str, node: str = "algo-1") -> list[str]:
         """The words that run ``command`` on ``node``."""
         name = self._network.netns(node)
-        return ["nsenter", f"--net=/run/netns/{name}", "unshare", "-u", "-m", "sh", "-c", ENTER, "sh", node, name, *command]
+        return [
+            "nsenter",
+            f"--net=/run/netns/{name}",
+            "unshare",
+            "-u",
+            "-m",
+            "sh",
+            "-c",
+            ENTER,
+            "sh",
+            node,
+            name,
+            *command,
+        ]
 
     def command(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         return self.finish(self.start(*words), timeout)

@@ -87,7 +87,9 @@ class Job:
 
     def submit(self, *words: str) -> str:
         """Submits a batch job, whose output goes to ``log``; its number."""
-        ran = self.run(*words[: words.index("sbatch") + 1], "--parsable", "--output=log", *words[words.index("sbatch") + 1 :])
+        ran = self.run(
+            *words[: words.index("sbatch") + 1], "--parsable", "--output=log", *words[words.index("sbatch") + 1 :]
+        )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
 
@@ -179,5 +181,7 @@ def test_nobody_trains_alone(job: Job) -> None:
         assert "trains" not in log
     ran = job.run("salloc", "--nodes=2", "muster", "launch", "--slots", "1", "train.py")
     assert (ran.returncode, ran.stdout) == (64, ""), ran.stderr
-    one = job.run("salloc", "--nodes=2", "srun", "--nodes=1", "--ntasks=1", "muster", "launch", "--slots", "1", "train.py")
+    one = job.run(
+        "salloc", "--nodes=2", "srun", "--nodes=1", "--ntasks=1", "muster", "launch", "--slots", "1", "train.py"
+    )
     assert (one.returncode, one.stdout) == (0, "rank 0 trains\n"), one.stderr

@@ -1,17 +1,16 @@
 """Reads the job from the ``SLURM_*`` variables of a job step: ``srun --ntasks-per-node=1 muster launch …``.
 
-A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and ``salloc``
-pass on the variables of a step in which they are called, so a step's variables count only where they agree with the
-others. Sources: the manuals of ``srun`` and ``sbatch``, and the variables that Slurm 22.05 sets.
+A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and
+``salloc`` pass on the variables of a step in which they are called, so a step's variables count only where they agree
+with the others. Sources: the manuals of ``srun`` and ``sbatch``, and the variables that Slurm 22.05 sets.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import count, host, shown, wrong
+from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.model import Counted, EntryPoint, Job, Note
 from musterpoint.job.node_list import nodes_of, tasks_of
 from musterpoint.settings import Settings
@@ -105,8 +104,8 @@ def _step(environ: Mapping[str, str]) -> Step:
     number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
     if number != len(nodes):
         raise UsageError(
-            f"{variable}={environ[variable]} has {len(nodes)} nodes, and SLURM_STEP_NUM_NODES is {number}: expected the "
-            "step's nodes; name them in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
+            f"{variable}={environ[variable]} has {len(nodes)} nodes, and SLURM_STEP_NUM_NODES is {number}: expected "
+            "the step's nodes; name them in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
         )
     current = environ.get("SLURMD_NODENAME", "")
     at = nodes.index(current) if current in nodes else _node_id(environ, nodes)
@@ -141,8 +140,8 @@ def _without_srun(environ: Mapping[str, str]) -> Step:
     if number > 1:
         named = f"{several[0]}={environ[several[0]]}" if several else f"{variable}={environ[variable]}"
         raise UsageError(
-            f"{named}: the job has several nodes, and this process runs on one of them alone, because srun didn't start "
-            f"it: put srun in front, {srun_line(number)}; or pass --platform plain where one node is meant"
+            f"{named}: the job has several nodes, and this process runs on one of them alone, because srun didn't "
+            f"start it: put srun in front, {srun_line(number)}; or pass --platform plain where one node is meant"
         )
     if not environ.get("SLURMD_NODENAME"):
         raise UsageError(
@@ -196,7 +195,7 @@ def _notes(environ: Mapping[str, str]) -> tuple[Note, ...]:
     if in_step(environ) or tasks == "1":
         return ()
     words = (
-        f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started without "
-        "srun: its ranks are this node's slots"
+        f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started "
+        "without srun: its ranks are this node's slots"
     )
     return (Note("info", words),)

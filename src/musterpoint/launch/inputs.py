@@ -122,11 +122,11 @@ class LaunchInputs(NamedTuple):
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform != "slurm":
+        if self.job.platform not in ("slurm", "kubeflow"):
             return ()
-        from musterpoint.launch.slurm import misleading
+        from musterpoint.launch.numbering import misleading
 
-        return misleading(self)
+        return misleading(self.job.platform, self.launcher, self.environ)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""

@@ -43,8 +43,8 @@ def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
 
 def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
     """The variables by which the platform itself would number this rank."""
-    if inputs.job.platform != "slurm":
+    if inputs.job.platform not in ("slurm", "kubeflow"):
         return ()
-    from musterpoint.launch.slurm import task_settings
+    from musterpoint.launch.numbering import numbers
 
-    return task_settings(inputs, local_rank)
+    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)

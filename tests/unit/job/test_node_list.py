@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
 from musterpoint.job.node_list import nodes_of, tasks_of
-from musterpoint.launch.slurm import per_host
+from musterpoint.launch.numbering import per_host
 
 LISTS = {
     "a,b": "a b",
@@ -42,7 +42,7 @@ def test_a_list_is_spelled_out(text: str) -> None:
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_list_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(UsageError, match="^SLURM_STEP_NODELIST") as error:
+    with pytest.raises(UsageError, match=r"^SLURM_STEP_NODELIST") as error:
         nodes_of(text, "SLURM_STEP_NODELIST")
     assert json.dumps(text) in str(error.value) or repr(text) in str(error.value)
 
@@ -80,5 +80,5 @@ def test_tasks_come_back(counts: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "2(x)", "2(x2", "-1", "2,", "2 ,1", "1(x99999),1(x99999)", "2(x-1)"])
 def test_what_counts_no_tasks_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="^SLURM_STEP_TASKS_PER_NODE is"):
+    with pytest.raises(UsageError, match=r"^SLURM_STEP_TASKS_PER_NODE is"):
         tasks_of(text, "SLURM_STEP_TASKS_PER_NODE")

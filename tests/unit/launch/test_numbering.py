@@ -1,4 +1,4 @@
-"""Slurm's variables, which number srun's tasks, beside ranks that we start."""
+"""The variables with which platforms number what they started, beside ranks that we start."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Callable, get_args
 
 import pytest
 
+from musterpoint.launch.numbering import KUBEFLOW, SLURM
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
-from musterpoint.launch.slurm import TASK
 from musterpoint.settings import Launcher
 
 SLOTS = {"a": 2, "b": 2, "c": 1}
@@ -24,7 +24,11 @@ def seen(plan: LaunchPlan, environ: dict[str, str]) -> list[dict[str, str]]:
     """Slurm's variables of every process of the plan."""
     kept = {name: text for name, text in environ.items() if name not in plan.unset}
     return [
-        {name: text for name, text in {**kept, **{s.name: s.value for s in process.environment}}.items() if name in TASK}
+        {
+            name: text
+            for name, text in {**kept, **{s.name: s.value for s in process.environment}}.items()
+            if name in SLURM
+        }
         for process in plan.processes
     ]
 
@@ -35,7 +39,7 @@ def test_no_rank_takes_a_task_of_sruns_for_itself(
     plan: Callable[..., LaunchPlan], launcher: str, environ: dict[str, str]
 ) -> None:
     made = plan(launcher, SLOTS, "b", platform="slurm", environ=environ, modules=MODULES)
-    tasks = {name: text for name, text in environ.items() if name in TASK}
+    tasks = {name: text for name, text in environ.items() if name in SLURM}
     if launcher == "ranks":
         assert all(row["SLURM_NTASKS"] == "5" for row in seen(made, environ))
     elif launcher in ONE_PER_HOST and environ is STEP:  # one task, one program
@@ -58,6 +62,18 @@ def test_ranks_have_the_numbers_that_srun_would_give_them(plan: Callable[..., La
 
 def test_elsewhere_they_are_the_users(plan: Callable[..., LaunchPlan]) -> None:
     assert seen(plan("ranks", SLOTS, "b", environ=STEP), STEP)[0]["SLURM_NTASKS"] == "3"
+
+
+def test_a_trainjobs_numbers_are_those_of_ranks(plan: Callable[..., LaunchPlan]) -> None:
+    names = [name for pair in KUBEFLOW for name in pair]
+    environ = {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "3", "DMLC_TASK_ID": "1", "DMLC_NUM_WORKER": "3"}
+    made = plan("ranks", SLOTS, "b", platform="kubeflow", environ=environ)
+    for rank, process in enumerate(made.processes, 2):
+        found = {setting.name: setting.value for setting in process.environment if setting.name in names}
+        assert found == dict(zip(names, [str(rank), "5"] * 2, strict=True))
+    for launcher, unset in (("torchrun", names), ("script", [])):
+        made = plan(launcher, SLOTS, "b", platform="kubeflow", environ=environ, modules=MODULES)
+        assert [name for name in made.unset if name in names] == unset
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
-from musterpoint.job.model import Counted, EntryPoint, Job, Note
+from musterpoint.job.model import Counted, EntryPoint, Job, Note, Paths
 from musterpoint.job.node_list import nodes_of, tasks_of
+from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.settings import Settings
 
 _NOT_OF_SRUN = ("4294967290", "4294967291", "interactive", "batch")
@@ -55,6 +56,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         current_host=step.current,
         group_hosts=step.nodes,
         entry_point=EntryPoint(""),
+        paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
         grace=kill_wait(environ),
         notes=_notes(environ),
         counted=_counted(environ),

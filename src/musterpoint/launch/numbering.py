@@ -16,9 +16,10 @@ from musterpoint.launch.plan import ONE_PER_HOST
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Platform
 
+_OF_ONE_TASK = ("SLURM_GTIDS", "SLURM_TASK_PID")
 SLURM = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
-    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_GTIDS", "SLURM_TASK_PID",
+    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", *_OF_ONE_TASK,
 )  # fmt: skip
 """The variables that number the tasks of a step."""
 KUBEFLOW = (("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"), ("DMLC_TASK_ID", "DMLC_NUM_WORKER"))
@@ -33,8 +34,10 @@ def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str
     if platform == "slurm":
         if launcher in ONE_PER_HOST and in_step(environ):
             return ()
+        if launcher == "ranks":  # which sets the others for each rank
+            return tuple(name for name in ("SLURM_NTASKS_PER_NODE", *_OF_ONE_TASK) if name in environ)
         return tuple(name for name in SLURM if name in environ)
-    if platform == "kubeflow" and launcher not in ONE_PER_HOST:
+    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, "ranks"):
         return tuple(name for pair in KUBEFLOW for name in pair if name in environ)
     return ()
 

@@ -103,7 +103,7 @@ def prepare_host(
     _check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
-    if job.distribution.dataparallel and workspace.kind in ("python", "module"):
+    if workspace.kind in ("python", "module"):
         smdistributed.check(job, environ, lambda module: find(module, environ))
     module = WANTED.get(choice.launcher, "")
     modules = frozenset([module]) if module and has(module) else frozenset()
@@ -178,6 +178,8 @@ def plan_host(
         host.modules, host.mpi,
     )  # fmt: skip
     plan = build_plan(inputs)
+    if job.in_group:
+        smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     if job.in_group:

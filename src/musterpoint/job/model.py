@@ -40,7 +40,7 @@ class Distribution(NamedTuple):
     """How the job is to be distributed over hosts.
 
     ``processes_per_host``: None where the job doesn't say.
-    ``options``: the job's ``custom_mpi_options`` text.
+    ``options``: the job's ``custom_mpi_options`` text, and ``options_key`` the hyperparameter that it came from.
     ``groups``: names of the instance groups that take part; empty: the job doesn't say.
     ``parameters``: the model-parallel library's ``mp_parameters``.
     ``processes``: the number of ranks on all hosts together, where the job gives one (Chainer,
@@ -57,6 +57,7 @@ class Distribution(NamedTuple):
     processes: int | None = None
     dataparallel: bool = False
     roles: tuple[tuple[str, int], ...] = ()
+    options_key: str = ""
 
 
 class EntryPoint(NamedTuple):

@@ -17,6 +17,9 @@ STACKS = {
     "horovod": ("horovod", "horovod-gloo"),
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
+    "ray": ("ray",),
+    "jax": ("jax",),
+    "xgboost": ("xgboost",),
     "s3": ("s3",),
     "sdk-v2": ("sdk-v2",),
     "sdk-v3": ("sdk-v3",),
@@ -119,6 +122,23 @@ def tensorflow() -> list[Path]:
     legacy = (*PIP, "--no-deps", "tf-keras==2.21.*")
     loads = ("{env}/bin/python", "-c", "import tensorflow, tf_keras")
     return [cached("tensorflow", ("tensorflow-cpu==2.21.*", "scikit-learn"), steps=[legacy, loads])]
+
+
+def ray(torch: Path) -> list[Path]:
+    """Ray with Ray Train, over the environment of ``torch``."""
+    return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]
+
+
+def jax() -> list[Path]:
+    """JAX for CPUs, whose collectives are Gloo's."""
+    return [cached("jax", ("jax==0.10.2", "jaxlib==0.10.2"), steps=[("{env}/bin/python", "-c", "import jax.numpy")])]
+
+
+def xgboost() -> list[Path]:
+    """XGBoost without NCCL, which only GPUs need."""
+    alone = (*PIP, "--no-deps", "xgboost==3.2.0")
+    loads = ("{env}/bin/python", "-c", "import xgboost.tracker")
+    return [cached("xgboost", ("numpy", "scipy"), steps=[alone, loads])]
 
 
 def s3() -> list[Path]:

@@ -8,6 +8,7 @@ import pytest
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
@@ -24,10 +25,13 @@ WORKSPACE = Workspace(
 
 EIGHT_PROCESSORS = Devices(cpus=8)
 NO_DISTRIBUTION = Distribution()
+UNKNOWN = Memory()
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
-def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.") -> tuple[Seat, ...]:
+def seats(
+    slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.", ports: tuple[int, ...] = ()
+) -> tuple[Seat, ...]:  # fmt: skip
     """``slots`` by host name, in order; addresses count up from 1."""
     return tuple(
         Seat(
@@ -36,7 +40,7 @@ def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str 
             0 if name in outside else count,
             name not in outside,
             capacity=count,
-            ports=(7700 + number, 7800 + number),
+            ports=ports or (7700 + number, 7800 + number),
         )
         for number, (name, count) in enumerate(slots.items(), 1)
     )
@@ -62,19 +66,23 @@ def plan() -> Callable[..., LaunchPlan]:
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
         platform: Platform = "sagemaker",
+        memory: Memory = UNKNOWN,
+        ports: tuple[int, ...] = (),
+        slots_option: int | None = None,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
         me = me or hosts[0]
         group = tuple(name for name in hosts if name not in outside)
-        table = seats(slots, outside, addresses)
+        table = seats(slots, outside, addresses, ports)
         leader = next(seat for seat in table if seat.grouped)
         job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
+        options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(
             LaunchInputs(
-                launcher, job, workspace, roster, devices, Settings(**settings), environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi,
+                launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
+                modules, mpi, memory,
             )
         )  # fmt: skip
 

@@ -71,7 +71,8 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     would wait for it.
     """
     for note in job.notes:
-        runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
+        if note.level != "plan":
+            runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     host, plan, refusal, stop = None, None, None, None
     offer = empty_offer(job)
     try:

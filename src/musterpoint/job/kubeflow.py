@@ -7,12 +7,12 @@ None of them lists the hosts, but all names follow from the first host's. Source
 from __future__ import annotations
 
 import re
-from typing import Mapping, NamedTuple
+from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.kubernetes import INDEX, pod_job, pod_name
-from musterpoint.job.model import Job
+from musterpoint.job.model import Job, Note
 from musterpoint.job.other_platforms import refuse_started_ranks
 from musterpoint.settings import Settings
 
@@ -102,7 +102,8 @@ def _trainjob(environ: Mapping[str, str], settings: Settings, kind: Variables, n
     place = _place(environ, variable, number)
     pods = tuple(f"{name}-node-0-{pod}.{name}" for pod in range(number))
     job = pod_job("kubeflow", environ, pods, place, _slots(environ, kind.slots) if kind.slots else None)
-    return job._replace(name=name)
+    used = (kind.leader, kind.total, variable, kind.slots)
+    return job._replace(name=name, notes=(_read_from("a TrainJob's", environ, used),))
 
 
 def _pods(processes: int, kind: Variables, settings: Settings) -> int:
@@ -132,7 +133,14 @@ def _pytorchjob(environ: Mapping[str, str], name: str, role: str, domain: str) -
     if not rank and not own:
         raise UsageError(f"this pod is {pod_name(environ)}, expected one of the PyTorchJob's: {', '.join(pods)}")
     place = _place(environ, rank, number) if rank else own[0]
-    return pod_job("kubeflow", environ, pods, place, slots)._replace(name=name)
+    used = (_replica(environ)[0], variable, rank or "HOSTNAME", "PET_NPROC_PER_NODE")
+    note = _read_from("a PyTorchJob's", environ, used)
+    return pod_job("kubeflow", environ, pods, place, slots)._replace(name=name, notes=(note,))
+
+
+def _read_from(whose: str, environ: Mapping[str, str], names: Iterable[str]) -> Note:
+    """Which variables the job was read from."""
+    return Note("plan", f"{whose}: {', '.join(f'{name}={environ[name]}' for name in names if environ.get(name))}")
 
 
 def _fixed(environ: Mapping[str, str], variable: str) -> str:

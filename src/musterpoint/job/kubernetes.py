@@ -66,11 +66,14 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     if not domain and dot and first == f"{found[1]}0":
         domain = f".{rest}"
     names = tuple(f"{found[1]}{number}{domain}" for number in range(settings.nnodes))
-    job = pod_job("kubernetes", environ, names, place)
-    if domain or settings.nnodes == 1:
-        return job
-    note = Note("warning", f"this pod is {name} without a domain, so others may not find it: {_SUBDOMAIN}")
-    return job._replace(notes=(note,))
+    number = f", {INDEX}={index}" if index else ""
+    notes = [
+        Note("plan", f"Kubernetes: {settings.nnodes} pods by MUSTER_NNODES, called as this one, {name}{domain}{number}")
+    ]
+    if not domain and settings.nnodes > 1:
+        text = f"this pod is {name} without a domain, so others may not find it: {_SUBDOMAIN}"
+        notes.append(Note("warning", text))
+    return pod_job("kubernetes", environ, names, place)._replace(notes=tuple(notes))
 
 
 _SOURCES = Sources("MUSTER_NNODES", INDEX)

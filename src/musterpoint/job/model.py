@@ -131,9 +131,9 @@ class Counted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One sentence for the log."""
+    """One sentence for the log; ``plan``: for ``muster plan`` alone."""
 
-    level: Literal["info", "warning"]
+    level: Literal["info", "warning", "plan"]
     text: str
 
 

@@ -23,6 +23,9 @@ CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/s
 _KILL_WAIT = 30.0
 """Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
 _LARGEST = 1 << 20
+_NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+_NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
 _GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 
 
@@ -58,7 +61,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         entry_point=EntryPoint(""),
         paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
         grace=kill_wait(environ),
-        notes=_notes(environ),
+        notes=(_read_from(environ), *_notes(environ)),
         counted=_counted(environ),
     )
 
@@ -101,7 +104,7 @@ def _job_id(environ: Mapping[str, str]) -> str:
 
 
 def _step(environ: Mapping[str, str]) -> Step:
-    variable = "SLURM_STEP_NODELIST" if environ.get("SLURM_STEP_NODELIST") else "SLURM_JOB_NODELIST"
+    variable = next((name for name in _NODES_OF_STEP if environ.get(name)), _NODES_OF_STEP[-1])
     nodes = nodes_of(_needed(environ, variable), variable)
     number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
     if number != len(nodes):
@@ -134,7 +137,7 @@ def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:
 
 def _without_srun(environ: Mapping[str, str]) -> Step:
     """The one node of a batch script; several nodes, or none of them, are refused."""
-    variable = "SLURM_JOB_NODELIST" if environ.get("SLURM_JOB_NODELIST") else "SLURM_NODELIST"
+    variable = next((name for name in _NODES_OF_JOB if environ.get(name)), _NODES_OF_JOB[0])
     nodes = nodes_of(_needed(environ, variable), variable)
     several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_HET_SIZE", "SLURM_PACK_SIZE")
                if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
@@ -190,6 +193,14 @@ def _counted(environ: Mapping[str, str]) -> Counted:
             raise wrong(name, environ[name], "a number of GPUs, such as 4 or a100:4")
         gpus += int(number)
     return Counted(gpus, name) if gpus else Counted()
+
+
+def _read_from(environ: Mapping[str, str]) -> Note:
+    """Which variables the job was read from."""
+    names = _NODES_OF_STEP if in_step(environ) else _NODES_OF_JOB
+    used = [next((name for name in either if environ.get(name)), "") for either in (names, _THIS_NODE, _GPUS)]
+    named = ", ".join(f"{name}={environ[name]}" for name in used if name)
+    return Note("plan", f"Slurm: {named}; {kill_wait(environ):g} s between SIGTERM and SIGKILL (KillWait)")
 
 
 def _notes(environ: Mapping[str, str]) -> tuple[Note, ...]:

@@ -46,10 +46,12 @@ def read_vertex(environ: Mapping[str, str], _settings: Settings) -> Job:
     if len(set(hosts)) < len(hosts):
         raise wrong(f"{SPEC}: cluster", shown(pools), "every replica once")
     others = [pool for pool in names if pool not in _TRAINING and names[pool]]
-    notes = (Note("info", f"{SPEC}: {' and '.join(others)} take no part: they serve"),) if others else ()
+    notes = [Note("plan", f"{SPEC}: this is replica {index} of {own}")]
+    if others:
+        notes.append(Note("info", f"{SPEC}: {' and '.join(others)} take no part: they serve"))
     return Job(
         platform="vertex", name=environ.get("CLOUD_ML_JOB_ID", ""), hosts=hosts, current_host=names[own][index],
-        group_hosts=hosts, entry_point=EntryPoint(""), notes=notes,
+        group_hosts=hosts, entry_point=EntryPoint(""), notes=tuple(notes),
     )  # fmt: skip
 
 

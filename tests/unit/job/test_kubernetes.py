@@ -167,10 +167,23 @@ def test_the_domain_is_that_of_the_headless_service(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr("musterpoint.job.kubernetes.HOSTS", str(hosts))
     job = read(INDEXED)
-    assert (job.hosts, job.notes) == (("train-0.train", "train-1.train", "train-2.train"), ())
+    assert job.hosts == ("train-0.train", "train-1.train", "train-2.train")
+    (note,) = job.notes
+    assert note == (
+        "plan",
+        "Kubernetes: 3 pods by MUSTER_NNODES, called as this one, train-1.train, JOB_COMPLETION_INDEX=1",
+    )
     hosts.write_text("10.2.0.5 train-1\n")
-    (note,) = read(INDEXED).notes
-    assert "subdomain" in note.text
+    assert [note.level for note in read(INDEXED).notes if "subdomain" in note.text] == ["warning"]
+
+
+def test_the_plan_says_what_was_read() -> None:
+    expected = {
+        "a TrainJob's: PET_MASTER_ADDR=tj-node-0-0.tj, PET_NNODES=2, PET_NODE_RANK=1, PET_NPROC_PER_NODE=auto": TORCH,
+        "a PyTorchJob's: MASTER_ADDR=job-master-0, WORLD_SIZE=3, RANK=2": OPERATOR,
+    }
+    for words, environ in expected.items():
+        assert read(environ).notes == (("plan", words),)
 
 
 def test_reports_go_to_a_volume_where_one_is_mounted(tmp_path: Path) -> None:

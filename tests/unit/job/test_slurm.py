@@ -177,8 +177,14 @@ def test_the_grace_is_slurms_where_its_configuration_is_here(
 
 def test_a_batch_script_of_one_node_says_what_its_tasks_are_not() -> None:
     job = read({**ONE_NODE, "SLURM_NTASKS": "4"})
-    assert [note.text.partition(" counts")[0] for note in job.notes] == ["SLURM_NTASKS=4"]
-    assert read({**ONE_NODE, "SLURM_NTASKS": "1"}).notes == read(SRUN).notes == ()
+    assert [note.text.partition(" counts")[0] for note in job.notes[1:]] == ["SLURM_NTASKS=4"]
+    assert len(read({**ONE_NODE, "SLURM_NTASKS": "1"}).notes) == len(read(SRUN).notes) == 1
+
+
+def test_the_plan_says_what_was_read() -> None:
+    (note,) = read({**SRUN, "SLURM_GPUS_ON_NODE": "8"}).notes
+    named = "SLURM_STEP_NODELIST=fa-[1-2], SLURMD_NODENAME=fa-2, SLURM_GPUS_ON_NODE=8"
+    assert note == ("plan", f"Slurm: {named}; 30 s between SIGTERM and SIGKILL (KillWait)")
 
 
 def test_hosts_that_somebody_named_go_first() -> None:

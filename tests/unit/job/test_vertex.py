@@ -34,7 +34,7 @@ def test_the_first_replica_leads_the_workers() -> None:
 def test_servers_take_no_part() -> None:
     cluster = {**CLUSTER, "workerpool2": ["reducer-0:2222"], "workerpool3": []}
     job = read(cluster)
-    assert (len(job.hosts), [note.text for note in job.notes]) == (
+    assert (len(job.hosts), [note.text for note in job.notes[1:]]) == (
         3,
         ["CLUSTER_SPEC: workerpool2 take no part: they serve"],
     )

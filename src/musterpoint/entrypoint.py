@@ -122,6 +122,8 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
+    if job.rollcall_port and options.rollcall_port == settings.ROLLCALL_PORT:
+        options = options._replace(rollcall_port=job.rollcall_port)
     participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
     roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
 

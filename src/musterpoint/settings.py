@@ -19,6 +19,8 @@ Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
+ROLLCALL_PORT = 7776
+"""The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
 MASTER_PORT = 7777
 """The master port that the leader tries first; without the roll call's channel it is always used."""
 TENSORFLOW_PORT = 7777
@@ -40,7 +42,7 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
-    rollcall_port: int = 7776
+    rollcall_port: int = ROLLCALL_PORT
     rollcall_leader: str = ""
     nnodes: int | None = None
     node_rank: int | None = None
@@ -255,7 +257,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
-           unless_given="a free one in muster local"),
+           unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
            "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
     Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,

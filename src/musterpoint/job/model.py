@@ -149,6 +149,8 @@ class Job(NamedTuple):
     ``counted``: this host's accelerators, where another toolkit counted them.
     ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group_hosts`` are then placeholders
     (``node-0``, ``node-1``, ...) until the roll call is over.
+    ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
+    the usual one.
     """
 
     platform: Platform
@@ -174,6 +176,7 @@ class Job(NamedTuple):
     notes: tuple[Note, ...] = ()
     counted: Counted = Counted()
     unnamed: UnnamedHosts | None = None
+    rollcall_port: int = 0
 
     @property
     def rank_of_host(self) -> int:

@@ -23,6 +23,7 @@ CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/s
 _KILL_WAIT = 30.0
 """Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
 _LARGEST = 1 << 20
+_FIRST_PORT, _PORTS = 20000, 12000
 _NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
 _NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
@@ -63,6 +64,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         grace=kill_wait(environ),
         notes=(_read_from(environ), *_notes(environ)),
         counted=_counted(environ),
+        rollcall_port=_port(environ),
     )
 
 
@@ -97,6 +99,14 @@ def kill_wait(environ: Mapping[str, str]) -> float:
                 return float(value)
         return _KILL_WAIT
     return _KILL_WAIT
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
+    job, step = _job_id(environ), environ.get("SLURM_STEP_ID", "")
+    if not job.isdecimal():
+        return 0
+    return _FIRST_PORT + (int(job) * 16 + (int(step) if step.isdecimal() else 0)) % _PORTS
 
 
 def _job_id(environ: Mapping[str, str]) -> str:
@@ -200,7 +210,8 @@ def _read_from(environ: Mapping[str, str]) -> Note:
     names = _NODES_OF_STEP if in_step(environ) else _NODES_OF_JOB
     used = [next((name for name in either if environ.get(name)), "") for either in (names, _THIS_NODE, _GPUS)]
     named = ", ".join(f"{name}={environ[name]}" for name in used if name)
-    return Note("plan", f"Slurm: {named}; {kill_wait(environ):g} s between SIGTERM and SIGKILL (KillWait)")
+    grace = f"{kill_wait(environ):g} s between SIGTERM and SIGKILL (KillWait)"
+    return Note("plan", f"Slurm: {named}; {grace}; the roll call is at port {_port(environ)}")
 
 
 def _notes(environ: Mapping[str, str]) -> tuple[Note, ...]:

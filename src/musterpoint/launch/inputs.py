@@ -145,7 +145,7 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=unset,
+            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
             notes=notes,
         )
 
@@ -154,6 +154,14 @@ class LaunchInputs(NamedTuple):
         if self.job.platform == "sagemaker":
             return "what scripts expect on this platform"
         return "as SageMaker's toolkit says it, for scripts that were made for it"
+
+    def _misleading(self) -> tuple[str, ...]:
+        """Variables with which the platform numbers processes that aren't this host's ranks."""
+        if self.job.platform not in ("slurm", "kubeflow"):
+            return ()
+        from musterpoint.launch.numbering import misleading
+
+        return misleading(self.job.platform, self.launcher, self.environ)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""

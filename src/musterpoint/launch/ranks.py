@@ -34,6 +34,7 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
 def _process(inputs: LaunchInputs, gloo: Gloo, tracker: Tracker, local_rank: int) -> ProcessPlan:
     settings = (
         *identity(inputs, local_rank),
+        *_of_platform(inputs, local_rank),
         *(gloo.identities[local_rank] if gloo.identities else ()),
         *(tracker.identities[local_rank] if tracker.identities else ()),
     )
@@ -53,3 +54,12 @@ def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
+
+
+def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    """The variables by which the platform itself would number this rank."""
+    if inputs.job.platform not in ("slurm", "kubeflow"):
+        return ()
+    from musterpoint.launch.numbering import numbers
+
+    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)

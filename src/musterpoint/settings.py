@@ -9,7 +9,7 @@ from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_ar
 from musterpoint.errors import UsageError
 from musterpoint.exit_codes import STOPPED
 
-Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed"]
+Launcher = Literal["script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "accelerate"]
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
@@ -57,6 +57,7 @@ class Settings(NamedTuple):
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
     deepspeed_local_rank: Literal["argument", "variable"] = "argument"
+    accelerate_config: str = ""
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
 
@@ -223,6 +224,8 @@ OPTIONS: tuple[Option, ...] = (
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
     Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
            "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", "HOW"),
+    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
+           unless_given="the one that `accelerate config` writes, where there is one"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

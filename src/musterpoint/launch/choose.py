@@ -9,7 +9,9 @@ from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.settings import Launcher, Settings
 
-WANTED: dict[Launcher, str] = {"torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed"}
+WANTED: dict[Launcher, str] = {
+    "torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed", "accelerate": "accelerate",
+}  # fmt: skip
 """The Python module that a launcher needs, or uses if it is there."""
 
 TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
@@ -31,6 +33,9 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
 }
 
 
+_TYPED_ACCELERATE: tuple[Launcher, str] = ("accelerate", "the program is `accelerate launch`")
+
+
 class Choice(NamedTuple):
     """How this host's ranks are started.
 
@@ -46,22 +51,22 @@ class Choice(NamedTuple):
 
 def choose(
     job: Job, settings: Settings, devices: Devices, has: Callable[[str], bool], local: bool,
-    environ: Mapping[str, str] = {},
+    environ: Mapping[str, str] = {}, typed: bool = False,
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
     answer matters. ``local``: the user typed the program (``muster launch``, ``muster local``); a job without
     distribution settings then still uses all slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts
-    run no rank, only a server.
+    run no rank, only a server. ``typed``: the program was given behind `accelerate launch`.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
-    launcher, reason = _launcher(job, settings, capacity, has, local)
-    if launcher in ("torchrun", "deepspeed") and job.in_group and not has(WANTED[launcher]):
+    launcher, reason = _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
+    if launcher in ("torchrun", "deepspeed", "accelerate") and job.in_group and not has(WANTED[launcher]):
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
             f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
@@ -210,6 +215,8 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.mpi.plan import plan_mpi as plan
     elif launcher == "deepspeed":
         from musterpoint.launch.deepspeed import plan_deepspeed as plan
+    elif launcher == "accelerate":
+        from musterpoint.launch.accelerate import plan_accelerate as plan
     elif launcher == "tensorflow":
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:

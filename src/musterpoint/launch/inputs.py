@@ -1,7 +1,7 @@
 """The input of a launcher's plan, and what the plans of all launchers have in common."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.code.workspace import Workspace
@@ -14,6 +14,9 @@ from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
 from musterpoint.stop_budget import rank_grace
+
+if TYPE_CHECKING:
+    from musterpoint.fabric.accelerate import Accelerate
 
 LOOPBACK = "127.0.0.1"
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -39,6 +42,7 @@ class LaunchInputs(NamedTuple):
     network: the fabric's settings for this host.
     modules: those of :data:`musterpoint.launch.choose.WANTED` that the user's interpreter has.
     mpi: this host's MPI, for launcher ``mpi``.
+    accelerate: what accelerate says, for launcher ``accelerate``.
     """
 
     launcher: Launcher
@@ -52,6 +56,7 @@ class LaunchInputs(NamedTuple):
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
+    accelerate: "Accelerate | None" = None
 
     @property
     def hosts(self) -> int:
@@ -129,11 +134,32 @@ class LaunchInputs(NamedTuple):
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
             *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices.cpus, ranks)),) if ranks else ()),
+            *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self.network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
         )
+
+    def _meets_on_cpus(self) -> bool:
+        """Whether accelerate has to be told that several ranks without accelerators are one world.
+
+        With the variable set it ignores DeepSpeed, and Hugging Face's Trainer the library of a smdistributed job.
+        """
+        words = (*self.job.arguments, *(name for name in ("ACCELERATE_USE_DEEPSPEED",) if name in self.environ))
+        return (
+            self.devices.cpu_only
+            and self.roster.world_size > 1
+            and self.launcher != "deepspeed"
+            and not self.job.distribution.kind.startswith("smdistributed")
+            and not any("deepspeed" in word.lower() for word in words)
+        )
+
+
+_ON_CPUS = EnvSetting(
+    "ACCELERATE_USE_CPU", "true",
+    "no accelerator here: without it accelerate and Hugging Face's Trainer take each rank for a world of one",
+)  # fmt: skip
 
 
 def _threads(cpus: int, ranks: int) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 IDENTITY = (
@@ -12,15 +13,24 @@ IDENTITY = (
 )  # fmt: skip
 """The variables that identify a rank. Existing values belong to another job and are replaced, as in torchrun."""
 
+RUN_ID = "TORCHELASTIC_RUN_ID"
+
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process per slot."""
     gloo = plan_gloo(inputs)
     ranks = (_process(inputs, gloo, local_rank) for local_rank in range(inputs.roster.seat.slots))
-    common = inputs.program_environment(*gloo.environment)
-    return inputs.plan(
+    started = EnvSetting(
+        RUN_ID,
+        inputs.job.name or "muster",
+        "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
+    )
+    common = inputs.program_environment(*gloo.environment, started)
+    plan = inputs.plan(
         (*gloo.services, *ranks), tuple(setting for setting in common if setting.name not in IDENTITY), notes=gloo.notes
     )
+    # Horovod's ranks meet at a port of their own
+    return plan if gloo.environment else plan._replace(meeting=rendezvous(inputs))
 
 
 def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:

@@ -12,6 +12,7 @@ from typing import Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 PREFIX = "PET_"
@@ -86,7 +87,9 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
     exports, ignored = _mpi_options(inputs)
     environment = {setting.name: setting for setting in (*inputs.environment(node_rank), *exports)}
-    return inputs.plan((agent,), tuple(environment.values()), unset, (*order, *own.notes, *ignored))
+    plan = inputs.plan((agent,), tuple(environment.values()), unset, (*order, *own.notes, *ignored))
+    # with c10d torchrun itself chooses where ranks meet
+    return plan if inputs.settings.rendezvous == "c10d" else plan._replace(meeting=rendezvous(inputs))
 
 
 def _mpi_options(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:

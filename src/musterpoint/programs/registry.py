@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 Program = Literal[
     "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "aws_reader",
-    "upload_ledger", "upload_bucket", "uploader",
+    "upload_ledger", "upload_bucket", "uploader", "accelerate_settings",
 ]  # fmt: skip
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 PLANNED: tuple[Program, ...] = ("launch_agent", "tensorflow_server", "horovod_rendezvous")

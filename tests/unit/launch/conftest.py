@@ -7,6 +7,7 @@ from typing import Callable, Mapping
 import pytest
 
 from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.accelerate import Accelerate
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
@@ -24,6 +25,10 @@ WORKSPACE = Workspace(
 
 EIGHT_PROCESSORS = Devices(cpus=8)
 NO_DISTRIBUTION = Distribution()
+NO_GPUS = Accelerate(
+    "1.15.0", on_cpus=True, backend="gloo",
+    variables={"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"},
+)  # fmt: skip
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
@@ -61,6 +66,7 @@ def plan() -> Callable[..., LaunchPlan]:
         workspace: Workspace = WORKSPACE,
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
+        accelerate: Accelerate = NO_GPUS,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
@@ -73,7 +79,7 @@ def plan() -> Callable[..., LaunchPlan]:
         return build_plan(
             LaunchInputs(
                 launcher, job, workspace, roster, devices, Settings(**settings), environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi,
+                modules, mpi, accelerate,
             )
         )  # fmt: skip
 

@@ -98,16 +98,15 @@ print("trains alone", flush=True)
 
 @pytest.mark.parametrize(("launcher", "code"), [("accelerate", 72), ("torchrun", 0)])
 def test_ranks_that_never_meet(hugging, launcher: str, code: int) -> None:  # type: ignore[no-untyped-def]
-    """Under accelerate that is a failure on every host, elsewhere a warning."""
-    ran = hugging.run(*TWO, "--slots", "1", "--launcher", launcher, hugging.program(ALONE))
+    """Under accelerate that is a failure, elsewhere a warning. torchrun's own connections to the port don't count."""
+    ran = hugging.run("--hosts", "1", "--slots", "2", "--launcher", launcher, hugging.program(ALONE))
     assert ran.code == code, ran.stderr
-    said = "none of the 2 ranks connected to port 7777 of algo-1, where they were to meet: each ran alone"
+    said = r"none of the 2 ranks connected to port \d+ of algo-1, where they were to meet: each ran alone"
     if code:
-        assert {ran.outcome(host)["code"] for host in ("algo-1", "algo-2")} == {72}
-        assert said in ran.reason
+        assert re.match(f"muster: {said}", ran.reason)
         assert "ACCELERATE_USE_CPU=true" in ran.reason
     else:
-        assert f"warning: {said}" in ran.log("algo-1")
+        assert re.search(f"warning: {said}", ran.log("algo-1"))
 
 
 NODES = {"fa-1": "127.0.0.41", "fa-2": "127.0.0.42"}
@@ -126,7 +125,7 @@ def test_accelerate_launch_as_the_program(hugging, python: str, root: Path, tmp_
     script = str(root / "examples/huggingface/accelerated.py")
     line = ["--cpu", "--num_processes", "4", "--num_machines", "2", "--machine_rank", "0", "--mixed_precision", "bf16"]
     words = [python, "-m", "musterpoint", "launch", "accelerate", "launch", *line,
-             script, "--epochs", "1", "--batch-size", "128", "--model-dir", str(tmp_path)]  # fmt: skip
+             script, "--epochs", "1", "--batch-size", "256", "--model-dir", str(tmp_path)]  # fmt: skip
     running = [
         subprocess.Popen(words, env={**environ, "SM_CURRENT_HOST": name}, cwd=tmp_path, text=True,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -23,6 +23,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.prepare import (
     PreparedHost,
     empty_offer,
+    named_job,
     offer_of,
     plan_host,
     prepare_host,
@@ -80,6 +81,11 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     except MusterError as error:
         refusal = runtime.failure_of(error)
     roster, peers = _call_the_roll(runtime, job, options, offer, stop)
+    if job.unnamed is not None:
+        if refusal is not None:
+            refusal = refusal._replace(host=roster.me)
+        job = named_job(job, roster)
+        runtime.set_job(job)
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -115,7 +121,7 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
-    participant = Participant(job.hosts, job.group_hosts, job.current_host, offer, options)
+    participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
     roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
 
     def on_signal(signo: int) -> None:
@@ -124,7 +130,7 @@ def _call_the_roll(
 
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(stop)
-    if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
+    if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
 

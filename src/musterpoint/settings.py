@@ -37,6 +37,9 @@ class Settings(NamedTuple):
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
     rollcall_port: int = 7776
+    rollcall_leader: str = ""
+    nnodes: int | None = None
+    node_rank: int | None = None
     master_port: int | None = None
     stop_grace: float | None = None
     stop_signal: str = "TERM"
@@ -151,6 +154,39 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _place(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("expected a whole number, 0 or more")
+    return int(text)
+
+
+def _leader(text: str) -> str:
+    split_endpoint(text)
+    return text.strip()
+
+
+def split_endpoint(text: str) -> tuple[str, int]:
+    """The host and port (0: none given) of ``HOST[:PORT]``; an IPv6 address with a port is in brackets.
+
+    Raises:
+        ValueError: the text is no endpoint.
+    """
+    text = text.strip()
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ValueError("expected HOST or HOST:PORT, an IPv6 address with a port as [ADDRESS]:PORT")
+        port = port[1:]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+        if not port:
+            raise ValueError("expected HOST or HOST:PORT")
+    if not host or set(host) & set("/@ []") or (port and not (port.isdecimal() and 0 < int(port) <= 65535)):
+        raise ValueError("expected HOST or HOST:PORT, the port from 1 to 65535")
+    return host, int(port or 0)
+
+
 def _code(text: str) -> int:
     if not text.strip().isdecimal() or int(text) > 255:
         raise ValueError("expected an exit code, 0 to 255")
@@ -199,6 +235,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
+    Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
+           "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,
+           aliases=("--num-nodes",), unless_given="the platform's"),
+    Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
+           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
+           unless_given="the platform's"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
            unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
            f"{MASTER_PORT}"),

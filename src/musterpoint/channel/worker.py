@@ -59,6 +59,7 @@ class Membership(NamedTuple):
     ``address``: this host's address in the roster; it dials the leader from there.
     ``session``: the id of this job's roll call.
     ``ticket``: from the leader's welcome.
+    ``endpoint``: the name or address to dial; empty: the leader's name.
     """
 
     me: str
@@ -67,6 +68,7 @@ class Membership(NamedTuple):
     address: str
     session: str
     ticket: Ticket
+    endpoint: str = ""
 
 
 class WorkerChannel(EventQueue):
@@ -85,7 +87,7 @@ class WorkerChannel(EventQueue):
         session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
-        target = Target(self._leader, settings.rollcall_port, lambda: source)
+        target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
         self._dialer = Dialer(context, names, target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)

@@ -32,6 +32,9 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
     "parameter_server": ("parameter-server", "the job asks for parameter_server"),
 }
 
+_SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelparallel": "model"}
+"""Kinds whose ranks torchrun can start as well."""
+
 
 _TYPED_ACCELERATE: tuple[Launcher, str] = ("accelerate", "the program is `accelerate launch`")
 
@@ -113,10 +116,10 @@ def _launcher(
     kind = job.distribution.kind
     if settings.tf_roles and kind == "none":
         return "parameter-server", "--tf-roles was given"
-    if kind == "smdistributed_dataparallel" and not has(MPIRUN) and has("torch"):
+    if kind in _SMDISTRIBUTED and not has(MPIRUN) and has("torch"):
         return "torchrun", (
-            "the job asks for smdistributed data parallelism; there is no mpirun on PATH, and torchrun starts ranks "
-            "of PyTorch as well"
+            f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
+            "torchrun starts ranks of PyTorch as well"
         )
     if kind in _KINDS:
         return _KINDS[kind]
@@ -221,4 +224,24 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    return plan(inputs)
+    made = plan(inputs)
+    return made if launcher == "mpi" or not inputs.roster.seat.grouped else _with_mpi_options(inputs, made)
+
+
+def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """The plan with the variables that options for mpirun give every rank, and a note about the other options."""
+    given, more = inputs.job.distribution, inputs.settings.mpi_options
+    if not given.options and not more:
+        return plan
+    from musterpoint.launch.mpi.options import without_mpi
+
+    exports, rest = without_mpi(given, more)
+    own = {setting.name for process in plan.processes for setting in process.environment}
+    environment = {setting.name: setting for setting in plan.environment}
+    environment.update((setting.name, setting) for setting in exports if setting.name not in own)
+    where = " and ".join(
+        name for name, text in (("custom_mpi_options", given.options), ("--mpi-options", more)) if text
+    )
+    by = f"launcher {plan.launcher}" if plan.launcher != "torchrun" else "torchrun"
+    note = (f"{where}: {rest} isn't followed: {by} starts the ranks",) if rest else ()
+    return plan._replace(environment=tuple(environment.values()), notes=(*plan.notes, *note))

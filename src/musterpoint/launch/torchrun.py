@@ -85,22 +85,9 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
     unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
-    exports, ignored = _mpi_options(inputs)
-    environment = {setting.name: setting for setting in (*inputs.environment(node_rank), *exports)}
-    plan = inputs.plan((agent,), tuple(environment.values()), unset, (*order, *own.notes, *ignored))
+    plan = inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
     # with c10d torchrun itself chooses where ranks meet
     return plan if inputs.settings.rendezvous == "c10d" else plan._replace(meeting=rendezvous(inputs))
-
-
-def _mpi_options(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
-    """The variables that ``custom_mpi_options`` give every rank, and a note about the rest of them."""
-    distribution = inputs.job.distribution
-    if distribution.kind != "smdistributed_dataparallel" or not distribution.options:
-        return (), ()
-    from musterpoint.launch.mpi.options import without_mpi
-
-    exports, rest = without_mpi(distribution)
-    return exports, (f"custom_mpi_options: {rest} isn't followed: torchrun starts the ranks",) if rest else ()
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:

@@ -136,7 +136,7 @@ def _call_the_roll(
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
-    ranks = ranks_of(options.log_ranks)
+    ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
@@ -145,8 +145,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code,
+        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
     )  # fmt: skip
+
+
+def _keep(job: Job, name: str, text: str) -> str:
+    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+    from musterpoint.report.collected import keep
+
+    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
@@ -155,4 +162,5 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
     )  # fmt: skip

@@ -12,6 +12,7 @@ from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
+from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
@@ -19,12 +20,12 @@ from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
 from musterpoint.launch.choose import (
     MPIRUN,
-    WANTED,
     Choice,
     agreed_ports,
     build_plan,
     choose,
     miscounted,
+    modules_for,
     option_for_ports,
     wanted_ports,
 )
@@ -33,7 +34,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings
+from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -46,8 +47,8 @@ class PreparedHost(NamedTuple):
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
     slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
-    where the launcher is one, ``accelerate`` what accelerate says where that is the launcher. ``slots_asked``: ranks
-    per host that the program's own command line asks for.
+    where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
+    where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
     """
 
     workspace: Workspace
@@ -55,6 +56,7 @@ class PreparedHost(NamedTuple):
     choice: Choice
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
+    memory: Memory = Memory()
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
 
@@ -116,10 +118,14 @@ def prepare_host(
         accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
         smdistributed.check(job, environ, lambda module: find(module, environ))
-    module = WANTED.get(choice.launcher, "")
-    modules = frozenset([module]) if module and has(module) else frozenset()
+    modules = frozenset(module for module in modules_for(choice.launcher) if has(module))
     mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
-    return PreparedHost(workspace, devices, choice, modules, mpi, accelerate, slots_asked)
+    memory = Memory()
+    if choice.launcher == "ray":
+        from musterpoint.fabric.memory import survey_memory
+
+        memory = survey_memory()
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked)
 
 
 def _typed_accelerate(
@@ -196,6 +202,7 @@ def plan_host(
     Raises:
         MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
     """
+    _check_leader(options, roster)
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
@@ -211,7 +218,7 @@ def plan_host(
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
     inputs = LaunchInputs(
         host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.accelerate,
+        host.modules, host.mpi, host.memory, host.accelerate,
     )  # fmt: skip
     plan = build_plan(inputs)
     if job.in_group:
@@ -221,6 +228,22 @@ def plan_host(
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _check_leader(options: Settings, roster: Roster) -> None:
+    """Raises a UsageError if the leader that was asked for is another host of the roster; looks no name up."""
+    if not options.rollcall_leader or len(roster.group) < 2:
+        return
+    asked, _ = split_endpoint(options.rollcall_leader)
+    leader, *others = roster.group
+    if asked in (leader.name, leader.address):
+        return
+    for seat in others:
+        if asked in (seat.name, seat.address):
+            raise UsageError(
+                f"--rollcall-leader (torchrun's --master-addr or --rdzv-endpoint) is {asked}, which is {seat.name}, "
+                f"and rank 0 is on {leader.name} ({leader.address}): leave it out, since the platform names the hosts"
+            )
 
 
 def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:

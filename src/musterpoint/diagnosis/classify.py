@@ -28,13 +28,21 @@ _PEER_LOST = re.compile(
     # NCCL
     r"|ncclRemoteError|ncclSystemError|nccl\w*Error.*peer|remote process exited|NCCL communicator was aborted"
     r"|NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
-    # TensorFlow, Horovod, MPI, JAX
+    # TensorFlow, Horovod, MPI
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*"
     r"(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
     r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
     r"|Fatal error in \w+: (?:Other MPI error|Unknown error class)"
     r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
-    r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout",
+    # JAX: xla/pjrt/distributed/client.h, coordination_service.cc, coordination_service_agent.cc
+    r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout|stopped sending heartbeats"
+    r"|JAX distributed service detected fatal errors|(?:error from|RPC to|disconnect from) coordination service"
+    r"|[Ss]hutdown barrier (?:in coordination service )?has failed|Gloo \w+ failed: "
+    # Ray: ray/exceptions.py, and what its core worker says of a raylet or a head that is gone
+    r"|\b(?:NodeDied|LocalRayletDied|OwnerDied)Error\b|[Tt]he actor(?:'s node| died because its node) (?:has )?died"
+    r"|[Tt]he node .* (?:has died|was terminated|is dead)|[Ff]ailed to connect to GCS"
+    # XGBoost: src/collective/, where every message of its communicator comes from
+    r"|XGBoostError: .*/src/collective/",
     re.S,
 )
 _INFRASTRUCTURE = re.compile(

@@ -115,7 +115,7 @@ def _neuron_cores(device: str, root: str) -> int:
 def _cpu_quota(root: str) -> float | None:
     """The tightest processor quota of this process's control groups (v1 or v2), in processors; None: no limit."""
     limits = []
-    for folder in _cgroup_folders(root):
+    for folder in cgroup_folders(root, "cpu"):
         quota, _, period = read(os.path.join(folder, "cpu.max")).strip().partition(" ")
         if not quota:
             quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
@@ -125,14 +125,17 @@ def _cpu_quota(root: str) -> float | None:
     return min(limits) if limits else None
 
 
-def _cgroup_folders(root: str) -> Iterator[str]:
-    """This process's control group and all above it that it can see, in each hierarchy that limits processors."""
+def cgroup_folders(root: str, kind: str) -> Iterator[str]:
+    """This process's control group and all above it that it can see, in each hierarchy that limits ``kind``.
+
+    ``kind``: ``cpu`` or ``memory``.
+    """
     mount = os.path.join(root, "sys/fs/cgroup")
     for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and kind not in controllers.split(","):
             continue
-        hierarchies = (controllers, "cpu") if controllers else ("", "unified")
+        hierarchies = (controllers, kind) if controllers else ("", "unified")
         for hierarchy in dict.fromkeys(hierarchies):
             parts = [part for part in path.split("/") if part]
             for depth in range(len(parts), -1, -1):

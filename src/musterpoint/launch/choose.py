@@ -2,17 +2,19 @@
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
+from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
-WANTED: dict[Launcher, str] = {
-    "torchrun": "torch", "mpi": "mpi4py", "ranks": "horovod", "deepspeed": "deepspeed", "accelerate": "accelerate",
+NEEDED: dict[Launcher, str] = {
+    "torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax", "accelerate": "accelerate",
 }  # fmt: skip
-"""The Python module that a launcher needs, or uses if it is there."""
+"""The Python module that a launcher needs."""
+USED: dict[Launcher, tuple[str, ...]] = {"mpi": ("mpi4py",), "ranks": ("horovod", "xgboost"), "ray": ("grpc",)}
+"""The Python modules that a launcher uses if they are there."""
 
 TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 
@@ -30,6 +32,8 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
     "smdistributed_dataparallel": ("mpi", "the job asks for smdistributed data parallelism, whose ranks mpirun starts"),
     "multi_worker_mirrored_strategy": ("tensorflow", "the job asks for multi_worker_mirrored_strategy"),
     "parameter_server": ("parameter-server", "the job asks for parameter_server"),
+    "ray": ("ray", "the job asks for Ray"),
+    "jax": ("jax", "the job asks for JAX"),
 }
 
 _SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelparallel": "model"}
@@ -69,10 +73,16 @@ def choose(
     """
     capacity = capacity_of(job, settings, devices)
     launcher, reason = _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
-    if launcher in ("torchrun", "deepspeed", "accelerate") and job.in_group and not has(WANTED[launcher]):
+    needed = NEEDED.get(launcher)
+    if needed and job.in_group and not has(needed):
         raise LauncherError(
-            f"launcher {launcher} ({reason}): the program's Python has no module {WANTED[launcher]}; install "
-            f"{WANTED[launcher]} for it, or pass --launcher script or --launcher ranks"
+            f"launcher {launcher} ({reason}): the program's Python has no module {needed}; install {needed} for it, "
+            "or pass --launcher script or --launcher ranks"
+        )
+    if settings.numa_binding and launcher != "torchrun":
+        raise UsageError(
+            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
+            "it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -86,6 +96,8 @@ def slots_of(
         return capacity
     if launcher == "script":
         return 1
+    if launcher == "ray":
+        return 1 if host == job.leader else 0
     from musterpoint.launch.tensorflow.config import existing_task
     from musterpoint.launch.tensorflow.tasks import ranks_on
 
@@ -159,17 +171,28 @@ def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings
     if launcher in TENSORFLOW:
         first, servers = _servers(launcher, settings, job)
         return tuple(first and first + place for place in range(servers))
+    if launcher == "ray":
+        return (0,) * len(RAY_PORTS)
     announced = settings.rollcall == "full" or len(job.hosts) == 1
-    if launcher == "ranks" and "horovod" in modules and announced:
-        return (0,)  # Horovod's rendezvous server, on the leader
-    return ()
+    return (0,) * len(servers_of(launcher, modules)) if announced else ()
 
 
 def agreed_ports(launcher: Launcher, modules: frozenset[str], master_port: int) -> tuple[int, ...]:
     """The ports of the leader's processes where no roll call announces any; TensorFlow has its own rules."""
     if launcher in TENSORFLOW:
         return ()
-    return (master_port, master_port + 1) if launcher == "ranks" and "horovod" in modules else (master_port,)
+    return tuple(range(master_port, master_port + 1 + len(servers_of(launcher, modules))))
+
+
+def servers_of(launcher: Launcher, modules: frozenset[str]) -> tuple[str, ...]:
+    """Modules whose ranks meet at a server on the leader."""
+    return tuple(name for name in RANKS_SERVERS if name in modules) if launcher in ("ranks", "jax") else ()
+
+
+def modules_for(launcher: Launcher) -> tuple[str, ...]:
+    """The Python modules that the plan of ``launcher`` depends on."""
+    needed = NEEDED.get(launcher)
+    return (*((needed,) if needed else ()), *USED.get(launcher, ()))
 
 
 def option_for_ports(launcher: Launcher, settings: Settings) -> str:
@@ -220,12 +243,18 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.deepspeed import plan_deepspeed as plan
     elif launcher == "accelerate":
         from musterpoint.launch.accelerate import plan_accelerate as plan
+    elif launcher == "ray":
+        from musterpoint.launch.ray import plan_ray as plan
+    elif launcher == "jax":
+        from musterpoint.launch.jax import plan_jax as plan
     elif launcher == "tensorflow":
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
     made = plan(inputs)
-    return made if launcher == "mpi" or not inputs.roster.seat.grouped else _with_mpi_options(inputs, made)
+    if launcher != "mpi" and inputs.roster.seat.grouped:
+        made = _with_mpi_options(inputs, made)
+    return _with_local_rank(inputs, made)
 
 
 def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
@@ -245,3 +274,15 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     by = f"launcher {plan.launcher}" if plan.launcher != "torchrun" else "torchrun"
     note = (f"{where}: {rest} isn't followed: {by} starts the ranks",) if rest else ()
     return plan._replace(environment=tuple(environment.values()), notes=(*plan.notes, *note))
+
+
+def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """``plan`` with ``--local_rank=N`` behind a script's or module's name, where the settings or DeepSpeed want it."""
+    wanted = inputs.settings.local_rank or ("argument" if inputs.launcher == "deepspeed" else "variable")
+    at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
+    if wanted == "variable" or at < 0:
+        return plan
+    if plan.foreign:
+        runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
+        return plan._replace(local_rank_at=at + runner)
+    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))

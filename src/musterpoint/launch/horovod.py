@@ -78,7 +78,7 @@ def _environment(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
         EnvSetting(
             "HOROVOD_GLOO_RENDEZVOUS_ADDR", inputs.master_address, "the leader, which runs the rendezvous server"
         ),
-        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_PORT", str(_port(inputs)), "free on the leader"),
+        EnvSetting("HOROVOD_GLOO_RENDEZVOUS_PORT", str(inputs.port("horovod")), "free on the leader"),
         *([EnvSetting("HOROVOD_GLOO_IFACE", interface, "the interface Gloo uses")] if interface else []),
     )
 
@@ -105,17 +105,11 @@ def _server(inputs: LaunchInputs) -> ProcessPlan:
         (
             Argument(inputs.workspace.interpreter, "the program's Python, which has Horovod"),
             program_of_ours("horovod_rendezvous", "the key-value store that Horovod's ranks find each other in"),
-            Argument(str(_port(inputs)), "its port, free on this host"),
+            Argument(str(inputs.port("horovod")), "its port, free on this host"),
             Argument(inputs.master_address, "the one address it listens on"),
         ),
         cwd=inputs.workspace.cwd,
     )
-
-
-def _port(inputs: LaunchInputs) -> int:
-    """The port that the leader offered; the one after the master port where no roll call asked for any."""
-    offered = inputs.roster.group[0].ports
-    return offered[0] if offered else inputs.roster.master_port + 1
 
 
 def _interface(inputs: LaunchInputs) -> str:

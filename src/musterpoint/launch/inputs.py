@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.code.workspace import Workspace
+from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
 from musterpoint.job.model import Job
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
 
 LOOPBACK = "127.0.0.1"
+RANKS_SERVERS = ("horovod", "xgboost", "jax")
+"""Modules whose ranks meet at a server on the leader, in the order of its ports."""
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _PACKAGE = os.path.dirname(musterpoint.__file__).replace("/proc/self/", f"/proc/{os.getpid()}/")
 STANDINS = os.path.join(_PACKAGE, "standins")
@@ -26,6 +30,10 @@ STANDINS = os.path.join(_PACKAGE, "standins")
 archive."""
 SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
 """The folder by which Python finds musterpoint's ``smdistributed``."""
+STARTUP = os.path.join(_PACKAGE, "startup", "path")
+"""The folder by which Python finds our tasks for its start (:mod:`musterpoint.startup`)."""
+TASKS = "MUSTER_STARTUP"
+"""The variable that names the tasks."""
 
 
 class LaunchInputs(NamedTuple):
@@ -40,8 +48,9 @@ class LaunchInputs(NamedTuple):
     environ: the variables this process was started with; none of them is replaced without a reason.
     exports: the platform's variables for scripts, by name and value.
     network: the fabric's settings for this host.
-    modules: those of :data:`musterpoint.launch.choose.WANTED` that the user's interpreter has.
+    modules: those of :func:`musterpoint.launch.choose.modules_for` that the user's interpreter has.
     mpi: this host's MPI, for launcher ``mpi``.
+    memory: this host's memory, for launcher ``ray``.
     accelerate: what accelerate says, for launcher ``accelerate``.
     """
 
@@ -56,6 +65,7 @@ class LaunchInputs(NamedTuple):
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
+    memory: Memory = Memory()
     accelerate: "Accelerate | None" = None
 
     @property
@@ -83,13 +93,23 @@ class LaunchInputs(NamedTuple):
     def pythonpath(self) -> str:
         """The user's PYTHONPATH, with the code's directories before it and our stand-ins after it.
 
-        The folder of ``smdistributed`` comes before all: its ``sitecustomize`` has to run when Python starts.
+        Folders with a ``sitecustomize`` of ours come before all: it has to run when Python starts.
         """
         own = self.environ.get("PYTHONPATH", "")
         folders = own.split(os.pathsep)
-        first = [SMDISTRIBUTED] if wanted(self.job, self.environ) and SMDISTRIBUTED not in folders else []
+        startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
+        startups += [STARTUP] if self._tasks else []
+        first = [folder for folder in startups if folder not in folders]
         last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
+
+    @property
+    def _tasks(self) -> tuple[EnvSetting, ...]:
+        """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
+        names = ["jax_cluster"] if self.launcher == "jax" else []
+        names += ["stack_dumps"] if self.settings.stall_timeout is not None else []
+        reason = "what musterpoint does when a rank's Python starts"
+        return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -102,6 +122,15 @@ class LaunchInputs(NamedTuple):
             return settings
         reason = "the program's code, in front of the PYTHONPATH it was given"
         return (*settings, EnvSetting("PYTHONPATH", self.pythonpath, reason))
+
+    def port(self, module: str) -> int:
+        """The leader's port for the server of ``module``, of those that launcher ``ranks`` uses.
+
+        It was offered in the roll call; where none asked for any, it follows the master port.
+        """
+        servers = [name for name in RANKS_SERVERS if name in self.modules or name == module]
+        offered, at = self.roster.group[0].ports, servers.index(module)
+        return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
 
     def plan(
         self, processes: tuple[ProcessPlan, ...], environment: tuple[EnvSetting, ...], unset: tuple[str, ...] = (),
@@ -137,6 +166,7 @@ class LaunchInputs(NamedTuple):
             *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            *self._tasks,
             *self.network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
         )
@@ -172,3 +202,16 @@ def _threads(cpus: int, ranks: int) -> tuple[str, str]:
 def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:
     """How many ranks this host can take: by the settings, else the job, another toolkit's count, or the devices."""
     return settings.slots or job.distribution.processes_per_host or job.counted.slots or devices.slots
+
+
+def check_channel(inputs: LaunchInputs) -> None:
+    """Checks that services can learn when every host is done, which only the roll call's channel reports.
+
+    Raises:
+        UsageError: there are several hosts without that channel.
+    """
+    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
+        raise UsageError(
+            f"--rollcall {inputs.settings.rollcall}: launcher {inputs.launcher} has processes that run until all "
+            "hosts are done, which only --rollcall full can tell"
+        )

@@ -1,11 +1,15 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
+import os
 from typing import Any, Literal, NamedTuple, Sequence, get_args
 
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.programs.registry import PLANNED, Program
 from musterpoint.settings import Launcher
+
+TEMPORARY = "muster-ray-"
+"""What the names of a plan's temporary directory begin with."""
 
 
 class Argument(NamedTuple):
@@ -26,8 +30,14 @@ Role = Literal["rank", "launcher", "service"]
 until the ranks of all hosts have ended; if it ends before them, the job ends.
 """
 
-ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server")
-"""Launchers that start the program once per host, whatever devices there are."""
+ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray")
+"""Launchers that start the program at most once per host, whatever devices there are."""
+
+RAY_PORTS = (
+    "gcs", "node-manager", "object-manager", "dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent",
+    "metrics-export", "dashboard", "ray-client-server",
+)  # fmt: skip
+"""What listens on a host of Ray's cluster, in the order of the ports that the host offers in the roll call."""
 
 
 def program_of_ours(name: Program, reason: str = "") -> Argument:
@@ -49,6 +59,8 @@ class ProcessPlan(NamedTuple):
     rank: the global rank; None where it is no rank.
     local_rank: the rank on this host; None likewise.
     users: whether a service is the user's own program. It may end with 0, and its error is the user's.
+    optional: whether the job goes on, whatever becomes of a service that isn't the user's own.
+    time_to_end: seconds between SIGTERM and SIGKILL for such a service when every rank has ended; 0: it is killed.
     """
 
     role: Role
@@ -59,6 +71,8 @@ class ProcessPlan(NamedTuple):
     rank: int | None = None
     local_rank: int | None = None
     users: bool = False
+    optional: bool = False
+    time_to_end: int = 0
 
     @property
     def words(self) -> list[str]:
@@ -101,6 +115,14 @@ def rank_process(
     return ProcessPlan(
         "rank", f"rank {rank}", program_arguments(workspace.argv), settings, workspace.cwd, rank, local_rank
     )
+
+
+def told_local_rank(process: ProcessPlan, at: int) -> ProcessPlan:
+    """``process`` with ``--local_rank=N`` at that place of its argv, if it is a rank."""
+    if process.role != "rank":
+        return process
+    word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
+    return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 
 
 def service_process(workspace: Workspace, name: str, settings: tuple[EnvSetting, ...] = ()) -> ProcessPlan:
@@ -151,6 +173,7 @@ class LaunchPlan(NamedTuple):
     daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
+    temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
     """
 
@@ -168,6 +191,7 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    temporary: str = ""
     meeting: Meeting | None = None
 
     @property
@@ -199,6 +223,8 @@ class LaunchPlan(NamedTuple):
                 raise ValueError(f"an unknown launcher, {plan.launcher!r}")
             for word in (*plan.unset, *plan.notes, *plan.daemons):
                 _text(word)
+            if plan.temporary and not os.path.basename(plan.temporary).startswith(TEMPORARY):
+                raise ValueError(f"{plan.temporary!r} is no temporary directory of musterpoint's")
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a launch plan: {error}") from None
         if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
@@ -207,18 +233,21 @@ class LaunchPlan(NamedTuple):
 
 
 _MOST_RANKS = 1 << 17
+_LONGEST_END = 60
 _TEXT = (str,)
 _COUNT = (int,)
 _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
+    "temporary": _TEXT,
 }  # fmt: skip
 _MEETING_TYPES: dict[str, tuple[type, ...]] = {
     "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
 }  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,),
+    "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
+    "time_to_end": _COUNT,
 }  # fmt: skip
 
 
@@ -238,6 +267,8 @@ def _process(*row: Any) -> ProcessPlan:
         argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
     )
     check_types(process, _PROCESS_TYPES)
+    if not 0 <= process.time_to_end <= _LONGEST_END:
+        raise ValueError(f"{process.time_to_end} s for a service to end in")
     if process.role not in get_args(Role) or not process.argv:
         raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
     for argument in process.argv:

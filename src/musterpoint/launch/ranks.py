@@ -7,6 +7,7 @@ from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
+from musterpoint.launch.xgboost import Tracker, plan_tracker
 
 IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -18,26 +19,37 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process per slot."""
-    gloo = plan_gloo(inputs)
-    ranks = (_process(inputs, gloo, local_rank) for local_rank in range(inputs.roster.seat.slots))
+    gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
+    ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))
     started = EnvSetting(
         RUN_ID,
         inputs.job.name or "muster",
         "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
     )
-    common = inputs.program_environment(*gloo.environment, started)
+    common = inputs.program_environment(*gloo.environment, *tracker.environment, started)
     plan = inputs.plan(
-        (*gloo.services, *ranks), tuple(setting for setting in common if setting.name not in IDENTITY), notes=gloo.notes
+        (*gloo.services, *tracker.services, *ranks),
+        tuple(setting for setting in common if setting.name not in IDENTITY),
+        notes=gloo.notes,
     )
     # Horovod's ranks meet at a port of their own
     return plan if gloo.environment else plan._replace(meeting=rendezvous(inputs))
 
 
-def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
-    roster = inputs.roster
-    rank = roster.first_rank + local_rank
+def _process(inputs: LaunchInputs, gloo: Gloo, tracker: Tracker, local_rank: int) -> ProcessPlan:
     settings = (
-        EnvSetting("RANK", str(rank), "global rank: hosts in order, then slots"),
+        *identity(inputs, local_rank),
+        *(gloo.identities[local_rank] if gloo.identities else ()),
+        *(tracker.identities[local_rank] if tracker.identities else ()),
+    )
+    return rank_process(inputs.workspace, inputs.roster.first_rank + local_rank, settings, local_rank)
+
+
+def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    """Who a rank is: the values of :data:`IDENTITY`."""
+    roster = inputs.roster
+    return (
+        EnvSetting("RANK", str(roster.first_rank + local_rank), "global rank: hosts in order, then slots"),
         EnvSetting("LOCAL_RANK", str(local_rank), "slot on this host; the program picks its device by it"),
         EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
         EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
@@ -45,6 +57,4 @@ def _process(inputs: LaunchInputs, gloo: Gloo, local_rank: int) -> ProcessPlan:
         EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
-        *(gloo.identities[local_rank] if gloo.identities else ()),
     )
-    return rank_process(inputs.workspace, rank, settings, local_rank)

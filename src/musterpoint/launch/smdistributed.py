@@ -114,8 +114,8 @@ def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None
     asked = job.distribution.processes_per_host
     if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
         raise UsageError(
-            f"the job's processes_per_host is {asked}, but {plan.host} would run {plan.local_ranks} ranks: placement "
-            "counts on the same number; leave --slots and processes out, or set processes_per_host to it"
+            f"ranks per host: the job's processes_per_host is {asked}, and {plan.host} would run {plan.local_ranks}, "
+            "but placement counts on the same number: leave --slots out, or set processes_per_host to it"
         )
 
 

@@ -66,6 +66,7 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
         Argument(f"--local-addr={inputs.own_address}", "this host's address, so that no name is looked up"),
         Argument(f"--rdzv-id={inputs.job.name or 'muster'}", "the job's name: agents of another job can't join"),
         Argument("--max-restarts=0", "the first failure ends the job"),
+        *_binding(inputs),
         Argument("--no-python", "what follows is a whole command"),
     )
     own = read_variables(
@@ -97,6 +98,11 @@ def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:
         Argument(f"--nnodes={inputs.hosts}", "hosts in the group, all of them here"),
         Argument(f"--nproc-per-node={inputs.roster.seat.slots}", f"slots of this host{uneven}"),
     )
+
+
+def _binding(inputs: LaunchInputs) -> tuple[Argument, ...]:
+    how = inputs.settings.numa_binding
+    return (Argument(f"--numa-binding={how}", "--numa-binding was given"),) if how else ()
 
 
 def _static(inputs: LaunchInputs) -> tuple[Argument, ...]:

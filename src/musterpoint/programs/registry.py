@@ -14,10 +14,13 @@ from typing import Literal, get_args
 
 Program = Literal[
     "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "aws_reader",
-    "upload_ledger", "upload_bucket", "uploader", "accelerate_settings",
+    "upload_ledger", "upload_bucket", "uploader", "stack_sampler", "ray_node", "ray_driver", "xgboost_tracker",
+    "accelerate_settings",
 ]  # fmt: skip
 PROGRAMS: tuple[Program, ...] = get_args(Program)
-PLANNED: tuple[Program, ...] = ("launch_agent", "tensorflow_server", "horovod_rendezvous")
+PLANNED: tuple[Program, ...] = (
+    "launch_agent", "tensorflow_server", "horovod_rendezvous", "ray_node", "ray_driver", "xgboost_tracker",
+)  # fmt: skip
 """Those that a launch plan may name."""
 UPLOADER: tuple[Program, ...] = ("aws_reader", "upload_ledger", "upload_bucket", "uploader")
 """The parts of the uploader, each after those that it imports; the last one is started."""

@@ -63,10 +63,12 @@ class LeaderCall:
         check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
         self._checked = check != "off"
         self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._names = names
         self._follower = Follower(context, names, self._resolved)
         self._attendance = Attendance(self._hosts, seen_as, names, self._seats, self._checked)
         self._calls: dict[Link, Call] = {}
         self._link_owner = LinkOwner(self._frame, self._ended)
+        self._unanswered: dict[str, tuple[Link, Refusal]] = {}
         self._stopped: StoppedEarly | None = None
         self._stop_sent: set[str] = set()
         self._asked_to_stop = False
@@ -170,10 +172,22 @@ class LeaderCall:
             self._refused_stranger(refusal.claim, link.peer)
             return
         sure = proved or self._attendance.is_sure(hello.host, link.peer)
-        self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        if sure or self._names.last_answer(hello.host).addresses or hello.host in self._unanswered:
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        else:  # whether it is the host is known in a moment, and that host should hear the reason
+            link.ignore()
+            self._unanswered[hello.host] = link, refusal
+            self._loop.call_later(self._timeouts.hello / 2, lambda: self._answer(hello.host))
         self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
         if proved or (sure and hello.host not in self._seats.taken):
             self._fail(refusal.reason)
+
+    def _answer(self, host: str) -> None:
+        """Refuses the caller that claims to be ``host``, now that the name has addresses, or has had time to."""
+        link, refusal = self._unanswered.pop(host, (None, None))
+        if link is not None and refusal is not None and not link.ended:
+            sure = self._attendance.is_sure(host, link.peer)
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
 
     def _refuse_unplaced(self, link: Link, proved: bool, refusal: Refusal) -> None:
         """Refuses a host where none has a name; ends the roll call, too, unless it may be a host of another job."""
@@ -212,6 +226,7 @@ class LeaderCall:
         if answer.addresses:
             refused = self._attendance.refused.get(name)
             self._apply(self._seats.resolved(name, answer.addresses))
+            self._answer(name)
             if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
                 self._fail(refused[0].reason)
         if answer.addresses and not self._seats.waiting.get(name):
@@ -381,6 +396,8 @@ class LeaderCall:
         if self.error or self.result:
             return
         self._finish()
+        for host in list(self._unanswered):
+            self._answer(host)
         here = {call.state.link for call in self._seats.taken.values()}
         refusal = wire.pack("refused", reason=NO_SEAT)
         for link in self._calls:

@@ -175,7 +175,6 @@ class RollCall:
         context, names = self._context()
         token = ""
         if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
-            self._warn_of_secret()
             from musterpoint.rollcall.leader import LeaderCall
 
             if self._unnamed is not None and self._unnamed.node_rank == 0:
@@ -190,6 +189,7 @@ class RollCall:
                     raise
                 self._say("another host on this machine listens at the leader's port already: it leads")
             else:
+                self._warn_of_secret()
                 if token:
                     from musterpoint.rollcall.endpoint import OtherLeader
 

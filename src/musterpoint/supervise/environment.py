@@ -64,7 +64,12 @@ class TemporaryDirectory:
 
     def close(self) -> None:
         if self._path:
-            import shutil
-
-            shutil.rmtree(self._path, ignore_errors=True)
+            remove(self._path)
             self._path = ""
+
+
+def remove(path: str) -> None:
+    """Removes a temporary directory with all that is in it, as far as that can be done."""
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)

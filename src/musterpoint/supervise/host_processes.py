@@ -11,7 +11,7 @@ from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.programs.registry import Texts
 from musterpoint.supervise.context import SupervisorContext
-from musterpoint.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment
+from musterpoint.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment, remove
 from musterpoint.supervise.events import (
     Broken,
     Key,
@@ -113,6 +113,11 @@ class HostProcesses:
         rank = Rank(key, process.rank or 0, self._pump_name(session.number, process.name))
         self._ranks.add(rank)
         self._ranks.set_pid(rank, pid)
+
+    @property
+    def live_ranks(self) -> dict[int, int]:
+        """The pids of ranks that run here, by global rank."""
+        return self._ranks.live
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -230,7 +235,8 @@ class HostProcesses:
                 rank.connection.send("release")
         owner = self.sessions[number].owner if number in self.sessions else None
         if owner is not None:
-            self._others.kill(number, "service")
+            if not self._others.end(number):
+                self._others.kill(number, "service")
             owner.send(f"code {code}")
 
     # -- ends --
@@ -273,7 +279,7 @@ class HostProcesses:
         mpi = self.sessions[number].is_mpi and process.role == "launcher"
         self._context.record("attendant-ended", name=process.name, role=process.role, status=status)
         failure = None
-        if status or not process.users:
+        if not process.optional and (status or not process.users):
             from musterpoint.diagnosis import failures
             from musterpoint.diagnosis.facts import ServiceOrLauncherEnd
 
@@ -284,7 +290,7 @@ class HostProcesses:
             failure = failures.failure_of_service_or_launcher(end, self._context.diagnosis)
         if mpi:
             failure = self._mpi_exits.failure_at_end(failure, number, process.name, status)
-        vital = mpi or process.role == "service"
+        vital = mpi or (process.role == "service" and not process.optional)
         self._emit(ServiceOrLauncherEnded(number, process.name, process.role, failure, vital))
         ended.on_end(status, tail)
 
@@ -310,6 +316,14 @@ class HostProcesses:
         self._ranks.being_killed()
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
 
+    def end_services(self) -> int:
+        """SIGTERM to services that end by themselves then; seconds that they get, 0 where there are none."""
+        return self._others.end()
+
+    @property
+    def services_are_ending(self) -> bool:
+        return self._others.are_ending
+
     def dismiss(self) -> None:
         """Ends services, launchers and stubs, since all ranks have ended."""
         self._others.kill()
@@ -329,6 +343,8 @@ class HostProcesses:
         self.control_socket.close()
         self._texts.close()
         self._temporary.close()
+        for folder in {session.plan.temporary for session in self.sessions.values() if session.plan.temporary}:
+            remove(folder)
 
 
 def number_of(word: str) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import RankEnd
 
 QUIET_STATUSES = frozenset({-int(signal.SIGTERM), -9, 143, 137, 0})
-"""Statuses that are no failure after a rank was signalled, beside that signal's own."""
+"""Statuses that are no failure after a rank was signalled, beside that signal's own (and ``sys.exit(signum)``)."""
 ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
 
@@ -106,6 +106,13 @@ class Ranks:
         rank.pid = pid
         self._by_pid[pid] = rank
 
+    @property
+    def live(self) -> dict[int, int]:
+        """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
+        ranks = sorted((rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected),
+                       key=lambda rank: rank.key)  # fmt: skip
+        return {rank.number: rank.pid for rank in ranks}
+
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)
@@ -167,7 +174,7 @@ class Ranks:
         status = status if aborted is None else aborted
         oom = not signalled and self.oom_struck(status)
         self._context.record("rank-ended", rank=rank.number, status=status, told=signalled, oom=oom)
-        quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal}
+        quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
         failed = status != 0 and not (signalled and status in quiet)
         if failed and not signalled:
             self._pump.show(rank.number, rank.name)

@@ -59,6 +59,25 @@ class ServicesAndLaunchers:
             if running.is_users:
                 running.send(signo)
 
+    def end(self, session: int | None = None) -> int:
+        """SIGTERM to services that end by themselves then; the most seconds that one of them may take for it.
+
+        0: there are none. ``session``: only those of this session.
+        """
+        longest = 0
+        for pid, running in self._running.items():
+            if running.process.time_to_end and session in (None, running.session):
+                longest = max(longest, running.process.time_to_end)
+                if pid not in self._signalled:
+                    self._signalled.add(pid)
+                    tree.send(pid, signal.SIGTERM)
+        return longest
+
+    @property
+    def are_ending(self) -> bool:
+        """Whether a service still has its time to end by itself."""
+        return any(running.process.time_to_end for running in self._running.values())
+
     def kill(self, session: int | None = None, role: Role | None = None) -> None:
         """SIGKILL, to those of one session or role where one is given."""
         for pid, running in self._running.items():

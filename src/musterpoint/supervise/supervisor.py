@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.channel.peers import (
     AllDone,
+    AllLooked,
     Arrived,
     JobFailed,
+    LookAsked,
     PeerBack,
     PeerEvent,
     PeerLost,
     Peers,
     PeerSilent,
+    Stalled,
     StartAsked,
     Started,
     StartEnded,
@@ -36,6 +39,7 @@ from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_li
 
 if TYPE_CHECKING:
     from musterpoint.supervise.mpi_daemons import MpiDaemons
+    from musterpoint.supervise.stall_watch import StallWatch
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -58,8 +62,10 @@ class Supervisor:
         self._queue: list[Event] = []
         self._busy = False
         self._finished = False
+        self._services_end = False
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
+        self._stalls: StallWatch | None = None
 
     @property
     def token(self) -> str:
@@ -70,7 +76,8 @@ class Supervisor:
         """A signal came to this process (called in the loop's thread)."""
         if signo == signal.SIGCHLD:
             self._processes.reap()
-            if self._finished and not self._processes.remaining:
+            waiting = self._processes.services_are_ending if self._services_end else self._processes.remaining
+            if self._finished and not waiting:
                 self._loop.stop()
         elif signo in PASSED_ON:
             self._processes.pass_on(signo)
@@ -88,6 +95,7 @@ class Supervisor:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
             self._start_pump(plan)
+            self._watch_stalls()
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
             self._processes.reap()
@@ -98,6 +106,8 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
+            if self._stalls is not None:
+                self._stalls.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -132,11 +142,24 @@ class Supervisor:
             self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
         return self._mpi
 
+    def _watch_stalls(self) -> None:
+        seconds = self._rules.stall_timeout
+        if seconds is None or self._rules.outside:
+            return
+        from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
+
+        self._stalls = StallWatch(
+            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        )
+
     def _on_peer_event(self, event: PeerEvent) -> None:
-        """MPI daemons are started as the leader asks; the policy decides about everything else."""
-        act = _FOR_DAEMONS.get(type(event))
+        """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
+        act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
         if act is not None:
             act(self._daemons, event)
+        elif look is not None:
+            if self._stalls is not None:
+                look(self._stalls, event)
         else:
             self.on_event(event)
 
@@ -186,7 +209,8 @@ class Supervisor:
         self._finished = True
 
     def _end_what_is_left(self) -> None:
-        """Kills what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
+        """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
+        self._end_services()
         self._processes.dismiss()
         if self._processes.remaining:
             self._processes.kill()
@@ -195,6 +219,16 @@ class Supervisor:
                 self._loop.run()
             too_long.cancel()
         self._processes.reap()
+
+    def _end_services(self) -> None:
+        """Services that end by themselves when they are told to get their time for it."""
+        seconds = self._processes.end_services()
+        if seconds:
+            self._services_end = True
+            too_long = self._loop.call_later(seconds, self._loop.stop)
+            self._loop.run()
+            too_long.cancel()
+            self._services_end = False
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
         """Takes connections of mpirun's launch agents, and of nested launchers (which ask for the roster, or report why
@@ -239,6 +273,12 @@ _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),
     Started: lambda daemons, event: daemons.started(event),
     StartEnded: lambda daemons, event: daemons.start_ended(event),
+}
+
+_FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
+    LookAsked: lambda watch, event: watch.look(event),
+    AllLooked: lambda watch, event: watch.judge(event),
+    Stalled: lambda watch, event: watch.stalled(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

@@ -9,6 +9,7 @@ import pytest
 from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.accelerate import Accelerate
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job
@@ -29,10 +30,13 @@ NO_GPUS = Accelerate(
     "1.15.0", on_cpus=True, backend="gloo",
     variables={"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"},
 )  # fmt: skip
+UNKNOWN = Memory()
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
-def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.") -> tuple[Seat, ...]:
+def seats(
+    slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str = "10.0.0.", ports: tuple[int, ...] = ()
+) -> tuple[Seat, ...]:  # fmt: skip
     """``slots`` by host name, in order; addresses count up from 1."""
     return tuple(
         Seat(
@@ -41,7 +45,7 @@ def seats(slots: Mapping[str, int], outside: tuple[str, ...] = (), network: str 
             0 if name in outside else count,
             name not in outside,
             capacity=count,
-            ports=(7700 + number, 7800 + number),
+            ports=ports or (7700 + number, 7800 + number),
         )
         for number, (name, count) in enumerate(slots.items(), 1)
     )
@@ -67,19 +71,23 @@ def plan() -> Callable[..., LaunchPlan]:
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
         accelerate: Accelerate = NO_GPUS,
+        memory: Memory = UNKNOWN,
+        ports: tuple[int, ...] = (),
+        slots_option: int | None = None,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
         me = me or hosts[0]
         group = tuple(name for name in hosts if name not in outside)
-        table = seats(slots, outside, addresses)
+        table = seats(slots, outside, addresses, ports)
         leader = next(seat for seat in table if seat.grouped)
         job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
+        options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(
             LaunchInputs(
-                launcher, job, workspace, roster, devices, Settings(**settings), environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, accelerate,
+                launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
+                modules, mpi, memory, accelerate,
             )
         )  # fmt: skip
 

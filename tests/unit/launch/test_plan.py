@@ -34,14 +34,14 @@ SETTINGS = st.lists(st.builds(EnvSetting, TEXT, TEXT, TEXT, OURS), max_size=3).m
 PROCESSES = st.builds(
     ProcessPlan, st.sampled_from(get_args(Role)), TEXT,
     st.lists(st.builds(Argument, TEXT, TEXT, OURS), min_size=1, max_size=3).map(tuple), SETTINGS, TEXT,
-    st.none() | COUNT, st.none() | COUNT, st.booleans(),
+    st.none() | COUNT, st.none() | COUNT, st.booleans(), st.booleans(), st.integers(0, 60),
 )  # fmt: skip
 WORDS = st.lists(TEXT, max_size=2).map(tuple)
 MEETINGS = st.none() | st.builds(Meeting, COUNT, WORDS, st.booleans(), TEXT, WORDS, TEXT)
 PLANS = st.builds(
     LaunchPlan, st.sampled_from(get_args(Launcher)), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
-    WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), meeting=MEETINGS,
+    WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), st.sampled_from(["", "/tmp/muster-ray-7-x"]), MEETINGS,
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -83,7 +83,9 @@ WRONG: list[dict[str, Any]] = [
     {"local_ranks": -1}, {"local_ranks": True}, {"world_size": None}, {"first_rank": 0.5}, {"user_cwd": None},
     {"user_pythonpath": 1}, {"unset": None}, {"unset": [1]}, {"notes": 5}, {"colour": "red"},
     {"tolerates_lost_peers": "yes"}, {"daemons": [1]}, {"daemons": 1}, {"local_rank_at": "2"},
-    {"processes": [[*PROCESS[:7], "yes"]]},
+    {"processes": [[*PROCESS[:7], "yes"]]}, {"processes": [[*PROCESS[:7], False, 1]]}, {"temporary": "/home"},
+    {"processes": [[*PROCESS[:7], False, False, 61]]}, {"processes": [[*PROCESS[:7], False, False, "4"]]},
+    {"temporary": 1}, {"temporary": "muster-ray-1/.."},
 ]  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_a_program_that_starts_its_ranks_itself_may_have_any_number(plan: Planne
 
 def test_as_many_ranks_as_the_job_says(plan: Planner) -> None:
     check_layout_of(plan, {"partitions": 2}, 4, 4, processes_per_host=4)
-    with pytest.raises(UsageError, match="processes_per_host is 8, but algo-1 would run 4 ranks"):
+    with pytest.raises(UsageError, match="processes_per_host is 8, and algo-1 would run 4, but"):
         check_layout_of(plan, {"partitions": 2}, 4, 4, processes_per_host=8)
 
 

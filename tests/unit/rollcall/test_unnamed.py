@@ -180,8 +180,9 @@ def test_a_stop_before_the_roster_names_the_host(begin: Begin) -> None:
 
 
 def test_a_leader_that_nobody_reaches_is_named_with_its_option(begin: Begin) -> None:
-    worker = begin("first", 2, 1, leader="head.example", addresses={"head.example": ("127.0.0.1",)},
-                   rollcall_timeout=1.0)  # fmt: skip
+    worker = begin(
+        "first", 2, 1, leader="head.example", addresses={"head.example": ("127.0.0.1",)}, rollcall_timeout=1.0
+    )
     lines = str(worker.failed()).splitlines()
     assert lines[0] == "the roll call's 1 s are over, and first has no roster from head.example"
     assert lines[2].startswith("head.example  connect  127.0.0.1 port ")
@@ -189,8 +190,9 @@ def test_a_leader_that_nobody_reaches_is_named_with_its_option(begin: Begin) -> 
 
 
 def test_a_leaders_name_that_stays_unknown(begin: Begin) -> None:
-    host = begin("first", 2, None, leader="nowhere.invalid", rollcall_timeout=1.0,
-                 timeouts=TIMEOUTS._replace(progress=0.2))  # fmt: skip
+    host = begin(
+        "first", 2, None, leader="nowhere.invalid", rollcall_timeout=1.0, timeouts=TIMEOUTS._replace(progress=0.2)
+    )
     said = str(host.failed())
     assert said.startswith("the roll call's 1 s are over, and the leader's name (--rollcall-leader) is not known here")
     assert "nowhere.invalid: the name does not resolve" in said

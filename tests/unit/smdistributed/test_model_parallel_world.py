@@ -47,5 +47,5 @@ def test_without_a_launcher_it_is_one_rank(python_says: Callable[..., str]) -> N
     assert python_says(ALONE) == "0 1 [0] ['x'] 1"
     said = python_says(ALONE, SM_HP_MP_PARAMETERS='{"partitions": 2}')
     assert "SMPConfigError: pipeline_parallel_degree (partitions) 2 times" in said
-    assert said.endswith("doesn't divide the 1 ranks of this job: start a multiple of 2, or lower the degrees "
+    assert said.endswith("doesn't divide the job's world size 1: start a multiple of 2 ranks, or change the degrees "
                          "(SM_HP_MP_PARAMETERS)")  # fmt: skip

@@ -129,6 +129,26 @@ def test_memory_and_time_are_weighed(nn: Any, partition: Any, configured: Any) -
     assert [measured[str(each)] for each in range(7)] == [0, 0, 0, 0, 0, 0, 1]
 
 
+def test_early_layers_of_a_network_for_images_take_their_time(nn: Any, partition: Any, configured: Any) -> None:
+    """Each stage has four times the parameters of the one before, and a quarter of the positions."""
+
+    def stage(channels: int) -> Any:
+        return nn.Sequential(
+            nn.Conv2d(channels // 2, channels, 3, stride=2), nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.Conv2d(channels, channels, 3), nn.Conv2d(channels, channels, 1, stride=2),
+        )  # fmt: skip
+
+    model = nn.ModuleDict({str(each): stage(8 * 2**each) for each in range(4)})
+    by_time = partition.decide(model, configured(partitions=2, memory_weight=0.0)).owner
+    by_memory = partition.decide(model, configured(partitions=2, memory_weight=1.0)).owner
+    assert [by_time[f"{each}.3"] for each in range(4)] == [0, 0, 1, 1]
+    assert [by_memory[f"{each}.3"] for each in range(4)] == [0, 0, 0, 1]
+    decoder = nn.Sequential(nn.Conv2d(8, 8, 3, 4), nn.MaxPool2d(2), nn.Upsample(scale_factor=2),
+                            nn.ConvTranspose2d(8, 8, 3, 4), nn.Conv2d(8, 8, 3))  # fmt: skip
+    said = partition.table(decoder, partition.decide(decoder, configured(partitions=2, memory_weight=0.0)), 2)
+    assert said.splitlines()[1].endswith(": 0, 3")  # at sixteen times the positions, the last ones are the heaviest
+
+
 def test_the_order_of_calls_counts_more_than_that_of_registration(nn: Any, partition: Any, configured: Any) -> None:
     model = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("last", "first", "second", "third")})
     owner = partition.decide(model, configured(partitions=2), ["first", "second", "third", "last"]).owner

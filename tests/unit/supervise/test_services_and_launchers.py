@@ -21,10 +21,11 @@ class Bench:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.signalled: list[int] = []
 
-    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600") -> None:
+    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600",
+            seconds: int = 0) -> None:  # fmt: skip
         process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
         self.processes[name] = process
-        plan = ProcessPlan(role, name, (Argument("sh"),), users=users)
+        plan = ProcessPlan(role, name, (Argument("sh"),), users=users, time_to_end=seconds)
         self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
 
     def ended(self, name: str) -> int:
@@ -108,3 +109,24 @@ def test_who_runs_is_known_by_pid(bench: Bench) -> None:
     assert bench.running.pids == {pid}
     assert bench.running.ended(pid).process.name == "mpirun"
     assert pid not in bench.running
+
+
+def test_services_that_end_by_themselves_are_asked_to(bench: Bench) -> None:
+    """Once, those of one session or all; the answer is how long the slowest of them may take."""
+    ends = "trap 'exit 1' TERM; echo; while :; do sleep 0.05; done"
+    assert bench.running.end() == 0
+    for name, session, seconds in (("head", 0, 4), ("other", 1, 2), ("server", 0, 0)):
+        bench.add(name, "service", session, script=ends, seconds=seconds)
+        out = bench.processes[name].stdout
+        assert out is not None and out.readline() == b"\n"
+    assert bench.running.end(1) == 2
+    assert bench.ended("other") == 1
+    assert bench.untouched("head")
+    bench.running.ended(bench.processes["other"].pid)
+    assert [bench.running.end(), bench.running.end()] == [4, 4]
+    assert bench.ended("head") == 1
+    assert bench.untouched("server")
+    assert bench.signalled.count(bench.processes["head"].pid) == 1
+    assert bench.running.are_ending
+    bench.running.ended(bench.processes["head"].pid)
+    assert not bench.running.are_ending

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.inputs import LaunchInputs, check_channel
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours, rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.tasks import BESIDE, RANK, Task, roles_of, tasks_of
-from musterpoint.launch.tensorflow.workers import check_channel, plan_existing, plan_once
+from musterpoint.launch.tensorflow.workers import plan_existing, plan_once
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}

@@ -6,9 +6,8 @@ platforms, unless ``--tf-port`` asks for it. The program decides how workers exc
 
 from __future__ import annotations
 
-from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.inputs import LaunchInputs, check_channel
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.launch.tensorflow import config
 from musterpoint.launch.tensorflow.config import ExistingTask
@@ -47,16 +46,3 @@ def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
 def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:
     """A plan with ``process`` as this host's one rank."""
     return inputs.plan((process,), inputs.program_environment(), notes=notes)._replace(local_ranks=1)
-
-
-def check_channel(inputs: LaunchInputs) -> None:
-    """Checks that services can learn when every host is done, which only the roll call's channel reports.
-
-    Raises:
-        UsageError: there are several hosts without that channel.
-    """
-    if inputs.hosts > 1 and inputs.settings.rollcall != "full":
-        raise UsageError(
-            f"--rollcall {inputs.settings.rollcall}: launcher {inputs.launcher} has processes that run until all "
-            "hosts are done, which only --rollcall full can tell"
-        )

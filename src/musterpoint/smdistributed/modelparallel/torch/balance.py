@@ -7,7 +7,8 @@ otherwise be too uneven: a module that is kept whole runs as it is, without any 
 from __future__ import annotations
 
 import itertools
-from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
+import math
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from torch import nn
 
@@ -18,6 +19,12 @@ _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _OPENED = (*_LISTS, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 """Of torch's own modules, those that call their children. The others (MultiheadAttention, TransformerEncoderLayer) use
 their children's parameters without a call, which a part on another rank doesn't have."""
+
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_LAST_MAP = 49.0
+"""Positions of the last feature map: 7 by 7."""
 
 
 class Unit(NamedTuple):
@@ -66,7 +73,8 @@ class _Measure:
     def __init__(self, root: nn.Module, memory_weight: float, times: Mapping[str, float]) -> None:
         self.root, self.memory_weight, self.times = root, memory_weight, times
         self.bytes = max(_bytes(root), 1)
-        self.time = times.get("", 0.0) or max(_estimate(root), 1)
+        self.estimates = _estimates(root)
+        self.time = times.get("", 0.0) or max(self._estimate(root), 1)
 
     def cost(self, names: Sequence[str], opened: Iterable[str] = ()) -> float:
         """Of modules as a whole, shared parameters counted once; of ``opened`` ones their own parameters."""
@@ -81,18 +89,54 @@ class _Measure:
         return self.memory_weight * size / self.bytes + (1 - self.memory_weight) * time / self.time
 
     def _time(self, name: str, module: nn.Module) -> float:
-        return self.times.get(name, 0.0) if "" in self.times else _estimate(module)
+        return self.times.get(name, 0.0) if "" in self.times else self._estimate(module)
+
+    def _estimate(self, module: nn.Module) -> float:
+        return sum(self.estimates[id(each)] for each in module.modules())
 
 
 def _bytes(module: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
 
 
-def _estimate(module: nn.Module) -> float:
-    """A forward pass's time in parameters multiplied once; embeddings only look up. At least 1 for each module."""
-    return sum(
-        1.0 + (0 if isinstance(each, (nn.Embedding, nn.EmbeddingBag)) else _own_size(each)) for each in module.modules()
-    )
+def _estimates(root: nn.Module) -> dict[int, float]:
+    """A forward pass's time of each module by itself, in multiplications for one position of the last feature map.
+
+    Parameters are multiplied once for each position, and embeddings only look up. How large a convolution's map is
+    follows from the strides behind it; the last map has the usual 7 by 7 positions, and an image's linear layers one.
+    """
+    shrunk = 1.0
+    sizes: dict[int, float] = {}
+    for each in root.modules():
+        stride, is_shortcut = _stride(each)
+        if not is_shortcut:
+            shrunk *= stride
+        if isinstance(each, _CONVOLUTIONS):
+            sizes[id(each)] = 1 / shrunk
+    return {id(each): 1.0 + _multiplied(each) * _LAST_MAP * sizes.get(id(each), 1 / _LAST_MAP / shrunk) * shrunk
+            for each in root.modules()}  # fmt: skip
+
+
+def _stride(module: nn.Module) -> tuple[float, bool]:
+    """By how much a module makes maps smaller, and whether it may be the shortcut around others that do as well."""
+    given: Any = module  # torch's own types allow for each number of dimensions
+    if isinstance(module, nn.Upsample):
+        return 1 / _product(given.scale_factor or 1, 2), False
+    if isinstance(module, _POOLS):
+        return _product(given.stride or given.kernel_size, int(type(module).__name__[-2])), False
+    if isinstance(module, _CONVOLUTIONS):
+        stride = _product(given.stride, 1)
+        return (1 / stride if given.transposed else stride), _product(given.kernel_size, 1) == 1
+    return 1.0, False
+
+
+def _product(each: Any, dimensions: int) -> float:
+    """Over all dimensions, of one number for all or one for each."""
+    return float(math.prod(each) if isinstance(each, tuple) else each**dimensions)
+
+
+def _multiplied(module: nn.Module) -> int:
+    return 0 if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) else _own_size(module)
 
 
 def _own_size(module: nn.Module) -> int:

@@ -86,19 +86,19 @@ def allgather(obj: Any, group: CommGroup = WORLD) -> list[Any]:
     data = _bytes(obj)
     length = torch.tensor([data.numel()])
     lengths = [torch.empty_like(length) for _ in own.ranks]
-    _wait(dist.all_gather(lengths, length, group=own.process_group, async_op=True))
+    _wait(dist.all_gather(lengths, length, group=own.process_group, async_op=True), group)
     longest = max(int(each) for each in lengths)
     padded = torch.zeros(longest, dtype=torch.uint8)
     padded[: data.numel()] = data
     parts = [torch.empty_like(padded) for _ in own.ranks]
-    _wait(dist.all_gather(parts, padded, group=own.process_group, async_op=True))
+    _wait(dist.all_gather(parts, padded, group=own.process_group, async_op=True), group)
     return [pickle.loads(part[: int(each)].numpy().tobytes()) for part, each in zip(parts, lengths)]
 
 
 def barrier(group: CommGroup = WORLD) -> None:
     """Returns when every rank of the group has called it."""
     # a sum, since torch's barrier takes the GPU where there is one
-    _wait(dist.all_reduce(torch.zeros(1), group=_group(group).process_group, async_op=True))
+    _wait(dist.all_reduce(torch.zeros(1), group=_group(group).process_group, async_op=True), group)
 
 
 def mp_barrier() -> None:
@@ -154,6 +154,6 @@ def _world() -> Any:
     return state.group("world").process_group
 
 
-def _wait(work: Any) -> None:
+def _wait(work: Any, group: CommGroup | None = None) -> None:
     if work is not None:  # None: torch leaves out ranks that aren't in the group
-        state.wait(work)
+        state.wait(work, group.value if group is not None else None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 
 from ..backend.exceptions import SMPError
+
+_HERE = os.path.dirname(__file__)
 
 
 class SMPRemoteError(SMPError, RuntimeError):
@@ -33,5 +36,12 @@ class SMPStepError(SMPError, RuntimeError):
 
 
 def text_of(error: BaseException) -> str:
-    """The traceback as another rank shows it."""
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    """The traceback as another rank shows it: what the script and torch did, without this package's own frames."""
+    told = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = told
+    while part is not None:
+        foreign = [frame for frame in part.stack if os.path.dirname(frame.filename) != _HERE]
+        if foreign:
+            part.stack[:] = foreign
+        part = part.__cause__ or part.__context__
+    return "".join(told.format()).rstrip()

@@ -31,10 +31,14 @@ class Call(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The leader begins a step, its ``number``-th. ``training`` has a byte per module: its flags count, not others'."""
+    """The leader begins a step, its ``number``-th. ``training`` has a byte per module: its flags count, not others'.
+
+    met: how many collectives of all ranks of this pipeline the leader has come through before.
+    """
 
     name: str
     number: int
+    met: int
     context: Context
     training: bytes
 

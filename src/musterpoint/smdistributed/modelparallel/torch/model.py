@@ -18,8 +18,8 @@ from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
 from .partition import agree
 from .routing import ModuleRouting, Places
-from .scheduler import Policy, current
-from .server import Outcome, Server
+from .scheduler import current
+from .server import Outcome, Schedule, Server
 from .state import state
 from .transport import Transport, new_token, own_host
 
@@ -62,6 +62,7 @@ class DistributedModel(nn.Module):
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
         self._averages, self._shares_buffers = average_grads_across_microbatches, broadcast_buffers
+        self._is_whole = False
         self._steps = 0
         self._called = False
         self._owner: Mapping[str, int] = {}
@@ -101,7 +102,22 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        if self._is_whole:
+            self._choose_routes(args, kwargs)
         return self.module(*args, **kwargs)
+
+    def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The leader keeps all values until the first call, to see how modules can be called together."""
+        assert self._server is not None
+        self._is_whole = False
+        state.tracing = True
+        try:
+            self._server.announce(self._routing.decide(args, kwargs))
+        finally:
+            state.tracing = False
+        self._release()
+        if state.optimizer is not None:
+            state.optimizer.forget_absent()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -129,18 +145,22 @@ class DistributedModel(nn.Module):
             self._divide()
         self._called = False
         server = self._server
+
+        def merged(results: list[Any]) -> Any:
+            if not self._called:
+                raise SMPStepError(f"the step function {step} hasn't called the model")
+            return merge(results)
+
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merge([body() for body in bodies()])
+            outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
-            outcome = server.lead(step, bodies, merge)
+            outcome = server.lead(step, bodies, merged)
         else:
             outcome = server.serve(step, self._serving)
-        if (server is None or server.is_leader) and not self._called:
-            raise SMPStepError(f"the step function {step} hasn't called the model")
         self._finish(outcome.backward)
         for hook in list(self._step_hooks.values()):
             hook(self, state.optimizer)
@@ -196,11 +216,13 @@ class DistributedModel(nn.Module):
             name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
         }
         if pipeline.size > 1:
-            routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
-            self._server = _server(routing)
-            routing.install(self._server)
+            self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
+            self._server = _server(self._routing)
+            self._routing.install(self._server)
             state.wait = self._server.wait
-            self._release()
+            self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
+            if not self._is_whole:
+                self._release()
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
@@ -348,10 +370,10 @@ def _server(routing: ModuleRouting) -> Server:
     told = communication.allgather((transport.address, new_token()))
     peers = [rank for rank in pipeline.ranks if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
-    policy: Policy = "simple" if state.cfg.pipeline == "simple" else "interleaved"
+    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        policy, state.cfg.active_microbatches,
+        schedule, state.cfg.active_microbatches,
     )  # fmt: skip
 
 

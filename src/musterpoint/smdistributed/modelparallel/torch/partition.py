@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import tempfile
@@ -243,7 +244,8 @@ def table(root: nn.Module, decided: Partition, parts: int) -> str:
             if id(parameter) not in counted:
                 counted.add(id(parameter))
                 sizes[index] += parameter.numel()
-        if name and len(within[name]) == 1 and len(within[name.rpartition(".")[0]]) > 1:
+        outer = name and len(within[name]) == 1 and len(within[name.rpartition(".")[0]]) > 1
+        if outer and any(True for _ in itertools.chain(module.parameters(), module.buffers())):
             outermost[index].append(name)
     if not any(outermost):
         outermost[0] = ["the whole model"]

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any, Callable, Literal
+from typing import Any, Callable
 
 import torch
-
-Policy = Literal["interleaved", "simple"]
-"""``interleaved``: backward work first, which frees memory. ``simple``: all forward passes, then the backward ones."""
 
 
 class Task:
@@ -49,8 +46,7 @@ def current() -> Task | None:
 class Scheduler:
     """Starts, stops and continues tasks. Only one thread calls it, and waits while a task runs."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self) -> None:
         self._ready: list[Task] = []
         self._numbers = itertools.count()
         self._idle: list[_Thread] = []
@@ -62,16 +58,12 @@ class Scheduler:
         task._answer = answer
         self._ready.append(task)
 
-    def next(self, holds: bool = False) -> Task | None:
-        """The task that should run now, or None.
-
-        Args:
-            holds: backward passes wait, as long as forward passes can still begin or continue somewhere.
-        """
-        ready = [task for task in self._ready if not (holds and task.backward)]
+    def next(self, backward: bool) -> Task | None:
+        """Of the tasks that can run and are in their forward or in their backward pass: the oldest microbatch's."""
+        ready = [task for task in self._ready if task.backward is backward]
         if not ready:
             return None
-        chosen = min(ready, key=self._rank)
+        chosen = min(ready, key=lambda task: (task.microbatch, task.order))
         self._ready.remove(chosen)
         return chosen
 
@@ -101,10 +93,6 @@ class Scheduler:
     def clear(self) -> None:
         """Forgets what is ready; tasks that wait never continue."""
         self._ready.clear()
-
-    def _rank(self, task: Task) -> tuple[bool, int, int]:
-        later = task.backward if self._policy == "simple" else not task.backward
-        return later, task.microbatch, task.order
 
 
 class _Thread(threading.Thread):

@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import sys
 import threading
 import time
-from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -40,13 +41,19 @@ from .messages import (
     Started,
 )
 from .packing import Names, pack, unpack
-from .scheduler import Policy, Scheduler, Task, current
+from .scheduler import Scheduler, Task, current
+from .topology import Kind
 from .transport import Lost, Message, Transport
 
 T = TypeVar("T")
+Schedule = Literal["interleaved", "simple"]
+"""``interleaved``: backward passes run as soon as they can, and so memory is freed. ``simple``: all microbatches go
+through their forward passes first."""
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
 
+_WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
+"""The groups of a rank in which its leader is as well."""
 HINT = "SMP_HINT_SECONDS"
 """The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
@@ -178,25 +185,30 @@ class Server:
     """
 
     def __init__(
-        self, transport: Transport, inbox: queue.SimpleQueue[Any], ranks: Sequence[int], rank: int,
-        everyone: Sequence[int], routing: Routing, policy: Policy, active: int,
+        self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
+        everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
-        self._routing, self._policy = routing, policy
-        self._active = active
-        self._scheduler = Scheduler(policy)
+        self._routing = routing
+        self._backward_first = schedule == "interleaved"
+        self._holds_backward = schedule == "simple"
+        self._active = active if schedule == "interleaved" else sys.maxsize
+        self._scheduler = Scheduler()
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
         self._saved: dict[tuple[CallId, int], _Saved] = {}
         self._step = 0
+        self._met = 0
+        self._waited: list[_Waited] = []
         self._starts: list[Start] = []
         self._early: list[Message] = []
         self._serving: set[int] = set()
         self._ended: End | None = None
         self._ended_tensors: list[torch.Tensor] = []
         self._broken: BaseException | None = None
+        self._gone: tuple[int, str] | None = None
         self._hint = float(os.environ.get(HINT) or 60)
         self._limit = float(os.environ.get(LIMIT) or 1800)
         self.backward = False
@@ -227,7 +239,7 @@ class Server:
         self._begin()
         context = Context.current()
         self._step += 1
-        start = Start(step, self._step, context, self._routing.training())
+        start = Start(step, self._step, self._met, context, self._routing.training())
         for peer in self._peers():
             self._send(peer, start)
         device = default_device()
@@ -237,11 +249,13 @@ class Server:
         self._serving.clear()
         while waiting or live:
             self._take_all()
-            forward_left = bool(waiting) or any(not task.backward for task in live)
-            task = self._scheduler.next(holds=self._policy == "simple" and forward_left)
-            if task is None and waiting and (len(live) < self._active or self._policy == "simple"):
+            # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
+            task = self._scheduler.next(backward=False)
+            if task is None and waiting and len(live) < self._active:
                 task = waiting.pop(0)
                 live.append(task)
+            if task is None and not (self._holds_backward and any(not each.backward for each in live)):
+                task = self._scheduler.next(backward=True)
             if task is None:
                 self._take(self._what_the_leader_waits_for)
                 continue
@@ -289,7 +303,7 @@ class Server:
             self._dispatch(message)
         try:
             while self._ended is None:
-                task = self._scheduler.next()
+                task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
                 if task is None:
                     self._take(lambda: f"the next request, or the end of {start.name} on rank {self._ranks[0]}")
                 else:
@@ -302,24 +316,41 @@ class Server:
         self._finish()
         return Outcome(outputs, end.backward)
 
-    def wait(self, work: Any) -> None:
-        """Waits for one of torch's collectives, and serves steps that the leader runs alone meanwhile."""
-        if self.is_leader or self.in_step:
+    def wait(self, work: Any, kind: Kind | None) -> None:
+        """Waits for one of torch's collectives; meanwhile serves steps that the leader runs alone.
+
+        Args:
+            work: torch's.
+            kind: the group whose ranks all take part, or None.
+        """
+        if self.is_leader or self.in_step or kind not in _WITH_LEADER:
             try:
                 work.wait()
             except RuntimeError as error:
                 raise self.failure_of_another(error) from None
-            return
-        with _Failing(self):
-            threading.Thread(target=_wait_for, args=(work, self._inbox), name="smp wait", daemon=True).start()
-            while True:
-                while self._starts:
-                    self._serve(self._starts.pop(0))
-                done = self._take(None)
-                if done is not None and done.error is not None:
-                    raise self.failure_of_another(done.error)
-                if done is not None:
-                    return
+        else:
+            with _Failing(self):
+                self._serve_until(work)
+        self._met += kind in _WITH_LEADER
+
+    def _serve_until(self, work: Any) -> None:
+        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
+        while not self._waited:
+            # the leader has not come to this collective yet; else the step is one that this rank will call, too
+            while self._starts and self._starts[0].met == self._met:
+                self._serve(self._starts.pop(0))
+            self._take(None)
+        error = self._waited.pop().error
+        if error is not None:
+            raise self.failure_of_another(error)
+
+    def _watch(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self._inbox.put(Message(self._rank, _Waited(error), []))
+        else:
+            self._inbox.put(Message(self._rank, _Waited(None), []))
 
     # ---- calls of modules on other ranks, by tasks
 
@@ -351,13 +382,14 @@ class Server:
         return self._scheduler.wait()
 
     def turn_backward(self) -> None:
-        """The current task begins its backward pass: others may be due before."""
+        """The current task begins its backward pass."""
         self.backward = True
         task = current()
         if task is not None:
             task.backward = True
-            self._scheduler.add(task)
-            self._scheduler.wait()
+            if self._holds_backward:
+                self._scheduler.add(task)
+                self._scheduler.wait()
 
     # ---- requests of other ranks
 
@@ -434,13 +466,15 @@ class Server:
             except queue.Empty:
                 return
 
-    def _take(self, waits_for: Callable[[], str] | None) -> _Waited | None:
+    def _take(self, waits_for: Callable[[], str] | None) -> None:
         """Waits for the next message. Says what it waits for after a while, and fails in the end."""
+        if self._gone is not None and waits_for is not None:
+            raise self._lost(*self._gone)
         began = time.monotonic()
         while True:
             try:
-                item = self._inbox.get(timeout=None if waits_for is None else self._hint)
-                break
+                self._dispatch(self._inbox.get(timeout=None if waits_for is None else self._hint))
+                return
             except queue.Empty:
                 assert waits_for is not None
                 waited = time.monotonic() - began
@@ -448,10 +482,6 @@ class Server:
                 if waited >= self._limit:
                     raise SMPStalledError(f"{text}; the limit is {LIMIT}={self._limit:.0f}") from None
                 log.get_logger().warning(text)
-        if isinstance(item, _Waited):
-            return item
-        self._dispatch(item)
-        return None
 
     def _dispatch(self, message: Message) -> None:
         """Turns a message into a task that can run."""
@@ -473,10 +503,14 @@ class Server:
             self._routing.adopt(body.chains)
         elif isinstance(body, End):
             self._ended, self._ended_tensors = body, tensors
+        elif isinstance(body, _Waited):
+            self._waited.append(body)
         elif isinstance(body, Failed):
             raise SMPRemoteError(body.rank, body.traceback)
         elif isinstance(body, Lost) and message.sender in self._ranks:
-            raise self._lost(message.sender, body.why)
+            if self.in_step:
+                raise self._lost(message.sender, body.why)
+            self._gone = (message.sender, body.why)  # perhaps through; a collective that needs it fails by itself
 
     def announce(self, chains: Sequence[Any]) -> None:
         """The leader tells the others which modules run as chains; before any request that uses them."""
@@ -511,21 +545,21 @@ class Server:
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 
-    def failure_of_another(self, error: BaseException) -> BaseException:
-        """What another rank said, if it did, where torch's collective only lost it; else ``error``."""
-        until = time.monotonic() + 2
+    def failure_of_another(self, error: BaseException, seconds: float = 10) -> BaseException:
+        """What another rank says of its failure, where a connection only broke; else ``error``."""
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
                 item = self._inbox.get(timeout=0.05)
             except queue.Empty:
                 continue
-            if isinstance(item, Message) and isinstance(item.body, Failed):
+            if isinstance(item.body, Failed):
                 return SMPRemoteError(item.body.rank, item.body.traceback)
         return error
 
     def _lost(self, rank: int, why: str) -> BaseException:
         error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
-        return self.failure_of_another(error)
+        return self.failure_of_another(error, 0.5)
 
     def _what_the_leader_waits_for(self) -> str:
         absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]
@@ -555,15 +589,6 @@ class _Failing:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             self._server.failed(error)
-
-
-def _wait_for(work: Any, inbox: queue.SimpleQueue[Any]) -> None:
-    try:
-        work.wait()
-    except BaseException as error:
-        inbox.put(_Waited(error))
-    else:
-        inbox.put(_Waited(None))
 
 
 def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:

@@ -63,7 +63,8 @@ class State:
 
     model, optimizer: the script's DistributedModel and its DistributedOptimizer, or None.
     tracing: whether the model runs only to be looked at.
-    wait: how a rank waits for others in a barrier or an exchange of objects: called with torch's Work. The pipeline
+    wait: how a rank waits for others in a barrier or an exchange of objects: called with torch's Work, and
+        with the kind of the group where all of one take part. The pipeline
         replaces it to answer requests meanwhile.
     """
 
@@ -75,7 +76,7 @@ class State:
         self.model: Any = None
         self.optimizer: Any = None
         self.tracing = False
-        self.wait: Callable[[Any], None] = lambda work: work.wait()
+        self.wait: Callable[[Any, Kind | None], None] = lambda work, kind: work.wait()
 
     @property
     def initialized(self) -> bool:
@@ -212,5 +213,7 @@ def _introduce(world: World) -> None:
             f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept as "
             f"smp.state.cfg.{name}, and without effect" for name in cfg.unknown
         ))  # fmt: skip
+    if cfg.deterministic_server:
+        log.warn(f"{cfg.shown('deterministic_server')}: without effect; ranks answer whatever can go on first")
     if world.topology.rdp > 1 and not cfg.ddp:
         log.warn(f"{world.topology.rdp} replicas, but {cfg.shown('ddp')}: gradients aren't averaged over them")

@@ -54,8 +54,8 @@ class Topology:
         if world % (pp * tp):
             raise ValueError(
                 f"pipeline_parallel_degree (partitions) {pp} times tensor_parallel_degree {tp} is {pp * tp} ranks for "
-                f"one replica of the model, which doesn't divide the {world} ranks of this job: start a multiple of "
-                f"{pp * tp}, or lower the degrees"
+                f"one replica of the model, which doesn't divide the job's world size {world}: start a multiple of "
+                f"{pp * tp} ranks, or change the degrees"
             )
         self.world, self.pp, self.tp, self.rdp = world, pp, tp, world // (pp * tp)
         self.order = permutation(strategy)

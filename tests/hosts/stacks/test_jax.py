@@ -1,0 +1,65 @@
+"""JAX on two hosts with two processes each: all find each other, and none outlives the one that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ..conftest import survivors
+from ..test_launch import HOSTS, Hosts
+
+PROGRAM = Path(__file__).parent / "programs" / "jax_psum.py"
+TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "jax", "--slots", "2")
+STALE = {
+    "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NTASKS": "2", "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}  # fmt: skip
+"""What the processes of a job inherit that Slurm started once per host."""
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def jax(local, stack):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have JAX for CPUs."""
+    local.environ |= {"MUSTER_PYTHON": str(stack("jax") / "python"), **STALE}
+    return local
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "reason"),
+    [
+        ("raise", 1, "LookupError: no such shard\nrank 3 (local rank 1) on algo-2, exit code 1"),
+        ("die", 137, "rank 1 (local rank 1) on algo-1, killed by SIGKILL (exit code 137)"),
+    ],
+)
+def test_all_meet_and_the_process_that_fails_is_the_reason(  # type: ignore[no-untyped-def]
+    jax, then: str, code: int, reason: str
+) -> None:
+    """The others wait in a collective, where JAX's own shutdown would leave them for minutes."""
+    ran = jax.run(*TWO, PROGRAM, then)
+    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [code] * 3, ran.stderr
+    for rank in range(4):
+        assert f"rank {rank} is {rank} of 4: sum 6, slurm=False" in ran.stdout, ran.stdout
+    assert ran.reason.startswith(reason), ran.reason
+    assert "peer lost" in ran.reason or "failed" not in ran.reason, "all others are echoes"
+
+
+def test_a_stop_reaches_every_process(jax) -> None:  # type: ignore[no-untyped-def]
+    """JAX's own handler of SIGTERM would keep those alive that have none."""
+    ran = jax.stop(*TWO, PROGRAM, "wait", when="sum 6", lines=4)
+    assert ran.code == 143, ran.stderr + ran.stdout
+    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*")
+    assert sorted(path.name for path in saved) == ["checkpoint-1", "checkpoint-3"]
+    ends = [event for host in ("algo-1", "algo-2") for event in ran.events(host) if event["event"] == "rank-ended"]
+    assert sorted((event["rank"], event["status"]) for event in ends) == [(0, -15), (1, 0), (2, -15), (3, 0)]
+    assert "failed while it was stopping" not in ran.log("algo-1") + ran.log("algo-2")
+
+
+def test_a_job_that_is_known_from_variables_alone(jax, python: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    hosts = Hosts(python, jax.environ, tmp_path)
+    hosts.run("--launcher", "jax", "--slots", "2", str(PROGRAM))
+    assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
+    assert sum(log.count("of 4: sum 6") for log in hosts.logs.values()) == 4
+    assert survivors(hosts.token) == []

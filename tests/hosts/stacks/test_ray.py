@@ -1,0 +1,70 @@
+"""Ray on two hosts: its cluster is complete before the program starts, and gone when it has ended, however that was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from musterpoint.launch.plan import TEMPORARY
+
+PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
+SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
+JOB = ("--hosts", "2", "--launcher", "ray", "--slots", "2")
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def ray(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have Ray, which finds all its temporary files in a folder of the test's."""
+    local.environ["MUSTER_PYTHON"] = str(stack("ray") / "python")
+    before = left()
+    yield local
+    assert left() == before, "Ray's temporary directories were left behind"
+
+
+def left() -> list[str]:
+    return sorted(name for name in os.listdir("/tmp") if name.startswith(TEMPORARY))
+
+
+def test_a_worker_of_ray_train_that_raises_is_the_reason(ray, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Before that, tasks have run on both nodes, which asked for the token and import what lies beside the program."""
+    ran = ray.run(*JOB, "--backend", "netns", PROGRAM, "train", tmp_path / "storage")
+    assert ran.code == 1, ran.stderr + ran.stdout
+    assert SEEN in ran.stdout, ran.stdout
+    assert "LookupError" in ran.reason and "no shard for a sum of 3 in a world of 2" in ran.reason, ran.reason
+    assert "rank 0 (local rank 0) on algo-1, exit code 1" in ran.reason
+    assert "Ray's cluster has all of its 2 nodes" in ran.log("algo-1")
+    assert "ray stop" not in ran.log("algo-1") + ran.log("algo-2"), "advice that would end other jobs' clusters, too"
+
+
+def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
+    """One ends with the name of the host whose raylet was killed, the other is stopped: its program first.
+
+    That one saves its checkpoint while both nodes are there. Then Ray is stopped, and nothing is left of it.
+    """
+    first, second = ray.output, ray.folder / "second"
+    process = ray.start(*JOB, "--backend", "process", PROGRAM, "wait")
+    ray.output = second
+    ran = ray.run(*JOB, "--backend", "process", PROGRAM, "kill")
+    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [72, 72, 72], ran.stderr
+    assert ran.reason.startswith("muster: Ray's worker ended before the job was done (exit code 1) on algo-2"), (
+        ran.reason
+    )
+    assert "Ray's processes that ended here: raylet [exit code=-9]" in ran.reason
+    ray.output = first
+    assert process.stdout is not None
+    while "waiting" not in (line := process.stdout.readline()):
+        assert line, process.communicate()
+    process.send_signal(signal.SIGTERM)
+    ran = ray.finish(process)
+    assert ran.code == 143, ran.stderr + ran.stdout
+    assert (ran.output / "hosts/algo-1/opt/ml/model/checkpoint").read_text() == "2"
+    ended = {
+        event["name"]: event["status"] for host in ("algo-1", "algo-2") for event in ran.events(host)
+        if event["event"] == "attendant-ended"
+    }  # fmt: skip
+    assert ended == {"Ray's head": 1, "Ray's worker": 1}, "they ended by themselves, as ray start does"

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WORDS, FILE = "words", "file"
 """Where an option of :attr:`Accelerate.shape` is from: the command line, or the configuration file."""
 
+ATTEMPTS = 2
+"""The first import of torch from a network's file system may take too long; the next one finds its files in memory."""
+
 
 class Accelerate(NamedTuple):
     """What accelerate says about this host, and about a command line that is one of ``accelerate launch``.
@@ -70,7 +73,10 @@ def ask_accelerate(
     request = json.dumps({"words": list(words), "config": config, "folder": folder})
     how = ask or probe.ask
     try:
-        answer = how([interpreter, "-c", text_of("accelerate_settings"), request], environ, "/", True)
+        for _ in range(ATTEMPTS):
+            answer = how([interpreter, "-c", text_of("accelerate_settings"), request], environ, "/", True)
+            if answer.status is not None:
+                break
     except (OSError, ValueError) as error:
         raise LauncherError(f"launcher accelerate: {interpreter} can't be started: {error}") from None
     lines = answer.text.rstrip().splitlines()
@@ -98,5 +104,5 @@ def _why(interpreter: str, status: int | None, lines: Sequence[str]) -> str:
             f"{interpreter} can't import accelerate ({last}): install accelerate and torch for it, or name another "
             "Python with --python"
         )
-    ended = f"no answer after {probe.TIMEOUT:g} s" if status is None else f"exit code {status}"
+    ended = f"no answer after {ATTEMPTS} times {probe.TIMEOUT:g} s" if status is None else f"exit code {status}"
     return f"{interpreter} was asked what accelerate sets and failed ({ended}): {last}"

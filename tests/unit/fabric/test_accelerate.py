@@ -26,7 +26,8 @@ def asked(status: int | None, text: str) -> Accelerate:
         return Answer(status, text)
 
     found = ask_accelerate("/usr/bin/python3", ["--cpu", "train.py"], "a.yaml", "/code", {}, how)
-    assert seen == [("/usr/bin/python3", {"words": ["--cpu", "train.py"], "config": "a.yaml", "folder": "/code"}, "/")]
+    request = {"words": ["--cpu", "train.py"], "config": "a.yaml", "folder": "/code"}
+    assert seen == [("/usr/bin/python3", request, "/")]
     return found
 
 
@@ -44,10 +45,15 @@ def test_an_answer_among_warnings() -> None:
         (1, "Traceback\nModuleNotFoundError: No module named 'accelerate'", LauncherError, "install accelerate"),
         (1, "Traceback\nImportError: libcudart.so.12", LauncherError, r"\(exit code 1\): ImportError: libcudart.so.12"),
         (-9, "", LauncherError, r"\(exit code -9\): it printed nothing"),
-        (None, "importing", LauncherError, "no answer after 60 s"),
+        (None, "importing", LauncherError, "no answer after 2 times 60 s"),
         (0, "[]\n1", LauncherError, "exit code 0"),
     ],
 )
 def test_no_answer(status: int | None, text: str, error: type[MusterError], words: str) -> None:
     with pytest.raises(error, match=words):
         asked(status, text)
+
+
+def test_a_slow_first_import() -> None:
+    answers = [Answer(None, ""), Answer(0, json.dumps(ANSWER))]
+    assert ask_accelerate("python3", (), "", "/", {}, lambda *words: answers.pop(0)).version == "1.15.0"

@@ -80,6 +80,8 @@ class HostProcesses:
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._ranks.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        if owner is not None and 0 in self._meetings:
+            self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
         if plan.meeting is not None:
             from musterpoint.supervise.meeting import MeetingWatch
 

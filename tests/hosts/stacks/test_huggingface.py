@@ -20,7 +20,7 @@ from musterpoint.fabric.accelerate import ask_accelerate
 from musterpoint.rollcall.ports import any_free
 
 from ..conftest import survivors
-from .conftest import trained
+from .conftest import shown, trained
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
@@ -50,8 +50,8 @@ def test_accelerate_trains_one_world_as_its_file_says(hugging, root: Path, tmp_p
     file = tmp_path / "hugging" / "accelerate" / "default_config.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(CONFIG)
-    ran = hugging.run(*TWO, "--slots", "2", "--launcher", "accelerate",
-                      root / "examples/huggingface/accelerated.py", "--epochs", "2", "--batch-size", "128")  # fmt: skip
+    line = shown(root, "huggingface.md", "examples/huggingface/accelerated.py")
+    ran = hugging.run("--backend", "netns", *line, "--epochs", "2", "--batch-size", "128")
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(trained(ran)) == [0, 1, 2, 3]
     assert len(set(re.findall(r"rank \d weights (\S+)", ran.stdout))) == 1
@@ -64,8 +64,9 @@ def test_accelerate_trains_one_world_as_its_file_says(hugging, root: Path, tmp_p
 
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
 def test_the_trainer_trains_one_world(hugging, root: Path, launcher: str) -> None:  # type: ignore[no-untyped-def]
-    ran = hugging.run(*TWO, "--slots", "1", "--launcher", launcher,
-                      root / "examples/huggingface/trainer.py", "--max_steps", "4")  # fmt: skip
+    line = shown(root, "huggingface.md", "examples/huggingface/trainer.py")
+    line[line.index("torchrun")] = launcher
+    ran = hugging.run("--backend", "netns", *line, "--max_steps", "4")
     assert ran.code == 0, ran.stderr + ran.stdout
     assert len(re.findall(r"rank \d of 2 on cpu:0", ran.stdout)) == 2
     weights = re.findall(r"rank \d loss \S+ weights (\S+)", ran.stdout)

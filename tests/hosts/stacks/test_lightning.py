@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import trained
+from .conftest import shown, trained
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
@@ -20,8 +20,8 @@ def lit(local, stack):  # type: ignore[no-untyped-def]
 
 
 def test_lightning_trains_one_world(lit, root: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = lit.run("--hosts", "2", "--slots", "2", "--backend", "netns", "--launcher", "ranks",
-                  root / "examples/lightning/digits.py", "--batch-size", "128")  # fmt: skip
+    line = shown(root, "lightning.md", "examples/lightning/digits.py")
+    ran = lit.run("--backend", "netns", *line, "--batch-size", "128")
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(trained(ran)) == [0, 1, 2, 3]
     ends = re.findall(r"rank \d of (\d) weights (\S+)", ran.stdout)

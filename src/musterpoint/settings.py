@@ -10,7 +10,7 @@ from musterpoint.errors import UsageError
 from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal[
-    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax",
+    "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
@@ -71,6 +71,7 @@ class Settings(NamedTuple):
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
+    accelerate_config: str = ""
     local_rank: Literal["", "argument", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cuda_compat: Switch = "auto"
@@ -310,6 +311,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
+    Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
+           unless_given="the one that `accelerate config` writes, where there is one"),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
            "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,13 @@ def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
     assert len({tuple(each) for each in losses.values()}) == 1, losses
     assert losses[0][-1] < losses[0][0] < 2.5
     return losses
+
+
+def shown(root: Path, page: str, program: str) -> list[str]:
+    """The words behind `muster local` in the block of a page of docs/ that runs ``program``, without its arguments."""
+    text = (root / "docs" / page).read_text(encoding="utf-8")
+    lines = re.findall(r"<!-- runs in stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
+    (line,) = [line for line in lines if program in line]
+    words = shlex.split(line)
+    at = words.index(program)
+    return [*words[:at], str(root / program)]

@@ -23,6 +23,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.prepare import (
     PreparedHost,
     empty_offer,
+    named_job,
     offer_of,
     plan_host,
     prepare_host,
@@ -80,6 +81,11 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     except MusterError as error:
         refusal = runtime.failure_of(error)
     roster, peers = _call_the_roll(runtime, job, options, offer, stop)
+    if job.unnamed is not None:
+        if refusal is not None:
+            refusal = refusal._replace(host=roster.me)
+        job = named_job(job, roster)
+        runtime.set_job(job)
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -116,7 +122,7 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
-    participant = Participant(job.hosts, job.group_hosts, job.current_host, offer, options)
+    participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
     roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
 
     def on_signal(signo: int) -> None:
@@ -125,13 +131,13 @@ def _call_the_roll(
 
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(stop)
-    if offer.launcher and len(roster.seats) > 1 and roster.me == job.leader:
+    if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
-    ranks = ranks_of(options.log_ranks)
+    ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
@@ -140,8 +146,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code,
+        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
     )  # fmt: skip
+
+
+def _keep(job: Job, name: str, text: str) -> str:
+    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+    from musterpoint.report.collected import keep
+
+    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
@@ -150,4 +163,5 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
+        stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
     )  # fmt: skip

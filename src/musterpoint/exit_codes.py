@@ -15,6 +15,8 @@ FETCH = 71
 """The user's code or its requirements could not be fetched or installed."""
 LAUNCHER = 72
 """The launcher can't start: ``mpirun`` or torch missing, wrong world size."""
+STALLED = 74
+"""No rank printed anything for the stall timeout, and all stood still (``--stall-timeout``)."""
 HOST_LOST = 76
 """A host was lost: it neither ended its part nor reported a failure."""
 STOPPED = 143

@@ -70,7 +70,7 @@ def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     names = tuple(seat.name for seat in offered.seats)
     group = tuple(seat.name for seat in offered.group)
     # each host's slots are in the outer one's roster
-    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted())
+    job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
     host = prepare_host(job, options, environ, typed=True)
     seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job)) for seat in offered.seats)
     return plan_host(job, options, host, offered._replace(seats=seats), environ)

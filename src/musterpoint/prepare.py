@@ -31,8 +31,9 @@ from musterpoint.launch.choose import (
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
+from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, PYTHON, Settings
+from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
@@ -102,9 +103,10 @@ def prepare_host(
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ)
+    _check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
-    if job.distribution.dataparallel and workspace.kind in ("python", "module"):
+    if workspace.kind in ("python", "module"):
         smdistributed.check(job, environ, lambda module: module in find((module,), environ))
     if unknown := [module for module in modules_for(choice.launcher) if module not in answers]:
         found = find(unknown, launcher_environ)
@@ -119,6 +121,47 @@ def prepare_host(
     return PreparedHost(workspace, devices, choice, modules, mpi, memory)
 
 
+def named_job(job: Job, roster: Roster) -> Job:
+    """``job`` with the roster's names, which the roll call learned where the platform names no hosts."""
+    if job.unnamed is None:
+        return job
+    hosts = tuple(seat.name for seat in roster.seats)
+    return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
+
+
+def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
+    """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
+    unnamed = job.unnamed
+    if unnamed is None or len(job.hosts) == 1:
+        return
+    if error := misplaced(unnamed):
+        raise error
+    rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
+    if unnamed.node_rank is None and launcher == "parameter-server":
+        raise UsageError(
+            f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
+            f"give every host its own {rank}"
+        )
+    if options.rollcall == "full":
+        return
+    how = f"--rollcall {options.rollcall}"
+    if unnamed.node_rank is None:
+        raise UsageError(
+            f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
+            f"host its own {rank}"
+        )
+    if launcher not in _NAMELESS or (launcher == "torchrun" and options.rendezvous != "static"):
+        what = f"launcher {launcher}" + (f" with --rendezvous {options.rendezvous}" if launcher == "torchrun" else "")
+        raise UsageError(
+            f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
+            f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
+        )
+
+
+_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed")
+"""Launchers that need nothing of the other hosts but the leader's address."""
+
+
 def plan_host(
     job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
 ) -> LaunchPlan:  # fmt: skip
@@ -127,6 +170,7 @@ def plan_host(
     Raises:
         MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
     """
+    _check_leader(options, roster)
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
@@ -145,11 +189,29 @@ def plan_host(
         host.modules, host.mpi, host.memory,
     )  # fmt: skip
     plan = build_plan(inputs)
+    if job.in_group:
+        smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
     notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _check_leader(options: Settings, roster: Roster) -> None:
+    """Raises a UsageError if the leader that was asked for is another host of the roster; looks no name up."""
+    if not options.rollcall_leader or len(roster.group) < 2:
+        return
+    asked, _ = split_endpoint(options.rollcall_leader)
+    leader, *others = roster.group
+    if asked in (leader.name, leader.address):
+        return
+    for seat in others:
+        if asked in (seat.name, seat.address):
+            raise UsageError(
+                f"--rollcall-leader (torchrun's --master-addr or --rdzv-endpoint) is {asked}, which is {seat.name}, "
+                f"and rank 0 is on {leader.name} ({leader.address}): leave it out, since the platform names the hosts"
+            )
 
 
 def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
@@ -192,7 +254,8 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port))
-        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, job.current_host == job.leader)
+        leads = job.current_host == job.leader
+        check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
     return ports
 
 

@@ -17,6 +17,7 @@ from musterpoint.masking import Masker
 from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.ports import agreed_master_port
+from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
 from musterpoint.settings import Settings
@@ -71,6 +72,8 @@ def preview_request(request: Request) -> Preview:
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
         )
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
+        raise wrong
     return preview(views_of(job, options, request.environ), request.typed)._replace(job=job)
 
 
@@ -90,7 +93,11 @@ def seen_from(job: Job, host: str) -> Job:
         if group.name:
             own.update(current_group_name=group.name, current_instance_type=group.instance_type)
         files[RESOURCES] = {**files[RESOURCES], **own}
+    unnamed = job.unnamed
+    if unnamed is not None and unnamed.node_rank is not None:
+        unnamed = unnamed._replace(node_rank=job.hosts.index(host))
     return job._replace(
+        unnamed=unnamed,
         current_host=host,
         current_group=group.name or job.current_group,
         instance_type=group.instance_type or job.instance_type,
@@ -135,6 +142,12 @@ def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
     job, options = view.job, view.options
     notes = [note.text for note in job.notes]
     several = len(job.hosts) > 1
+    if job.unnamed is not None and several:
+        what = "" if job.unnamed.node_rank is not None else "; which of them this host is, too"
+        notes.append(
+            f"{job.hosts[0]} to {job.hosts[-1]} stand for names that the hosts say in the roll call, at "
+            f"{job.unnamed.leader} port {job.unnamed.port or options.rollcall_port}{what}"
+        )
     if several and not (options.slots or job.distribution.processes_per_host):
         stand = f"this host's {job.counted.variable} stands" if job.counted.slots else "this machine's devices stand"
         notes.append(f"{stand} for every host's; the roll call learns each host's own slots")
@@ -164,7 +177,7 @@ def assumed_roster(
         job=job.name,
         session="",
         seats=seats,
-        master_address=_address(job, job.leader, addresses),
+        master_address=_address(job, job.unnamed.leader if job.unnamed else job.leader, addresses),
         master_port=agreed_master_port(options.master_port),
         me=job.current_host,
     )

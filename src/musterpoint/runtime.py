@@ -91,7 +91,7 @@ class Runtime:
         """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
         self._job = job
         self.masker = masker_of(self._variables, job)
-        self.timeline.set_host(job.current_host)
+        self.timeline.set_host(job.own_name)
         self.open_output()
 
     def open_output(self) -> None:
@@ -114,7 +114,7 @@ class Runtime:
 
         if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
             self.masker = masker_of_files(self._variables)
-        return failure_of_error(error, self._job.current_host if self._job else "", self.masker.mask, time.time())
+        return failure_of_error(error, self._job.own_name if self._job else "", self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> "Answer":
         """Asks a program of this host (:mod:`musterpoint.probe`).
@@ -133,7 +133,7 @@ class Runtime:
         if self._tools is None:
             awaited = len(job.hosts) > 1 and options.rollcall != "off"
             self._tools = Tools(
-                self.loop, job.current_host,
+                self.loop, job.own_name,
                 Output(self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)),
                 options.rollcall_timeout * SHARE_OF_ROLLCALL if awaited else None,
             )  # fmt: skip
@@ -166,7 +166,7 @@ class Runtime:
 
     def _check(self) -> None:
         if self._stop_signal is not None:
-            raise StoppedEarly(self._job.current_host if self._job else "", self._stop_signal, PREPARING)
+            raise StoppedEarly(self._job.own_name if self._job else "", self._stop_signal, PREPARING)
 
 
 def _open_standard_streams() -> None:

@@ -38,7 +38,12 @@ class Settings(NamedTuple):
     rollcall_timeout: float = 900.0
     rollcall_check: Literal["warn", "strict", "off"] = "warn"
     silence_timeout: float = 300.0
+    stall_timeout: float | None = None
+    on_stall: Literal["end", "dump"] = "end"
     rollcall_port: int = 7776
+    rollcall_leader: str = ""
+    nnodes: int | None = None
+    node_rank: int | None = None
     master_port: int | None = None
     stop_grace: float | None = None
     stop_signal: str = "TERM"
@@ -59,7 +64,8 @@ class Settings(NamedTuple):
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
-    deepspeed_local_rank: Literal["argument", "variable"] = "argument"
+    local_rank: Literal["", "argument", "variable"] = ""
+    numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
 
@@ -74,6 +80,7 @@ class Option(NamedTuple):
     ``unless_given``: for people: the default where :class:`Settings` has none, or more about it.
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
+    ``older``: an earlier name of the variable, which still counts.
     """
 
     field: str
@@ -84,6 +91,7 @@ class Option(NamedTuple):
     unless_given: str = ""
     secret: bool = False
     inherited: bool = False
+    older: str = ""
 
     @property
     def flag(self) -> str:
@@ -141,6 +149,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
+    if not value:
+        raise ValueError("expected a number of seconds above 0 (leave it out for no limit)")
+    return value
+
+
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number, 1 or more")
@@ -153,6 +168,39 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _place(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("expected a whole number, 0 or more")
+    return int(text)
+
+
+def _leader(text: str) -> str:
+    split_endpoint(text)
+    return text.strip()
+
+
+def split_endpoint(text: str) -> tuple[str, int]:
+    """The host and port (0: none given) of ``HOST[:PORT]``; an IPv6 address with a port is in brackets.
+
+    Raises:
+        ValueError: the text is no endpoint.
+    """
+    text = text.strip()
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ValueError("expected HOST or HOST:PORT, an IPv6 address with a port as [ADDRESS]:PORT")
+        port = port[1:]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+        if not port:
+            raise ValueError("expected HOST or HOST:PORT")
+    if not host or set(host) & set("/@ []") or (port and not (port.isdecimal() and 0 < int(port) <= 65535)):
+        raise ValueError("expected HOST or HOST:PORT, the port from 1 to 65535")
+    return host, int(port or 0)
+
+
 def _code(text: str) -> int:
     if not text.strip().isdecimal() or int(text) > 255:
         raise ValueError("expected an exit code, 0 to 255")
@@ -160,8 +208,10 @@ def _code(text: str) -> int:
 
 
 def _ranks(text: str) -> str:
-    if text != "all" and not all(part.strip().isdecimal() for part in text.split(",")):
-        raise ValueError("expected 'all' or global ranks separated by commas, such as 0,8")
+    if text != "all" and not all(part.strip().isdecimal() for part in text.removeprefix("local:").split(",")):
+        raise ValueError(
+            "expected 'all', global ranks separated by commas, such as 0,8, or each host's own, such as local:0"
+        )
     return text
 
 
@@ -200,8 +250,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
     Option("rollcall_check", "what a host gets whose address isn't one its name resolves to", "HOW"),
     Option("silence_timeout", "a peer that is silent this long, with reconnects tried, is lost", "S", _seconds),
+    Option("stall_timeout", "no rank prints anything for this long and all stand still: the job has stalled; output "
+           "and work on any host count", "S", _positive_seconds, unless_given="never"),
+    Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
+           "stacks of all ranks are kept either way", "HOW"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="a free one in muster local"),
+    Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
+           "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,
+           unless_given="the platform's"),
+    Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
+           "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
+           unless_given="the platform's"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
            unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
            f"{MASTER_PORT}"),
@@ -213,7 +274,8 @@ OPTIONS: tuple[Option, ...] = (
            "so that a stop reaches the job", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
-    Option("log_ranks", "global ranks whose output is forwarded; a failing rank's tail is always shown",
+    Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
+           "always shown",
            "RANKS", _ranks),
     Option("log_dir", "one file per rank", "DIR", unless_given="off; muster local: hosts/<name>/ranks/"),
     Option("log_prefix", "prefix of forwarded lines; mpi is SageMaker's [1,mpirank:0,algo-1]<stdout>: form", "HOW"),
@@ -227,8 +289,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
            "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
-    Option("deepspeed_local_rank", "whether DeepSpeed's launcher tells a Python program its local rank by "
-           "--local_rank=N too, or by LOCAL_RANK alone (its own --no_local_rank)", "HOW"),
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
+           "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+           unless_given="deepspeed: argument, else variable"),
+    Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
+           unless_given="none"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -259,11 +324,12 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
     """
     values: dict[str, Any] = {}
     for option in OPTIONS:
-        text = environ.get(option.variable, "")
+        variable = option.older if option.older and not environ.get(option.variable) else option.variable
+        text = environ.get(variable, "")
         if given and option.field in given:
             values[option.field] = given[option.field]
         elif text:
-            values[option.field] = option.read(text, option.variable)
+            values[option.field] = option.read(text, variable)
     return Settings(**values)
 
 
@@ -282,5 +348,6 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
 
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
-    own = {option.variable for option in OPTIONS if not option.inherited} | {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
+    own |= {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

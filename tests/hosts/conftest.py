@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -128,6 +129,14 @@ def local(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Loca
     left = survivors(runner.token)
     end(runner.started)
     assert left == [], "processes of the job were left behind"
+
+
+@pytest.fixture
+def py_spy(environ: dict[str, str]) -> None:
+    """The package's program, wherever the test environment has it, is on the hosts' PATH."""
+    files = importlib.metadata.distribution("py-spy").files or []
+    folder = Path(str(next(file for file in files if file.name == "py-spy").locate())).parent
+    environ["PATH"] = f"{environ['PATH']}{os.pathsep}{folder}"
 
 
 def end(started: Iterable[subprocess.Popen[Any]]) -> None:

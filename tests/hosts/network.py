@@ -78,6 +78,13 @@ class Process:
         """To the program itself: ``ip netns exec`` becomes it."""
         self._popen.send_signal(signo)
 
+    def code(self, seconds: float = PATIENCE) -> int:
+        """Its exit code, waited for; every line is here then."""
+        code = self._popen.wait(seconds)
+        for reader in self._readers:
+            reader.join()
+        return code
+
     def end(self) -> None:
         self._popen.kill()
         self._popen.wait()

@@ -83,11 +83,15 @@ class Client:
             return {name.removesuffix(".json"): json.load(data) for name, data in members.items() if data}
 
     def text(self, archive: str, name: str) -> str:
+        """A text file in an archive below the directory."""
+        return self.member(archive, name).decode()
+
+    def member(self, archive: str, name: str) -> bytes:
         """A file in an archive below the directory."""
         with tarfile.open(self.folder / archive) as file:
             member = file.extractfile(name)
             assert member, f"{name} isn't a file"
-            return member.read().decode()
+            return member.read()
 
     def containers(self, *flags: str) -> list[str]:
         """The containers of jobs of this client, by id; SDKs give them no label, compose names its directory."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,34 @@ def test_estimators(client: Client, image: Image) -> None:
 
     workers = client.model("mirrored/model.tar.gz")["result"]
     assert (workers["total"], len(workers["workers"])) == (11.0, 2)
+
+
+def test_estimators_that_ask_for_smdistributed(client: Client, image: Image, root: Path) -> None:
+    """The SDK's own checks pass: an image of one's own isn't asked for its versions, nor ``local`` for its GPUs."""
+    for name in ("data_parallel.py", "model_parallel.py"):
+        shutil.copy(root / "examples/smdistributed" / name, client.folder / "src")
+    parameters = {"partitions": 2, "microbatches": 4, "ddp": True, "pipeline": "interleaved", "optimize": "speed"}
+    model_parallel = {
+        "smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}},
+        "mpi": {"enabled": True, "processes_per_host": 2},
+    }
+    jobs = {
+        "data": {
+            "estimator": "sagemaker.pytorch.PyTorch", "image_uri": image("torch"), "entry_point": "data_parallel.py",
+            "hyperparameters": {"epochs": 3}, "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
+        },
+        "model": {
+            "estimator": "sagemaker.pytorch.PyTorch", "image_uri": image("mpi"), "entry_point": "model_parallel.py",
+            "hyperparameters": {"epochs": 3}, "distribution": model_parallel,
+        },
+    }  # fmt: skip
+    done = client.run(JOBS, json.dumps(jobs))
+    assert done.returncode == 0, done.stdout
+    for name, launcher, ranks, file in (
+        ("data", "torchrun", 2, "model.pt"), ("model", "mpi", 4, "checkpoint.pt"),
+    ):  # fmt: skip
+        log, end = client.part(done.stdout, name)
+        assert end.startswith("model "), done.stdout
+        assert f"launcher {launcher}" in log and f"ranks={ranks};" in log
+        assert float(re.findall(r"test:accuracy=([0-9.]+);", log)[-1]) > 0.85
+        assert client.member(f"{name}/model.tar.gz", file)[:2] == b"PK", "torch's own format is a zip file"

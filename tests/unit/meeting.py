@@ -60,11 +60,11 @@ class Host:
         group = options.pop("group", hosts)
         offer = options.pop("offer", OFFER)
         addresses = options.pop("addresses", dict.fromkeys(hosts, ("127.0.0.1",)))
+        unnamed = options.pop("unnamed", None)
+        seams = Seams(timeouts, options.pop("lookup", None))
         settings = Settings(rollcall_port=port, **{"rollcall_timeout": PATIENCE, **options})
-        participant = Participant(hosts, group, me, offer, settings)
-        self._roll_call = RollCall(
-            self._loop, participant, self._say, self._record, addresses, Seams(timeouts=timeouts)
-        )
+        participant = Participant(hosts, group, me, offer, settings, unnamed)
+        self._roll_call = RollCall(self._loop, participant, self._say, self._record, addresses, seams)
         self._thread = threading.Thread(target=self._run, name=me, daemon=True)
         self._thread.start()
 

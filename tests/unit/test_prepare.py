@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.fabric import cuda
 from musterpoint.fabric.devices import Devices
+from musterpoint.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.job.read import read_job
+from musterpoint.job.unnamed import unnamed_job
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.prepare import plan_host, prepare_host
+from musterpoint.prepare import named_job, plan_host, prepare_host
 from musterpoint.preview import assumed_roster
+from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
 
 
@@ -58,3 +62,66 @@ def test_what_no_system_takes_is_an_error_that_names_the_longest(tmp_path: Path)
     assert str(error.value).startswith("the arguments and variables of rank 0 take 7,")
     assert "the longest are the variable LARGEST (110,000 bytes), the variable BIG_" in str(error.value)
     plan(tmp_path, "ranks", 0, "auto", FITS="x" * 100_000)
+
+
+UNNAMED = unnamed_job("plain", UnnamedHosts(2, 1, "10.0.0.4"), slots=2)
+SEATS = (Seat("b", "10.0.0.4", 2), Seat("a", "10.0.0.5", 2))
+
+
+def test_the_rosters_names_replace_placeholders() -> None:
+    job = named_job(UNNAMED, Roster("j", "s", SEATS, "10.0.0.4", 7777, "a"))
+    assert (job.hosts, job.group_hosts, job.current_host, job.unnamed) == (("b", "a"), ("b", "a"), "a", None)
+    assert named_job(job, Roster("j", "s", SEATS[::-1], "10.0.0.4", 7777, "b")) is job
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "options", "sentence"),
+    [
+        ((2, 2), {}, "--node-rank is 2, and there are 2 hosts (--nnodes): node ranks go from 0 to 1"),
+        (
+            (2, None),
+            {"launcher": "parameter-server"},
+            "launcher parameter-server: a host's role follows from its place",
+        ),
+        (
+            (2, None),
+            {"rollcall": "off"},
+            "--rollcall off: the hosts' places and names are only known from the roll call",
+        ),
+        ((2, 1), {"rollcall": "names", "launcher": "mpi"}, "--rollcall names: launcher mpi needs every host's address"),
+        (
+            (2, 1),
+            {"rollcall": "off", "launcher": "torchrun", "rendezvous": "c10d"},
+            "--rollcall off: launcher torchrun with --rendezvous c10d needs every host's address",
+        ),
+        ((2, 1), {"rollcall": "off", "launcher": "ranks"}, ""),
+        ((2, None), {"launcher": "ranks"}, ""),
+    ],
+)
+def test_what_can_not_be_had_without_names(
+    tmp_path: Path, unnamed: tuple[int, int | None], options: dict[str, Any], sentence: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    entry, paths = EntryPoint(str(tmp_path / "train.py")), Paths(code=str(tmp_path))
+    job = UNNAMED._replace(unnamed=UnnamedHosts(*unnamed, "10.0.0.4"), entry_point=entry, paths=paths)
+    if not sentence:
+        prepare_host(job, Settings(**options), {}, True)
+        return
+    with pytest.raises(UsageError) as error:
+        prepare_host(job, Settings(**{"launcher": "ranks", **options}), {"PATH": os.environ["PATH"]}, True)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(("asked", "fits"), [("b", True), ("10.0.0.4:7776", True), ("alias", True), ("a", False)])
+def test_a_leader_that_is_another_host_of_the_roster_is_an_error(tmp_path: Path, asked: str, fits: bool) -> None:
+    (tmp_path / "train.py").touch()
+    options = Settings(launcher="ranks", rollcall_leader=asked)
+    entry = EntryPoint(str(tmp_path / "train.py"))
+    job = Job("plain", "j", ("b", "a"), "b", ("b", "a"), entry, paths=Paths(code=str(tmp_path)))
+    host = prepare_host(job, options, {}, True)
+    roster = Roster("j", "s", SEATS, "10.0.0.4", 7777, "b")
+    if fits:
+        plan_host(job, options, host, roster, {})
+        return
+    with pytest.raises(UsageError, match="is a, which is a, and rank 0 is on b"):
+        plan_host(job, options, host, roster, {})

@@ -38,6 +38,10 @@ READ = [
     ("MUSTER_STOP_SIGNAL", "sigusr2", "stop_signal", "USR2"),
     ("MUSTER_STOP_EXIT_CODE", "0", "stop_exit_code", 0),
     ("MUSTER_LOG_RANKS", "0,8", "log_ranks", "0,8"),
+    ("MUSTER_LOG_RANKS", "local:0,1", "log_ranks", "local:0,1"),
+    ("MUSTER_DEEPSPEED_LOCAL_RANK", "variable", "local_rank", "variable"),
+    ("MUSTER_ROLLCALL_LEADER", "node-a:7776", "rollcall_leader", "node-a:7776"),
+    ("MUSTER_NODE_RANK", "0", "node_rank", 0),
     ("MUSTER_LOG_DIR", "/tmp/x", "log_dir", "/tmp/x"),
     ("MUSTER_SLOTS", "", "slots", None),
     ("MUSTER_TF_PORT", "0", "tf_port", 0),
@@ -95,7 +99,7 @@ def test_a_secret_is_not_repeated() -> None:
 
 
 def test_options_of_this_process_stay_with_it() -> None:
-    own = {option.variable: "x" for option in OPTIONS if not option.inherited}
+    own = {option.variable: "x" for option in OPTIONS if not option.inherited} | {"MUSTER_DEEPSPEED_LOCAL_RANK": "x"}
     kept = {"PATH": "/bin", "MUSTER_TEST_TOKEN": "t", "MUSTER_OUTER": "o", "MUSTER_PYTHON": "/usr/bin/python3"}
     assert without_own({**own, PROGRAM_ARGS: "[]", LOCAL: "1", **kept}) == kept
     assert "MUSTER_SECRET" in own

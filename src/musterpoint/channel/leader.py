@@ -12,20 +12,25 @@ from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     AllDone,
+    AllLooked,
     Arrived,
     EventQueue,
     JobFailed,
+    LookAsked,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Stalled,
     StopAll,
 )
+from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
 from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
 from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
+from musterpoint.position import Position
 
 _MOST_FAILURES = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
@@ -60,6 +65,7 @@ class LeaderChannel(EventQueue):
         self._returns = Sampler()
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
+        self._quiet = QuietHosts(hosts.group)
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
@@ -101,6 +107,16 @@ class LeaderChannel(EventQueue):
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         self._requests.ask(host, number, words)
+
+    def quiet(self, on: bool) -> None:
+        self._about_quiet(self._quiet.quiet(self._me, on))
+
+    def looked(self, positions: tuple[Position, ...] | None) -> None:
+        self._about_quiet(self._quiet.looked(self._me, positions))
+
+    def stalled(self, sentence: str) -> None:
+        self._broadcast(wire.pack("stalled", sentence=sentence))
+        self._emit(Stalled(sentence))
 
     def close(self) -> None:
         self._stop_listening()
@@ -147,6 +163,10 @@ class LeaderChannel(EventQueue):
             self._count(member.name, Secondary(*failures))
         elif kind in ("started", "ended"):
             self._requests.answer(member.name, message)
+        elif kind == "quiet":
+            self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
+        elif kind == "looked":
+            self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -332,10 +352,19 @@ class LeaderChannel(EventQueue):
     def _left(self, host: str) -> None:
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
+        self._about_quiet(self._quiet.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
             self._broadcast(wire.pack("alldone", failures=self._failures))
             self._emit(AllDone(self._failures))
+
+    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Look):
+                self._broadcast(wire.pack("look"))
+                self._emit(LookAsked())
+            else:
+                self._emit(AllLooked(decision.positions))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

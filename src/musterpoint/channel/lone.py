@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable
 
-from musterpoint.channel.peers import AllDone, Arrived, EventQueue, JobFailed
+from musterpoint.channel.peers import AllDone, AllLooked, Arrived, EventQueue, JobFailed, LookAsked, Stalled
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
+from musterpoint.position import Position
 
 if TYPE_CHECKING:
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
@@ -53,6 +54,16 @@ class LoneChannel(EventQueue):
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._emit(AllDone(failures))
+
+    def quiet(self, on: bool) -> None:
+        if on:
+            self._emit(LookAsked())
+
+    def looked(self, positions: tuple[Position, ...] | None) -> None:
+        self._emit(AllLooked(positions))
+
+    def stalled(self, sentence: str) -> None:
+        self._emit(Stalled(sentence))
 
     def close(self) -> None:
         if self._timer is not None:

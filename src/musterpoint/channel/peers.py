@@ -8,6 +8,7 @@ from typing import Callable, NamedTuple, Protocol, Union
 
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
+from musterpoint.position import Position
 
 
 class JobFailed(NamedTuple):
@@ -91,8 +92,28 @@ class StartEnded(NamedTuple):
     said: str = ""
 
 
+class LookAsked(NamedTuple):
+    """No rank of any host has printed anything for the stall timeout: look where this host's ranks are."""
+
+
+class AllLooked(NamedTuple):
+    """Every host has looked. ``positions`` are those of all ranks; None: a host has printed something meanwhile.
+
+    Only the leader gets this.
+    """
+
+    positions: tuple[Position, ...] | None
+
+
+class Stalled(NamedTuple):
+    """The leader found that the job stands still; ``sentence`` says which ranks wait where."""
+
+    sentence: str
+
+
 PeerEvent = Union[
-    JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded
+    JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
+    AllLooked, Stalled,
 ]  # fmt: skip
 
 
@@ -136,6 +157,18 @@ class Peers(Protocol):
 
         ``status`` is -64 to 255 (``ValueError``); of ``said`` the last 8 KiB are sent.
         """
+
+    def quiet(self, on: bool) -> None:
+        """Reports that no rank here has printed anything for the stall timeout; false: one prints again.
+
+        :class:`LookAsked` comes when all hosts that run ranks are quiet.
+        """
+
+    def looked(self, positions: tuple[Position, ...] | None) -> None:
+        """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
+
+    def stalled(self, sentence: str) -> None:
+        """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""

@@ -273,6 +273,10 @@ class PeerState:
         self.session = session
         self.mailbox = Mailbox()
 
+    def rename(self, name: str) -> None:
+        """``name`` is its name from now on."""
+        self.name = name
+
     def connect(self, link: Link) -> None:
         """``link`` is its connection from now on."""
         self.link = link

@@ -11,9 +11,10 @@ import json
 from typing import Any
 
 from musterpoint.failure import Failure
+from musterpoint.position import Position
 from musterpoint.untrusted import is_host_name
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024
@@ -241,6 +242,25 @@ def failure(message: dict[str, Any], key: str) -> Failure:
         return Failure.from_wire(message.get(key))
     except ValueError as error:
         raise WireError(f"a message {message.get('t')!r} with no failure: {error}") from None
+
+
+def positions(message: dict[str, Any], key: str) -> tuple[Position, ...] | None:
+    """A list of ranks' positions in ``message``, or None where it has ``null``; WireError else."""
+    value = message.get(key)
+    if value is None and key in message:
+        return None
+    try:
+        return tuple(map(Position.from_wire, value if isinstance(value, list) else [None]))
+    except ValueError as error:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} are no positions: {error}") from None
+
+
+def boolean(message: dict[str, Any], key: str) -> bool:
+    """True or false in ``message``; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, bool):
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} is neither true nor false")
+    return value
 
 
 def numbers(message: dict[str, Any], key: str, least: int, largest: int, most: int) -> tuple[int, ...]:

@@ -16,12 +16,15 @@ from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     AllDone,
+    AllLooked,
     Arrived,
     EventQueue,
     JobFailed,
+    LookAsked,
     PeerBack,
     PeerLost,
     PeerSilent,
+    Stalled,
     StartAsked,
     StopAll,
 )
@@ -39,8 +42,9 @@ from musterpoint.channel.session import (
     random_token,
     same_token,
 )
-from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
+from musterpoint.failure import MOST_REASON, NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
+from musterpoint.position import Position
 from musterpoint.settings import Settings
 from musterpoint.untrusted import printable
 
@@ -59,6 +63,7 @@ class Membership(NamedTuple):
     ``address``: this host's address in the roster; it dials the leader from there.
     ``session``: the id of this job's roll call.
     ``ticket``: from the leader's welcome.
+    ``endpoint``: the name or address to dial; empty: the leader's name.
     """
 
     me: str
@@ -67,6 +72,7 @@ class Membership(NamedTuple):
     address: str
     session: str
     ticket: Ticket
+    endpoint: str = ""
 
 
 class WorkerChannel(EventQueue):
@@ -85,7 +91,7 @@ class WorkerChannel(EventQueue):
         session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
-        target = Target(self._leader, settings.rollcall_port, lambda: source)
+        target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
         self._dialer = Dialer(context, names, target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)
@@ -138,6 +144,21 @@ class WorkerChannel(EventQueue):
         self._starts.pop(number, None)
         self._post(start_requests.pack_ended(number, status, said))
 
+    def quiet(self, on: bool) -> None:
+        if not self._alone:
+            self._post(wire.pack("quiet", on=on))
+        elif on:
+            self._emit(LookAsked())
+
+    def looked(self, positions: tuple[Position, ...] | None) -> None:
+        if self._alone:
+            self._emit(AllLooked(positions))
+        else:
+            self._post(wire.pack("looked", positions=positions))
+
+    def stalled(self, sentence: str) -> None:
+        self._emit(Stalled(sentence))  # without a leader this host looks for itself
+
     def close(self) -> None:
         self._stop_listening()
         self._post(wire.pack("bye"))
@@ -178,6 +199,10 @@ class WorkerChannel(EventQueue):
             self._check_first(kind)
             self._all_done = True
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
+        elif kind == "look":
+            self._emit(LookAsked())
+        elif kind == "stalled":
+            self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:

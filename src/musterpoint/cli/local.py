@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from typing import Mapping, Sequence
@@ -14,10 +15,10 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.output import MessageOutput
+from musterpoint.local.platforms.table import PLAYED, played
 from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
@@ -92,34 +93,30 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--job-name", default="", metavar="NAME", help="the job's name [the program's name and the time]")
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add("--platform", **one_of("--platform", ("sagemaker",)), default="sagemaker",
-        help="whose control plane is played [sagemaker]")  # fmt: skip
+    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
+        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add_options(parser, leave_out=("platform",))
     return parser
 
 
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
     """The job that the command line asks for; a UsageError names the option that is wrong."""
-    if command.module:
-        raise UsageError(
-            f"-m {command.program}: a training job's entry point is a file, or a package's directory; give its path, "
-            "with --source-dir for the directory that Python shall import from"
-        )
     if not command.program:
         raise UsageError("muster local: no PROGRAM given; expected `muster local [options] PROGRAM [ARGS...]`")
+    platform = played(asked.platform)
+    source_dir, program = _program(command, asked, cwd)
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
-    source_dir, program = job.find_program(command.program, asked.source_dir, cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
-    return job.check(
+    checked = job.check(
         job.LocalJob(
             name=asked.job_name or job.name_for(program, time.time()),
-            hosts=job.host_names(asked.hosts, asked.host_names),
+            hosts=platform.host_names(asked.hosts, asked.host_names),
             program=program,
             source_dir=source_dir,
             arguments=command.arguments,
             hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
-            distribution=from_sdk(distribution, framework_of(distribution)),
+            distribution=platform.read_distribution(distribution, asked.hosts),
             channels=job.read_channels(asked.channel, cwd),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
@@ -133,8 +130,32 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             cpu_fallback=asked.cpu_fallback,
             stop_after=asked.stop_after,
             container=made,
+            platform=asked.platform,
+            module=command.module,
         )
     )
+    platform.check(checked)
+    return checked
+
+
+def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str, str]:
+    """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
+    if asked.platform == "sagemaker":
+        if command.module:
+            raise UsageError(
+                f"-m {command.program}: a training job's entry point is a file, or a package's directory; give its "
+                "path, with --source-dir for the directory that Python shall import from"
+            )
+        return job.find_program(command.program, asked.source_dir, cwd)
+    if asked.image:
+        raise UsageError(
+            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave "
+            "one of the two out"
+        )
+    is_command = command.module or ("/" not in command.program and shutil.which(command.program))
+    if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):
+        return job.find_directory(asked.source_dir, cwd), command.program
+    return job.find_program(command.program, asked.source_dir, cwd)
 
 
 def output_of(local_job: job.LocalJob, asked: argparse.Namespace) -> str:

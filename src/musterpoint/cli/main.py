@@ -23,6 +23,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "launch": Entry("musterpoint.cli.launch", "gather the hosts the platform started and run PROGRAM under a launcher"),
+    "torchrun": Entry("musterpoint.cli.torchrun", "torchrun's own command line, on every host, as launch"),
     "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
     "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
     "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
@@ -41,6 +42,7 @@ examples:
   muster local --hosts 2 train.py --epochs 3     two hosts on this machine, as they would be on the platform
   muster plan --hosts 2 train.py --epochs 3      what each of them would run, every flag with its reason
   muster launch --slots 8 train.py --epochs 3    on every host of a cluster that the platform has started
+  muster torchrun --nproc-per-node 8 train.py    torchrun's own options, each followed or refused by name
   muster launch -m package.train --lr 0.1        a module
   muster bundle -o launcher.py                   one file to put beside a training script
 
@@ -87,6 +89,10 @@ def run_file(path: str) -> int:
         return train.main()
     if name == "muster":
         return main()
+    if name == "torchrun":
+        from musterpoint.cli import torchrun
+
+        return torchrun.main(sys.argv[1:])
     if name == "muster_driver":
         from musterpoint.cli import driver
 

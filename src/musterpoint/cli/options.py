@@ -57,6 +57,11 @@ class Parser(argparse.ArgumentParser):
             self.unknown(flags[0]) if flags else self.error(f"unexpected argument {rest[0]!r}")
         return asked
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All flags of this parser."""
+        return tuple(self._option_string_actions)
+
     def takes_value(self, flag: str) -> bool | None:
         """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
         action = self._option_string_actions.get(flag)

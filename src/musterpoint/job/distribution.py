@@ -72,14 +72,16 @@ def from_hyperparameters(values: Mapping[str, Any], where: str = "the hyperparam
         ))  # fmt: skip
     option_keys = _DATAPARALLEL_OPTIONS if kind == "smdistributed_dataparallel" else _MPI_OPTIONS
     over_mpi = kind in ("mpi", "smdistributed_modelparallel", "smdistributed_dataparallel")
+    options_key, options = _first_text(values, option_keys, where) if over_mpi else ("", "")
     distribution = Distribution(
         kind=kind,
         processes_per_host=_first_count(values, _PROCESSES_PER_HOST, where) if over_mpi else None,
-        options=_first_text(values, option_keys, where) if over_mpi else "",
+        options=options,
         groups=groups_named(values, where) if kind != "none" else (),
-        parameters=parameters if kind in ("torch_distributed", "smdistributed_modelparallel") else None,
+        parameters=parameters,
         processes=_first_count(values, _PROCESSES, where) if over_mpi else None,
         dataparallel="smdistributed_dataparallel" in kinds,
+        options_key=options_key,
     )
     return Decoded(distribution, tuple(notes))
 
@@ -124,8 +126,9 @@ def _first_count(values: Mapping[str, Any], keys: tuple[str, ...], where: str) -
     return None
 
 
-def _first_text(values: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:
+def _first_text(values: Mapping[str, Any], keys: tuple[str, ...], where: str) -> tuple[str, str]:
+    """The first key that has a text, and the text; both empty where none has."""
     for key in keys:
         if values.get(key):
-            return text(values[key], f"{where} {key}")
-    return ""
+            return key, text(values[key], f"{where} {key}")
+    return "", ""

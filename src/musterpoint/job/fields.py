@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from musterpoint.errors import UsageError
@@ -134,3 +135,8 @@ def flag(value: Any, where: str) -> bool:
     if spelled in (False, "false", "0"):
         return False
     raise wrong(where, value, "true or false")
+
+
+def node_name() -> str:
+    """This machine's own name (Windows has no ``uname``)."""
+    return (os.uname().nodename if hasattr(os, "uname") else "") or "localhost"

@@ -41,7 +41,7 @@ class Distribution(NamedTuple):
     """How the job is to be distributed over hosts.
 
     ``processes_per_host``: None where the job doesn't say.
-    ``options``: the job's ``custom_mpi_options`` text.
+    ``options``: the job's ``custom_mpi_options`` text, and ``options_key`` the hyperparameter that it came from.
     ``groups``: names of the instance groups that take part; empty: the job doesn't say.
     ``parameters``: the model-parallel library's ``mp_parameters``.
     ``processes``: the number of ranks on all hosts together, where the job gives one (Chainer,
@@ -58,6 +58,7 @@ class Distribution(NamedTuple):
     processes: int | None = None
     dataparallel: bool = False
     roles: tuple[tuple[str, int], ...] = ()
+    options_key: str = ""
 
 
 class EntryPoint(NamedTuple):
@@ -95,6 +96,14 @@ class Paths(NamedTuple):
     metrics: str = ""
 
 
+class Sources(NamedTuple):
+    """The options or variables that gave the facts about unnamed hosts, for messages."""
+
+    nnodes: str = "--nnodes"
+    node_rank: str = "--node-rank"
+    leader: str = "--rollcall-leader"
+
+
 class UnnamedHosts(NamedTuple):
     """Hosts that the platform counts but doesn't name: the roll call learns their names.
 
@@ -102,12 +111,16 @@ class UnnamedHosts(NamedTuple):
     ``node_rank``: this host's place in rank order; None: places go by arrival.
     ``leader``: the address or name of the first host, the leader.
     ``port``: the leader's port for the roll call; 0: the usual one.
+    ``name``: how this host calls itself; empty: by the machine's own name.
+    ``sources``: what said so.
     """
 
     nnodes: int
     node_rank: int | None
     leader: str
     port: int = 0
+    name: str = ""
+    sources: Sources = Sources()
 
 
 class Counted(NamedTuple):
@@ -171,6 +184,11 @@ class Job(NamedTuple):
     def leader(self) -> str:
         """The first host of the distribution group."""
         return self.group_hosts[0]
+
+    @property
+    def own_name(self) -> str:
+        """How this host is called in what is said: before the roll call has named the hosts, as it calls itself."""
+        return self.unnamed.name or self.current_host if self.unnamed else self.current_host
 
     @property
     def in_group(self) -> bool:

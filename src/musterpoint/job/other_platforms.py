@@ -68,6 +68,22 @@ def refuse_several(environ: Mapping[str, str]) -> None:
     )
 
 
+def refuse_started_ranks(environ: Mapping[str, str]) -> None:
+    """Refuses to run a process that a launcher above has started as one of several ranks.
+
+    Raises:
+        UsageError: ``WORLD_SIZE`` and ``LOCAL_RANK`` say so.
+    """
+    if _count(Sign("WORLD_SIZE", beside=("LOCAL_RANK",)), environ) > 1:
+        names = (name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if environ.get(name))
+        named = ", ".join(f"{name}={_shown(environ[name])}" for name in names)
+        raise UsageError(
+            f"{named}: a launcher (torchrun, mpirun, or a script that sets these for torch.distributed) has started "
+            "this process as one rank of several, and would start all ranks again under each: start musterpoint in "
+            "that launcher's place, once per host, or unset them where they are left over"
+        )
+
+
 def _count(sign: Sign, environ: Mapping[str, str]) -> int:
     """The number that ``sign`` gives; 0: none."""
     text = environ.get(sign.variable, "").strip()

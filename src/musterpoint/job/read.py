@@ -10,7 +10,7 @@ import os
 from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import LARGEST_FILE, path, text, wrong
+from musterpoint.job.fields import LARGEST_FILE, node_name, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
@@ -42,11 +42,16 @@ def read_job(
                 "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
                 "image); on a machine of yours run `muster local PROGRAM`"
             )
-        return _launched(_read_variables(platform, environ, settings), environ, program, module, arguments or ())
+        job = _read_variables(platform, environ, settings)
+        if job.unnamed is not None or _describes_hosts(settings):
+            job = _settled(job, settings)
+        return _launched(job, environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
+    if _describes_hosts(settings):
+        job = _settled(job, settings)
     if program:
         if arguments is None:
             style = settings.args or "json"
@@ -75,10 +80,26 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
         if reader.platform == platform:
             return reader.load()(environ, settings)
     if settings.platform == "auto":
-        from musterpoint.job.other_platforms import refuse_several
+        from musterpoint.job.other_platforms import refuse_several, refuse_started_ranks
+        from musterpoint.job.unnamed import from_variables
 
-        refuse_several(environ)
+        refuse_started_ranks(environ)
+        job = None if _describes_hosts(settings) else from_variables(environ)
+        if job is not None:
+            return job
+        if settings.nnodes is None:
+            refuse_several(environ)
     return read_plain()
+
+
+def _describes_hosts(settings: Settings) -> bool:
+    return settings.nnodes is not None or settings.node_rank is not None or bool(settings.rollcall_leader)
+
+
+def _settled(job: Job, settings: Settings) -> Job:
+    from musterpoint.job.unnamed import settled
+
+    return settled(job, settings)
 
 
 def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:
@@ -111,15 +132,10 @@ def _typed(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def read_plain(host: str = "") -> Job:
     """A job of one host, with no program yet. ``host`` is its name; the machine's own if empty."""
-    name = host or _node_name()
+    name = host or node_name()
     return Job(
         platform="plain", name="", hosts=(name,), current_host=name, group_hosts=(name,), entry_point=EntryPoint("")
     )
-
-
-def _node_name() -> str:
-    """This machine's own name (Windows has no ``uname``)."""
-    return (os.uname().nodename if hasattr(os, "uname") else "") or "localhost"
 
 
 def masker_of(environ: Mapping[str, str], job: Job) -> Masker:

@@ -2,11 +2,11 @@
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
 from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
 NEEDED: dict[Launcher, str] = {"torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax"}
@@ -33,6 +33,9 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
     "ray": ("ray", "the job asks for Ray"),
     "jax": ("jax", "the job asks for JAX"),
 }
+
+_SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelparallel": "model"}
+"""Kinds whose ranks torchrun can start as well."""
 
 
 class Choice(NamedTuple):
@@ -70,6 +73,11 @@ def choose(
         raise LauncherError(
             f"launcher {launcher} ({reason}): the program's Python has no module {needed}; install {needed} for it, "
             "or pass --launcher script or --launcher ranks"
+        )
+    if settings.numa_binding and launcher != "torchrun":
+        raise UsageError(
+            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
+            "it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -115,10 +123,10 @@ def _launcher(
     kind = job.distribution.kind
     if settings.tf_roles and kind == "none":
         return "parameter-server", "--tf-roles was given"
-    if kind == "smdistributed_dataparallel" and not has(MPIRUN) and has("torch"):
+    if kind in _SMDISTRIBUTED and not has(MPIRUN) and has("torch"):
         return "torchrun", (
-            "the job asks for smdistributed data parallelism; there is no mpirun on PATH, and torchrun starts ranks "
-            "of PyTorch as well"
+            f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
+            "torchrun starts ranks of PyTorch as well"
         )
     if kind in _KINDS:
         return _KINDS[kind]
@@ -236,4 +244,38 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    return plan(inputs)
+    made = plan(inputs)
+    if launcher != "mpi" and inputs.roster.seat.grouped:
+        made = _with_mpi_options(inputs, made)
+    return _with_local_rank(inputs, made)
+
+
+def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """The plan with the variables that options for mpirun give every rank, and a note about the other options."""
+    given, more = inputs.job.distribution, inputs.settings.mpi_options
+    if not given.options and not more:
+        return plan
+    from musterpoint.launch.mpi.options import without_mpi
+
+    exports, rest = without_mpi(given, more)
+    own = {setting.name for process in plan.processes for setting in process.environment}
+    environment = {setting.name: setting for setting in plan.environment}
+    environment.update((setting.name, setting) for setting in exports if setting.name not in own)
+    where = " and ".join(
+        name for name, text in (("custom_mpi_options", given.options), ("--mpi-options", more)) if text
+    )
+    by = f"launcher {plan.launcher}" if plan.launcher != "torchrun" else "torchrun"
+    note = (f"{where}: {rest} isn't followed: {by} starts the ranks",) if rest else ()
+    return plan._replace(environment=tuple(environment.values()), notes=(*plan.notes, *note))
+
+
+def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
+    """``plan`` with ``--local_rank=N`` behind a script's or module's name, where the settings or DeepSpeed want it."""
+    wanted = inputs.settings.local_rank or ("argument" if inputs.launcher == "deepspeed" else "variable")
+    at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
+    if wanted == "variable" or at < 0:
+        return plan
+    if plan.foreign:
+        runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
+        return plan._replace(local_rank_at=at + runner)
+    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))

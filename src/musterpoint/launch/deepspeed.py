@@ -6,7 +6,6 @@ and leaves the ranks behind on SIGTERM. Facts are those of DeepSpeed 0.19.8, ``l
 
 from __future__ import annotations
 
-from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
@@ -33,7 +32,7 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
             Argument(f"--master_addr={inputs.master_address}", "where rank 0 listens"),
             Argument(f"--master_port={roster.master_port}", "free on the leader"),
             Argument("--no_python", "what follows is a whole command"),
-            Argument("--no_local_rank", "the stub puts --local_rank behind the program's name"),
+            Argument("--no_local_rank", "where it is wanted, the stub puts --local_rank behind the program's name"),
             *stub_arguments(workspace.interpreter, workspace.argv),
         ),
     )
@@ -46,8 +45,7 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     names = {setting.name for setting in own}
     common = (setting for setting in inputs.environment() if setting.name not in names)
     unset = tuple(name for name in ("PYTHONPATH", *MISLEADING) if name in inputs.environ)
-    local_rank_at = _local_rank_at(workspace) if inputs.settings.deepspeed_local_rank == "argument" else -1
-    return inputs.plan((launcher,), (*own, *common), unset)._replace(local_rank_at=local_rank_at)
+    return inputs.plan((launcher,), (*own, *common), unset)
 
 
 def _world_info(inputs: LaunchInputs) -> str:
@@ -82,8 +80,3 @@ def _numbering(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
     return (
         EnvSetting("MUSTER_FIRST_RANK", str(roster.first_rank), "the stub numbers this host's slots from this rank"),
     )
-
-
-def _local_rank_at(workspace: Workspace) -> int:
-    """Index in the argv for ``--local_rank``: after a script's or module's name, as in DeepSpeed; -1: nowhere."""
-    return {"python": 2, "module": 3}.get(workspace.kind, -1)

@@ -27,8 +27,10 @@ STANDINS = os.path.join(_PACKAGE, "standins")
 archive."""
 SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
 """The folder by which Python finds musterpoint's ``smdistributed``."""
-JAX_STARTUP = os.path.join(_PACKAGE, "jax_cluster", "startup")
-"""The folder by which Python finds what tells JAX its place in the job."""
+STARTUP = os.path.join(_PACKAGE, "startup", "path")
+"""The folder by which Python finds our tasks for its start (:mod:`musterpoint.startup`)."""
+TASKS = "MUSTER_STARTUP"
+"""The variable that names the tasks."""
 
 
 class LaunchInputs(NamedTuple):
@@ -91,10 +93,18 @@ class LaunchInputs(NamedTuple):
         own = self.environ.get("PYTHONPATH", "")
         folders = own.split(os.pathsep)
         startups = [SMDISTRIBUTED] if wanted(self.job, self.environ) else []
-        startups += [JAX_STARTUP] if self.launcher == "jax" else []
+        startups += [STARTUP] if self._tasks else []
         first = [folder for folder in startups if folder not in folders]
         last = [STANDINS] if self.job.platform == "sagemaker" and STANDINS not in folders else []
         return os.pathsep.join((*first, *self.workspace.pythonpath, *([own] if own else []), *last))
+
+    @property
+    def _tasks(self) -> tuple[EnvSetting, ...]:
+        """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
+        names = ["jax_cluster"] if self.launcher == "jax" else []
+        names += ["stack_dumps"] if self.settings.stall_timeout is not None else []
+        reason = "what musterpoint does when a rank's Python starts"
+        return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -150,6 +160,7 @@ class LaunchInputs(NamedTuple):
             *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices.cpus, ranks)),) if ranks else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            *self._tasks,
             *self.network,
             *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
         )

@@ -2,7 +2,8 @@
 
 JAX reads the coordinator's address and local devices from variables, the number of processes and a process's id from
 none: those come from a cluster environment (``jax._src.clusters.ClusterEnv``). Ours is registered when JAX is imported
-(:mod:`musterpoint.jax_cluster`). Facts are those of JAX 0.10, ``jax/_src/distributed.py`` and ``jax/_src/clusters/``.
+(:mod:`musterpoint.startup.jax_cluster`). Facts are those of JAX 0.10, ``jax/_src/distributed.py`` and
+``jax/_src/clusters/``.
 """
 
 from __future__ import annotations

@@ -98,6 +98,14 @@ def rank_process(
     )
 
 
+def told_local_rank(process: ProcessPlan, at: int) -> ProcessPlan:
+    """``process`` with ``--local_rank=N`` at that place of its argv, if it is a rank."""
+    if process.role != "rank":
+        return process
+    word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
+    return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
+
+
 def service_process(workspace: Workspace, name: str, settings: tuple[EnvSetting, ...] = ()) -> ProcessPlan:
     """The user's program as a service called ``name``."""
     return ProcessPlan("service", name, program_arguments(workspace.argv), settings, workspace.cwd, users=True)

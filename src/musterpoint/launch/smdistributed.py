@@ -1,16 +1,19 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
-from typing import Callable, Mapping
+import json
+from typing import Any, Callable, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.job.model import Job
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.settings import Launcher
 
 SWITCH = "SMDISTRIBUTED_SHIM"
 DATAPARALLEL = "smdistributed.dataparallel"
-_OURS = f"{DATAPARALLEL} is musterpoint's own, on PyTorch"
-NOTE = f"{_OURS}, unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
-NOTE_FORCED = f"{_OURS}, also where the program's Python has AWS's: {SWITCH}=1"
+MODELPARALLEL = "smdistributed.modelparallel"
+KINDS = ("smdistributed_dataparallel", "smdistributed_modelparallel")
+PARAMETERS = "mp_parameters"
+VARIABLE = "SM_HP_MP_PARAMETERS"
 
 
 def wanted(job: Job, environ: Mapping[str, str]) -> bool:
@@ -25,15 +28,28 @@ def wanted(job: Job, environ: Mapping[str, str]) -> bool:
             f"{SWITCH}={switch}: expected 0 (never musterpoint's smdistributed) or 1 (always, also where AWS's is "
             "installed); leave it out for AWS's where there is one"
         )
-    return switch == "1" or (switch != "0" and job.distribution.dataparallel)
+    return switch == "1" or (switch != "0" and bool(_packages(job, environ)))
+
+
+def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The packages that scripts of ``job`` expect."""
+    model = job.distribution.kind == "smdistributed_modelparallel" or job.distribution.parameters is not None
+    given = environ.get(VARIABLE, "").strip() not in ("", "{}")
+    return (*((DATAPARALLEL,) if job.distribution.dataparallel else ()), *((MODELPARALLEL,) if model or given else ()))
 
 
 def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) -> tuple[str, ...]:
     """Notes for the log: whose package is used, and the launcher where it isn't mpirun (``why`` is its reason)."""
-    without_mpi = job.distribution.kind == "smdistributed_dataparallel" and launcher != "mpi"
-    started = (f"launcher {launcher}: {why}",) if without_mpi else ()
-    ours = NOTE_FORCED if environ.get(SWITCH) == "1" else NOTE
-    return (*started, ours) if wanted(job, environ) else started
+    started = (f"launcher {launcher}: {why}",) if job.distribution.kind in KINDS and launcher != "mpi" else ()
+    if not wanted(job, environ):
+        return started
+    packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
+    ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch"
+    forced = environ.get(SWITCH) == "1"
+    return (*started, ours + (
+        f", also where the program's Python has AWS's: {SWITCH}=1" if forced
+        else f", unless the program's Python has AWS's ({SWITCH}=0 leaves it out)"
+    ))  # fmt: skip
 
 
 def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> None:
@@ -42,16 +58,91 @@ def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> N
     Raises:
         UsageError: there is no package for what the job asks for, and musterpoint's can't replace it.
     """
-    ours = wanted(job, environ)
-    if not job.distribution.dataparallel or environ.get(SWITCH) == "1" or has(DATAPARALLEL):
+    asked = DATAPARALLEL if job.distribution.dataparallel else ""
+    if job.distribution.kind == "smdistributed_modelparallel":
+        asked = MODELPARALLEL
+    if not asked:
         return
-    asks = "the job asks for smdistributed data parallelism, but the program's Python has"
+    ours = wanted(job, environ)
+    if environ.get(SWITCH) == "1" or has(asked):
+        return
+    library = "model" if asked == MODELPARALLEL else "data"
+    asks = f"the job asks for smdistributed {library} parallelism, but the program's Python has"
     if not ours:
-        raise UsageError(
-            f"{asks} no {DATAPARALLEL}, and {SWITCH}=0 leaves musterpoint's out: unset it, or install AWS's"
-        )
+        raise UsageError(f"{asks} no {asked}, and {SWITCH}=0 leaves musterpoint's out: unset it, or install AWS's")
     if not has("torch"):
+        instead = "; use multi_worker_mirrored_strategy" if library == "model" else ", or ask for mpi with Horovod"
         raise UsageError(
-            f"{asks} neither AWS's {DATAPARALLEL} nor torch, which musterpoint's needs (there is none for TensorFlow): "
-            "install torch, or ask for mpi with Horovod"
+            f"{asks} neither AWS's {asked} nor torch, which musterpoint's needs (there is none for TensorFlow): "
+            f"install torch{instead}"
         )
+
+
+def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None:
+    """Checks the model-parallel parameters against each other and against the ranks that ``plan`` starts.
+
+    Raises:
+        UsageError: a parameter is wrong, or the partitions don't fit the number of ranks.
+    """
+    where, given = _parameters(job, environ)
+    if not given:
+        return
+    partitions = _degree(given, ("pipeline_parallel_degree", "partitions"), where)
+    tensor = _degree(given, ("tensor_parallel_degree",), where)
+    _degree(given, ("microbatches",), where)
+    for first, second in (("ddp", "horovod"), ("fp16", "bf16")):
+        if given.get(first) is True and given.get(second) is True:
+            raise UsageError(f"{where} has both {first} and {second}: choose one")
+    for name in ("ddp_port", "ddp_dist_backend"):
+        if given.get(name) not in (None, "auto") and given.get("ddp", False) in (False, "false", "False"):
+            raise UsageError(f"{where} has {name} without ddp: add ddp, or leave {name} out")
+    default = given.get("default_partition", 0)
+    if isinstance(default, int) and default >= partitions:
+        raise UsageError(
+            f"{where} has default_partition {default} and {partitions} partitions, which are counted from 0: it must "
+            f"be less than {partitions}"
+        )
+    if plan.launcher in ONE_PER_HOST:
+        return  # the program starts its ranks itself, if any
+    replica = partitions * tensor
+    if plan.world_size % replica:
+        degrees = f"partitions {partitions}" + (f" x tensor_parallel_degree {tensor}" if tensor > 1 else "")
+        raise UsageError(
+            f"{where} has {degrees}, so one replica of the model is {replica} ranks, but the job has "
+            f"{plan.world_size}: ask for a multiple of {replica} (processes_per_host, --slots, hosts), or change them"
+        )
+    asked = job.distribution.processes_per_host
+    if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
+        raise UsageError(
+            f"ranks per host: the job's processes_per_host is {asked}, and {plan.host} would run {plan.local_ranks}, "
+            "but placement counts on the same number: leave --slots out, or set processes_per_host to it"
+        )
+
+
+def _parameters(job: Job, environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    """Where the parameters are from, and the parameters; those that only the library can read are left to it."""
+    if job.distribution.parameters is not None:
+        return f"the hyperparameter {PARAMETERS}", job.distribution.parameters
+    text = environ.get(VARIABLE, "").strip()
+    if not text.startswith(("{", "[")):
+        return VARIABLE, {}
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise UsageError(f'{VARIABLE}={text:.200}: expected a JSON object such as {{"partitions": 2}}')
+    return VARIABLE, given
+
+
+def _degree(given: Mapping[str, Any], names: tuple[str, ...], where: str) -> int:
+    """The first of the names that is given, as a number from 1 on; 1 where none is."""
+    name = next((each for each in names if given.get(each) is not None), "")
+    if not name:
+        return 1
+    value = given[name]
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{where} has {name} {value!r}: expected a whole number, 1 or more")
+    return value

@@ -65,6 +65,7 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
         Argument(f"--local-addr={inputs.own_address}", "this host's address, so that no name is looked up"),
         Argument(f"--rdzv-id={inputs.job.name or 'muster'}", "the job's name: agents of another job can't join"),
         Argument("--max-restarts=0", "the first failure ends the job"),
+        *_binding(inputs),
         Argument("--no-python", "what follows is a whole command"),
     )
     own = read_variables(
@@ -84,20 +85,7 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
     unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
-    exports, ignored = _mpi_options(inputs)
-    environment = {setting.name: setting for setting in (*inputs.environment(node_rank), *exports)}
-    return inputs.plan((agent,), tuple(environment.values()), unset, (*order, *own.notes, *ignored))
-
-
-def _mpi_options(inputs: LaunchInputs) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
-    """The variables that ``custom_mpi_options`` give every rank, and a note about the rest of them."""
-    distribution = inputs.job.distribution
-    if distribution.kind != "smdistributed_dataparallel" or not distribution.options:
-        return (), ()
-    from musterpoint.launch.mpi.options import without_mpi
-
-    exports, rest = without_mpi(distribution)
-    return exports, (f"custom_mpi_options: {rest} isn't followed: torchrun starts the ranks",) if rest else ()
+    return inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:
@@ -107,6 +95,11 @@ def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:
         Argument(f"--nnodes={inputs.hosts}", "hosts in the group, all of them here"),
         Argument(f"--nproc-per-node={inputs.roster.seat.slots}", f"slots of this host{uneven}"),
     )
+
+
+def _binding(inputs: LaunchInputs) -> tuple[Argument, ...]:
+    how = inputs.settings.numa_binding
+    return (Argument(f"--numa-binding={how}", "--numa-binding was given"),) if how else ()
 
 
 def _static(inputs: LaunchInputs) -> tuple[Argument, ...]:

@@ -53,6 +53,9 @@ class Backend(Protocol):
     def environment(self, host: str) -> dict[str, str]:
         """The variables that this backend sets on ``host``."""
 
+    def tree(self, host: str) -> str:
+        """The path at which ``host`` itself finds its ``/opt/ml``."""
+
     def start(self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int) -> Running:
         """Starts ``host`` with ``argv`` as its entry point; ``output`` is its stdout and stderr.
 

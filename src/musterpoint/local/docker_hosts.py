@@ -25,7 +25,7 @@ from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError
 from musterpoint.local.environment import PATCHES
 from musterpoint.local.job import LocalJob
-from musterpoint.local.tree import CONTAINER_RANKS, Layout
+from musterpoint.local.tree import BASE, CONTAINER_RANKS, Layout
 from musterpoint.processes.tree import catches
 from musterpoint.settings import OPTIONS, PYTHON
 
@@ -163,6 +163,9 @@ class DockerHosts:
 
     def environment(self, host: str) -> dict[str, str]:
         return {"MUSTER_LOG_DIR": CONTAINER_RANKS}
+
+    def tree(self, host: str) -> str:
+        return BASE
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Mapping
 
 from musterpoint.fabric.devices import Devices
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
-from musterpoint.settings import LOCAL, PROGRAM_ARGS
 
 OUTER_JOB = (
     "SM_*", "SAGEMAKER_*", "TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CURRENT_HOST", "RANK", "LOCAL_RANK", "WORLD_SIZE",
     "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "OMPI_*", "PMI_*",
-    "PMIX_*", "TF_CONFIG", "MUSTER_OUTER", "MUSTER_PLANNED", "MUSTER_SOCKET*",
+    "PMIX_*", "TF_CONFIG", "AZUREML_*", "AZURE_ML_*", "AZ_BATCH*", "PET_*", "MUSTER_OUTER", "MUSTER_PLANNED",
+    "MUSTER_SOCKET*",
 )  # fmt: skip
 """Variables of a job in which ``muster local`` itself runs. No host may inherit them."""
 
 PATCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patches")
 
 
-def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def host_environment(
+    job: LocalJob, host: str, inherited: Mapping[str, str], platform: Mapping[str, str], own: Mapping[str, str]
+) -> dict[str, str]:
     """Every variable of ``host``: the caller's without :data:`OUTER_JOB`, then the platform's, then the user's.
 
-    ``own`` are those of the run and its backend; an option that was given replaces them. Paths are as the host sees
-    them.
+    ``platform``: those that the platform sets. ``own``: those of the run and its backend; an option that was given
+    replaces them. Paths are as the host sees them.
     """
     environment = {name: value for name, value in inherited.items() if not _is_of_outer_job(name)}
-    environment["TRAINING_JOB_NAME"] = job.name
-    environment["TRAINING_JOB_ARN"] = f"arn:aws:sagemaker:local:000000000000:training-job/{job.name.lower()}"
+    environment.update(platform)
     environment.update(own)
     environment.update(job.options)
-    if not _is_launcher(job):
-        environment[LOCAL] = "1"
-    environment[PROGRAM_ARGS] = json.dumps(list(job.arguments))
     if job.host_slots:
         environment["MUSTER_SLOTS"] = str(job.host_slots[job.hosts.index(host)])
     environment.update(job.environment)
@@ -45,13 +42,6 @@ def host_environment(job: LocalJob, host: str, inherited: Mapping[str, str], own
         environment["MUSTER_CPU_FALLBACK"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join([CONTAINER_PATCHES if job.container else PATCHES, *paths])
     return environment
-
-
-def _is_launcher(job: LocalJob) -> bool:
-    """Whether the program is itself a launcher (it gets --train-script); it then runs once per host."""
-    return "train-script" in job.hyperparameters or any(
-        word.partition("=")[0] == "--train-script" for word in job.arguments
-    )
 
 
 def threads(job: LocalJob, devices: Devices) -> int:

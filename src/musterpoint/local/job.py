@@ -11,6 +11,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
 from musterpoint.masking import Masker
+from musterpoint.settings import Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -51,7 +52,8 @@ class LocalJob(NamedTuple):
     ``source_dir``: the directory of the user's code (absolute).
     ``arguments``: words that the program gets unchanged, after the hyperparameters.
     ``hyperparameters``: decoded values by name.
-    ``distribution``: the hyperparameters (encoded) that a distribution stands for.
+    ``distribution``: what ``--distribution`` stands for on the platform: SageMaker's hyperparameters (encoded), or the
+    checked settings of another platform.
     ``channels``: names of input channels → absolute paths.
     ``options``: options that were given, as ``MUSTER_*`` variables.
     ``host_slots``: slots of each host (empty: not given).
@@ -62,6 +64,8 @@ class LocalJob(NamedTuple):
     ``stop_after``: seconds after which the job is stopped; None: never.
     ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
     ``container``: the containers that serve as hosts; None: hosts aren't containers.
+    ``platform``: the platform whose control plane is played.
+    ``module``: whether ``program`` is the name of a module.
     """
 
     name: str
@@ -70,7 +74,7 @@ class LocalJob(NamedTuple):
     source_dir: str
     arguments: tuple[str, ...] = ()
     hyperparameters: dict[str, Any] = {}
-    distribution: dict[str, str] = {}
+    distribution: dict[str, Any] = {}
     channels: dict[str, str] = {}
     options: dict[str, str] = {}
     host_slots: tuple[int, ...] = ()
@@ -81,6 +85,8 @@ class LocalJob(NamedTuple):
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None
+    platform: Platform = "sagemaker"
+    module: bool = False
 
     @property
     def intermediate(self) -> str:
@@ -133,9 +139,7 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script")
         return os.path.dirname(path), os.path.basename(path)
-    source = os.path.abspath(os.path.join(cwd, source_dir))
-    if not os.path.isdir(source):
-        raise UsageError(f"--source-dir={source_dir!r}: there is no directory {source}")
+    source = find_directory(source_dir, cwd)
     for base in (source, cwd):
         path = os.path.abspath(os.path.join(base, program))
         inside = os.path.relpath(path, source)
@@ -144,6 +148,14 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     raise UsageError(
         f"PROGRAM={program!r}: there is no such file in --source-dir {source}; give its path relative to that directory"
     )
+
+
+def find_directory(source_dir: str, cwd: str) -> str:
+    """``source_dir`` (absolute; ``cwd`` where it is empty); a UsageError where it isn't there."""
+    source = os.path.abspath(os.path.join(cwd, source_dir))
+    if not os.path.isdir(source):
+        raise UsageError(f"--source-dir={source_dir!r}: there is no directory {source}")
+    return source
 
 
 def _can_run(path: str) -> bool:

@@ -58,7 +58,7 @@ class NetnsHosts:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def open(self, on_end: Callable[[], None]) -> None:
-        self.addresses = {host: _address(index) for index, host in enumerate(self.hosts, 1)}
+        self.addresses = {host: address_of(index) for index, host in enumerate(self.hosts, 1)}
         self._switch = _start_holder("switch")
         _ip(self._switch, ["link add br0 type bridge", "link set br0 up"])
         for host in self.hosts:
@@ -109,7 +109,10 @@ class NetnsHosts:
         return dict(environ)
 
     def environment(self, host: str) -> dict[str, str]:
-        return {"SAGEMAKER_BASE_DIR": BASE, "MUSTER_LOG_DIR": self.layout.ranks(host), "HOSTNAME": host}
+        return {"MUSTER_LOG_DIR": self.layout.ranks(host), "HOSTNAME": host}
+
+    def tree(self, host: str) -> str:
+        return BASE
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
@@ -192,7 +195,8 @@ def _ip(holder: subprocess.Popen[bytes], commands: list[str]) -> None:
         raise UsageError(f"--backend netns: the network couldn't be made: {error}; use --backend process")
 
 
-def _address(index: int) -> str:
+def address_of(index: int) -> str:
+    """The address of host number ``index``, from 1."""
     return f"{SUBNET}.{1 + index // 250}.{1 + index % 250}"
 
 

@@ -10,7 +10,10 @@ from musterpoint.errors import UsageError
 from musterpoint.job.read import read_job
 from musterpoint.local.environment import host_environment
 from musterpoint.local.job import LocalJob
-from musterpoint.local.tree import Layout, write
+from musterpoint.local.netns_hosts import address_of
+from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.platforms.table import played
+from musterpoint.local.tree import Layout
 from musterpoint.preview import HostView, Preview, preview
 
 
@@ -33,13 +36,17 @@ def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Pre
 
 
 def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) -> HostView:
-    write(job, host, layout)
-    own = {
-        "MUSTER_PLATFORM": "sagemaker", "MUSTER_LOG_DIR": layout.ranks(host), "SAGEMAKER_BASE_DIR": layout.tree(host),
-    }  # fmt: skip
-    here = host_environment(job, host, environ, own)
-    options = settings.from_environ(here)
-    return HostView(read_job(here, options), options, here)
+    platform = played(job.platform)
+    platform.prepare(job, host, layout)
+    addresses = {name: address_of(index) for index, name in enumerate(job.hosts, 1)}
+    here = PlayedHost(job, host, layout, addresses, layout.tree(host), {"MUSTER_LOG_DIR": layout.ranks(host)})
+    seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
+    variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}
+    options = settings.from_environ(variables)
+    if job.platform == "sagemaker":
+        return HostView(read_job(variables, options), options, variables)
+    made = read_job(variables, options, "", job.program, job.arguments, job.module)
+    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables)
 
 
 def moved(value: Any, old: str, new: str) -> Any:

@@ -56,11 +56,14 @@ class ProcessHosts:
         return dict(environ)
 
     def environment(self, host: str) -> dict[str, str]:
-        own = {"SAGEMAKER_BASE_DIR": self.layout.tree(host), "MUSTER_LOG_DIR": self.layout.ranks(host)}
+        own = {"MUSTER_LOG_DIR": self.layout.ranks(host)}
         # other jobs share these ports, so free ones are taken; set on every host, as a job may have no channel
         rollcall, master = map(str, self._ports)
         own.update(MUSTER_HOSTS_FILE=self._hosts_file, MUSTER_ROLLCALL_PORT=rollcall, MUSTER_MASTER_PORT=master)
         return {**own, "MUSTER_TF_PORT": "0"} if len(self.hosts) > 1 else own
+
+    def tree(self, host: str) -> str:
+        return self.layout.tree(host)
 
     def start(
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int

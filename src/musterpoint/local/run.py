@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
@@ -17,11 +16,14 @@ from musterpoint.console import Console
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
-from musterpoint.local import results, tree
+from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.output import Pump, prefixes
+from musterpoint.local.platforms import start
+from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.platforms.table import played
 from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout
 from musterpoint.loop import Loop, Timer
@@ -29,9 +31,6 @@ from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.timeline import Timeline
-
-ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
-"""The command that stands for the platform's ``train``."""
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
@@ -60,7 +59,7 @@ class RunContext(NamedTuple):
     ``console``: shows our own messages.
     ``inherited``: the caller's environment.
     ``out``: the descriptor that the hosts' output goes to; -1: nowhere.
-    ``entry``: the command that is each host's entry point.
+    ``entry``: a command in the place of what the platform starts on each host; empty: none.
     """
 
     layout: Layout
@@ -68,7 +67,7 @@ class RunContext(NamedTuple):
     console: Console
     inherited: Mapping[str, str]
     out: int = 1
-    entry: Sequence[str] = ENTRY
+    entry: Sequence[str] = ()
 
 
 def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
 
 def _make_tree(job: LocalJob, host: str, layout: Layout) -> None:
     try:
-        tree.write(job, host, layout)
+        played(job.platform).prepare(job, host, layout)
     except OSError as error:
         raise UsageError(
             f"--output={layout.output}: {error.filename or host} can't be made: {error.strerror}"
@@ -167,7 +166,8 @@ class Hosts:
         backend = self.context.backend
         backend.open(lambda: self._loop.post(self._look_for_ends))
         inherited = backend.inherited(self.context.inherited)
-        own = {"MUSTER_SECRET": secrets.token_hex(16), "MUSTER_PLATFORM": "sagemaker"}
+        platform = played(self.job.platform)
+        own = {"MUSTER_SECRET": secrets.token_hex(16)}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
         if "OMP_NUM_THREADS" not in inherited:
@@ -176,11 +176,16 @@ class Hosts:
         stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
-            environment = host_environment(self.job, host, inherited, {**own, **backend.environment(host)})
+            here = PlayedHost(
+                self.job, host, self.context.layout, backend.addresses, backend.tree(host),
+                {**own, **backend.environment(host)},
+            )  # fmt: skip
+            environment = host_environment(self.job, host, inherited, platform.environment(here), here.own)
+            argv = self.context.entry or start.command(platform.processes(here))
             read, write = os.pipe()
             self._pump.add(host, read, self.context.layout.log(host), marks[host])
             try:
-                self._handles[host] = backend.start(host, self.context.entry, environment, stdin, write)
+                self._handles[host] = backend.start(host, argv, environment, stdin, write)
             finally:
                 os.close(write)
         self._pump.start()

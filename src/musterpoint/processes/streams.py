@@ -139,9 +139,13 @@ def prefix_of(mode: Prefix, host: str, rank: int | None, name: str, label: Label
     return b""
 
 
-def ranks_of(text: str) -> frozenset[int] | None:
-    """``--log-ranks`` as a set; None for ``all``."""
-    return None if text == "all" else frozenset(int(part) for part in text.split(","))
+def ranks_of(text: str, first_rank: int = 0) -> frozenset[int] | None:
+    """``--log-ranks`` as a set of global ranks; None for ``all``. ``first_rank``: that of this host's local rank 0."""
+    if text == "all":
+        return None
+    local = text.startswith("local:")
+    ranks = (int(part) for part in text.removeprefix("local:").split(","))
+    return frozenset(rank + first_rank if local else rank for rank in ranks)
 
 
 def same_file(one: int, other: int) -> bool:

@@ -36,10 +36,21 @@ class Call(NamedTuple):
     def incarnation(self) -> str:
         return self.hello.incarnation
 
+    @property
+    def title(self) -> str:
+        """How it calls itself; ``name`` only stands for that where the platform names no hosts."""
+        return self.hello.name or self.hello.host
+
     def welcome(self, leader: str) -> bytes:
-        """The leader's reply to the hello."""
+        """The leader's reply to the hello; where the platform names no hosts it says which seat the caller has."""
         token, answer = self.state.ticket
-        return wire.pack("welcome", host=leader, job=self.hello.offer.job, token=token, answer=answer)
+        seat = {"seat": self.hello.place} if self.hello.nnodes else {}
+        return wire.pack("welcome", host=leader, job=self.hello.offer.job, token=token, answer=answer, **seat)
+
+    def named(self, name: str) -> Call:
+        """With the name that its host has in the roster."""
+        self.state.rename(name)
+        return self._replace(hello=self.hello._replace(host=name))
 
 
 class Seated(NamedTuple):
@@ -107,7 +118,7 @@ class Seats:
         changes: list[Change] = [TurnedAway(old, _LATER) for old in waiting if old.address == call.address]
         waiting[:] = [old for old in waiting if old.address != call.address]
         if len(waiting) >= _MOST_WAITING:
-            return [*changes, TurnedAway(call, _TAKEN)]
+            return [*changes, TurnedAway(call, TAKEN)]
         waiting.append(call)
         return changes
 
@@ -117,10 +128,10 @@ class Seats:
         if proved or itself or outranks:
             return [*_turned_away(self._newcomers.pop(call.name, None)), *self._replace(call, holder, fits)]
         if not fits and (call.name in self._matched or holder.address != call.address):
-            return [TurnedAway(call, _TAKEN)]
+            return [TurnedAway(call, TAKEN)]
         rival = self._newcomers.get(call.name)
         if rival is not None and rival[0].incarnation != call.incarnation:
-            return [TurnedAway(call, _TAKEN)]
+            return [TurnedAway(call, TAKEN)]
         self._newcomers[call.name] = (call, rival[1] if rival is not None else call.since)
         return [*_turned_away(rival), Contested(call, holder)]
 
@@ -128,7 +139,7 @@ class Seats:
         """``call`` sent something: if it holds a contested seat, it keeps it."""
         if call.name not in self._newcomers or self.taken.get(call.name) is not call:
             return []
-        return [TurnedAway(self._newcomers.pop(call.name)[0], _TAKEN)]
+        return [TurnedAway(self._newcomers.pop(call.name)[0], TAKEN)]
 
     def resolved(self, name: str, addresses: tuple[str, ...]) -> list[Change]:
         """``name`` resolves to ``addresses``; a waiting call from one of them takes the seat."""
@@ -191,7 +202,7 @@ class Seats:
 
     def _turn_waiting_away(self, name: str, winner: Call) -> list[Change]:
         others = [call for call in self.waiting.pop(name, []) if call is not winner]
-        return [TurnedAway(call, _TAKEN) for call in others]
+        return [TurnedAway(call, TAKEN) for call in others]
 
 
 def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
@@ -199,4 +210,4 @@ def _turned_away(rival: tuple[Call, float] | None) -> list[Change]:
 
 
 _LATER = "a later start of this host took its seat"
-_TAKEN = "another process has the seat of this host"
+TAKEN = "another process has the seat of this host"

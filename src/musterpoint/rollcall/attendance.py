@@ -203,5 +203,7 @@ def oddities(me: str, own: Answer, over: bool) -> list[str]:
     if not own.addresses:
         return [] if own == UNANSWERED and not over else [f"warning: on {me} its own name: {own.trouble}"]
     if not any(map(is_local, own.addresses)):
+        if own.addresses[0] == me:
+            return [f"warning: {me}, where the others look for the leader, is none of this host's addresses"]
         return [f"warning: {me} resolves to {own.addresses[0]} here, which is none of its addresses"]
     return []

@@ -14,37 +14,61 @@ from musterpoint.channel.peers import Peers
 from musterpoint.channel.session import HostState, Resume, Session, random_token
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
-from musterpoint.rollcall.admission import Call, Change, Check, Contested, Seated, Seats
+from musterpoint.rollcall.admission import TAKEN, Call, Change, Check, Contested, Seated, Seats
 from musterpoint.rollcall.attendance import Attendance, ProgressPrinter
-from musterpoint.rollcall.hello import NO_SEAT, Hello, Refusal, validate
+from musterpoint.rollcall.hello import (
+    ITSELF,
+    NO_SEAT,
+    OF_ANOTHER_JOB,
+    Hello,
+    Refusal,
+    check_offer,
+    check_protocol,
+    validate,
+)
 from musterpoint.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
+from musterpoint.rollcall.places import Places, unique_names
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.untrusted import printable
 
 
 class LeaderCall:
-    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port."""
+    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port.
+
+    Where the platform doesn't name the hosts, what stands for a name here is the label of a seat, until all are here.
+    ``incarnation``: of this host's own calls, where it may call itself.
+    """
 
     def __init__(
-        self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int]
-    ) -> None:
+        self, context: Context, names: Names, participant: Participant, choose_port: Callable[[], int],
+        incarnation: str = "",
+    ) -> None:  # fmt: skip
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
         self._context = context
         self._loop, self._timeouts, log = context
         self._say, self._record = log.say, log.record
-        self._hosts, group, self._me, self._offer, self._settings = participant
+        self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
+        self._own_label, seen_as = self._me, self._me
+        self._places: Places | None = None
+        if unnamed is not None:
+            self._places = Places(unnamed, self._me, incarnation)
+            self._hosts = group = self._places.labels
+            self._own_label, seen_as = self._hosts[0], unnamed.leader
+        self._seen_as = seen_as
         self._grouped = frozenset(group)
         self._choose_port = choose_port
-        self._others = frozenset(self._hosts) - {self._me}
-        check: Check = "off" if self._settings.secret else self._settings.rollcall_check
+        self._others = frozenset(self._hosts) - {self._own_label}
+        check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
         self._checked = check != "off"
         self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
+        self._names = names
         self._follower = Follower(context, names, self._resolved)
-        self._attendance = Attendance(self._hosts, self._me, names, self._seats, self._checked)
+        self._attendance = Attendance(self._hosts, seen_as, names, self._seats, self._checked)
         self._calls: dict[Link, Call] = {}
         self._link_owner = LinkOwner(self._frame, self._ended)
+        self._unanswered: dict[str, tuple[Link, Refusal]] = {}
         self._stopped: StoppedEarly | None = None
         self._stop_sent: set[str] = set()
         self._asked_to_stop = False
@@ -63,7 +87,7 @@ class LeaderCall:
         self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
         self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
         self._sweeper = Sweeper(self._context, self._forgive, self._sweep)
-        self._follower.follow(self._me)
+        self._follower.follow(self._seen_as)
         if self._checked:
             for host in self._hosts:
                 self._follower.follow(host)
@@ -103,7 +127,7 @@ class LeaderCall:
     # hellos and seats
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
-        refusal = validate(hello, self._me, self._offer, self._others, self._grouped, proved)
+        hello, refusal = self._placed(hello, proved)
         if refusal is not None:
             self._refuse(link, hello, proved, refusal)
             return
@@ -111,26 +135,70 @@ class LeaderCall:
         session = Session(now, False, self._settings.silence_timeout, self._timeouts)
         call = Call(hello, HostState(hello.host, link, session), link.peer, now)
         link.hand_over(self._link_owner)
-        self._calls[link] = call
         self._beats.add(call.state)
-        changes = self._seats.claim(call, proved)
+        self._claim(link, call, proved)
+
+    def _placed(self, hello: Hello, proved: bool) -> tuple[Hello, Refusal | None]:
+        """The caller with the seat that it claims, and why it is refused."""
+        if self._places is None:
+            return hello, validate(hello, self._me, self._offer, self._others, self._grouped, proved)
+        refusal = (
+            check_protocol(hello, self._me)
+            or check_offer(hello, self._me, self._offer, True, proved)
+            or self._places.refusal(hello)
+        )
+        if refusal is None:
+            placed = self._places.place(hello, self._seats.taken)
+            return (hello, self._places.too_many(hello)) if placed is None else (placed, None)
+        return hello, refusal
+
+    def _claim(self, link: Link, call: Call, proved: bool) -> None:
+        self._calls[link] = call
+        # a secret proves no place: another host may have been given the same one
+        changes = self._seats.claim(call, proved and self._places is None)
         if not any(change.call is call for change in changes if not isinstance(change, Contested)):
             link.send(wire.pack("wait"))
         self._apply(changes)
-        if self._checked and hello.host not in self._seats.taken:
-            self._follower.follow(hello.host)
+        if self._checked and call.name not in self._seats.taken:
+            self._follower.follow(call.name)
 
     def _refuse(self, link: Link, hello: Hello, proved: bool, refusal: Refusal) -> None:
         """Refuses a caller; ends the roll call, too, if it certainly was the host: no other will take its seat."""
+        if self._places is not None:
+            self._refuse_unplaced(link, proved, refusal)
+            return
         if hello.host not in self._others:
             self._listener.refuse(link, refusal.reason if proved else refusal.answer)
             self._refused_stranger(refusal.claim, link.peer)
             return
         sure = proved or self._attendance.is_sure(hello.host, link.peer)
-        self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        if sure or self._names.last_answer(hello.host).addresses or hello.host in self._unanswered:
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+        else:  # whether it is the host is known in a moment, and that host should hear the reason
+            link.ignore()
+            self._unanswered[hello.host] = link, refusal
+            self._loop.call_later(self._timeouts.hello / 2, lambda: self._answer(hello.host))
         self._refused_host(hello.host, link.peer, refusal, refusal.reason if sure else refusal.claim)
         if proved or (sure and hello.host not in self._seats.taken):
             self._fail(refusal.reason)
+
+    def _answer(self, host: str) -> None:
+        """Refuses the caller that claims to be ``host``, now that the name has addresses, or has had time to."""
+        link, refusal = self._unanswered.pop(host, (None, None))
+        if link is not None and refusal is not None and not link.ended:
+            sure = self._attendance.is_sure(host, link.peer)
+            self._listener.refuse(link, refusal.reason if sure else refusal.answer)
+
+    def _refuse_unplaced(self, link: Link, proved: bool, refusal: Refusal) -> None:
+        """Refuses a host where none has a name; ends the roll call, too, unless it may be a host of another job."""
+        self._listener.refuse(link, refusal.reason)
+        if refusal.reason == ITSELF:
+            return
+        self._refused_stranger(refusal.claim, link.peer)
+        if proved or refusal.claim not in OF_ANOTHER_JOB:
+            self._fail(refusal.reason)
+        else:
+            self._say(f"warning: a caller at {link.peer} was refused: {refusal.reason}")
 
     def _unproved(self, host: str, address: str, claim: str) -> None:
         """Keeps the refusal for the table; a caller without the secret can't end the roll call."""
@@ -153,11 +221,12 @@ class LeaderCall:
     def _resolved(self, name: str, answer: Answer) -> None:
         if self.result or self.error:
             return
-        if name == self._me:
+        if name == self._seen_as:
             self._attendance.own_resolved(answer)
         if answer.addresses:
             refused = self._attendance.refused.get(name)
             self._apply(self._seats.resolved(name, answer.addresses))
+            self._answer(name)
             if refused is not None and refused[0].reason and self._seats.matches(name, refused[1]):
                 self._fail(refused[0].reason)
         if answer.addresses and not self._seats.waiting.get(name):
@@ -171,11 +240,26 @@ class LeaderCall:
             elif isinstance(change, Contested):
                 change.holder.state.beat()
             elif link is not None:
-                self._drop(link, call)
-                self._listener.refuse(link, change.why)
-                self._record("hello-refused", host=call.name, address=call.address, reason=change.why)
+                self._turn_away(link, call, change.why)
         if self._seats.filled and not self.error and not self.result and not self._stopped:
             self._publish()
+
+    def _turn_away(self, link: Link, call: Call, why: str) -> None:
+        holder = self._seats.taken.get(call.name)
+        clash = self._places is not None and why == TAKEN and holder is not None
+        if clash and self._places is not None and not self._places.by_rank:
+            other = self._places.place(call.hello, self._seats.taken, apart=True)
+            if other is not None:  # another host with the same name
+                call.state.rename(other.host)
+                self._claim(link, call._replace(hello=other), False)
+                return
+        self._drop(link, call)
+        if clash and self._places is not None and holder is not None and self._places.by_rank:
+            why = self._places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
+        self._listener.refuse(link, why)
+        self._record("hello-refused", host=call.title, address=call.address, reason=why)
+        if clash:
+            self._fail(why)
 
     def _seated(self, call: Call, warning: str) -> None:
         """The host has its seat, so its hello is trusted from now on."""
@@ -186,15 +270,15 @@ class LeaderCall:
             self._attendance.note(f"warning: {warning}; nobody else came, so it has the seat")
         if hello.offer.version != self._offer.version:
             theirs = printable(hello.offer.version, 64)
-            self._attendance.note(f"warning: {hello.host} runs musterpoint {theirs}, {self._me} {self._offer.version}")
-        self._record("host-here", host=call.name, address=call.address)
+            self._attendance.note(f"warning: {call.title} runs musterpoint {theirs}, {self._me} {self._offer.version}")
+        self._record("host-here", host=call.title, address=call.address)
         if link is not None:
             link.set_limit(wire.MEMBER_LIMIT)
             link.send(call.welcome(self._me))
         if self._stopped is not None:
             self._send_stop(self._stopped, call.state)
         elif hello.stop:
-            self._broadcast_stop(StoppedEarly(hello.host, hello.stop))
+            self._broadcast_stop(StoppedEarly(call.title, hello.stop))
 
     # connections of hosts that are here
 
@@ -212,9 +296,9 @@ class LeaderCall:
         if self._seats.taken.get(call.name) is not call:
             raise wire.WireError(f"a {message['t']!r} before it had a seat")
         if message["t"] == "abandon":
-            self._broadcast_stop(StoppedEarly(call.name, wire.stop_signal(message)))
+            self._broadcast_stop(StoppedEarly(call.title, wire.stop_signal(message)))
         elif message["t"] == "leaving":
-            self._deadline(f"{call.name} reached its deadline")
+            self._deadline(f"{call.title} reached its deadline")
         else:
             raise wire.WireError(f"a {message['t']!r} before the roster")
 
@@ -222,8 +306,8 @@ class LeaderCall:
         call = self._calls[link]
         self._drop(link, call)
         if self._seats.taken.get(call.name) is call:
-            self._attendance.disconnected(call.name, why)
-            self._record("connection-ended", host=call.name, why=why)
+            self._attendance.disconnected(call.name, f"{call.title}: {why}" if self._places else why)
+            self._record("connection-ended", host=call.title, why=why)
         self._apply(self._seats.left(call))
 
     def _drop(self, link: Link, call: Call) -> None:
@@ -246,7 +330,7 @@ class LeaderCall:
     # the end
 
     def _publish(self) -> None:
-        calls = self._seats.taken
+        calls = self._seats.taken if self._places is None else self._name_hosts()
         try:
             roster = self._roster(calls)
         except MusterError as error:  # no port for the framework
@@ -262,10 +346,18 @@ class LeaderCall:
         hosts = JobHosts(self._me, others, self._grouped, self._grouped if script else frozenset())
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
-        Reconnects(self._context, self._listener, roster, packed, calls, channel)
+        Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)
         for link in self._calls:
             link.send(packed)
         self.result = roster, channel
+
+    def _name_hosts(self) -> dict[str, Call]:
+        """The calls by the names that their hosts have from now on, which they have said themselves."""
+        calls = [self._seats.taken[label] for label in self._hosts[1:]]
+        names = unique_names([self._me, *(call.title for call in calls)])
+        self._me, self._hosts = names[0], names
+        self._grouped = frozenset(names)
+        return {name: call.named(name) for name, call in zip(names[1:], calls, strict=True)}
 
     def _roster(self, calls: dict[str, Call]) -> Roster:
         address = self._attendance.address()
@@ -288,6 +380,11 @@ class LeaderCall:
         headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
         self._fail(headline)
 
+    def fail(self, headline: str) -> None:
+        """Ends the roll call for all hosts here, unless it is over."""
+        if not self.error and not self.result:
+            self._fail(headline)
+
     def _fail(self, headline: str) -> None:
         """Ends the roll call with the same table on every host, unless it is ending with a stop."""
         if self._stopped is not None:
@@ -299,6 +396,8 @@ class LeaderCall:
         if self.error or self.result:
             return
         self._finish()
+        for host in list(self._unanswered):
+            self._answer(host)
         here = {call.state.link for call in self._seats.taken.values()}
         refusal = wire.pack("refused", reason=NO_SEAT)
         for link in self._calls:
@@ -311,7 +410,7 @@ class LeaderCall:
         self._progress.stop()
         self._deadline_timer.cancel()
         self._sweeper.stop()
-        for host in self._hosts:
+        for host in (self._seen_as, *self._hosts):
             self._follower.drop(host)
 
 

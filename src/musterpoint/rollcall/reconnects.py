@@ -12,13 +12,18 @@ from musterpoint.channel.session import OVER, Resume, same_token
 from musterpoint.rollcall.admission import Call
 from musterpoint.rollcall.hello import NO_SEAT, Hello
 from musterpoint.rollcall.listener import Listener, ListenerOwner
+from musterpoint.rollcall.places import Places
 from musterpoint.rollcall.roster import Roster
+
+_MOST_TOLD = 8
+"""Addresses of which a line says that their call was refused."""
 
 
 class Reconnects:
     """Takes over the ``listener``: gives connections that resume a session to the ``channel``, refuses others.
 
-    ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent.
+    ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent; ``places``: set where the
+    platform doesn't name the hosts.
 
     Without a secret, another process at a host's address can claim to be that host, restarted. So the host is sent a
     beat first, and is given up only if it doesn't answer in time.
@@ -26,7 +31,7 @@ class Reconnects:
 
     def __init__(
         self, context: Context, listener: Listener, roster: Roster, packed: bytes, calls: Mapping[str, Call],
-        channel: LeaderChannel,
+        channel: LeaderChannel, places: Places | None = None,
     ) -> None:  # fmt: skip
         self._context = context
         self._listener = listener
@@ -34,10 +39,15 @@ class Reconnects:
         self._packed = packed
         self._calls = calls
         self._channel = channel
+        self._places = places
         self._asked: set[str] = set()
+        self._told: set[str] = set()
         listener.hand_over(ListenerOwner(self._hello, self._resume, self._unproved))
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
+        if self._places is not None:
+            self._unnamed(link, hello, proved, self._places)
+            return
         call = self._calls.get(hello.host)
         if call is None or hello.offer.job != self._roster.job:
             self._refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}" if proved else NO_SEAT)
@@ -51,6 +61,25 @@ class Reconnects:
                 self._ask(call)
         else:
             self._refuse(link, NO_SEAT)
+
+    def _unnamed(self, link: Link, hello: Hello, proved: bool, places: Places) -> None:
+        """A hello of a host that the platform doesn't name: it may be one too many, or one started anew."""
+        call = places.find(hello, self._calls)
+        ours = hello.protocol == wire.PROTOCOL and hello.offer.job == self._roster.job
+        if ours and call is not None and hello.incarnation == call.incarnation:
+            self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
+            return
+        why = places.late(hello, link.peer, call) if ours else NO_SEAT
+        self._refuse(link, why)
+        if not ours:
+            return
+        if link.peer not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(link.peer)
+            self._context.log.say(f"warning: a caller at {link.peer} was refused: {why}")
+        if call is not None and proved and call.title == hello.name:
+            self._channel.restarted(call.state)
+        elif call is not None:
+            self._ask(call)
 
     def _ask(self, call: Call) -> None:
         if call.name not in self._asked and call.state.session.state != OVER:

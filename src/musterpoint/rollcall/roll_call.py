@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from musterpoint.channel.link import Context
     from musterpoint.channel.names import Answer, Names
     from musterpoint.channel.timeouts import Timeouts
+    from musterpoint.job.model import UnnamedHosts
+    from musterpoint.rollcall.endpoint import EndpointSearch, OtherLeader
     from musterpoint.rollcall.leader import LeaderCall
     from musterpoint.rollcall.names_call import NamesCall
     from musterpoint.rollcall.worker import WorkerCall
@@ -38,6 +40,18 @@ class Seams:
 _NO_SEAMS = Seams()
 
 
+def misplaced(unnamed: "UnnamedHosts") -> UsageError | None:
+    """What is wrong with this host's node rank; None if nothing is."""
+    rank, count = unnamed.node_rank, unnamed.nnodes
+    if rank is None or rank < count:
+        return None
+    source = unnamed.sources
+    return UsageError(
+        f"{source.node_rank} is {rank}, and there are {count} hosts ({source.nnodes}): node ranks go from 0 to "
+        f"{count - 1}"
+    )
+
+
 class RollCall:
     """Waits until all hosts of a job are connected.
 
@@ -51,12 +65,31 @@ class RollCall:
     ) -> None:  # fmt: skip
         self._loop = loop
         self._participant = participant
-        self._hosts, self._group, self._me, self._offer, self._settings = participant
+        self._hosts, self._group, self._me, self._offer, self._settings, self._unnamed = participant
         self._say = say
         self._record = record
         self._addresses = addresses or {}
         self._seams = seams
-        self._call: LeaderCall | WorkerCall | NamesCall | None = None
+        self._call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
+        self._other: OtherLeader | None = None
+        self._leader = participant.leader
+        self._misplaced: UsageError | None = None
+        if self._unnamed is not None:
+            self._adopt(self._unnamed)
+
+    def _adopt(self, unnamed: "UnnamedHosts") -> None:
+        """The platform names no host: the leader is looked for at one place."""
+        self._leader = unnamed.leader
+        self._misplaced = misplaced(unnamed)
+        if unnamed.port:
+            self._settings = self._settings._replace(rollcall_port=unnamed.port)
+        if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
+            from musterpoint.channel.timeouts import Timeouts
+
+            notice = (self._seams.timeouts or Timeouts()).stop_notice
+            timeout = min(self._settings.rollcall_timeout, notice)
+            self._settings = self._settings._replace(rollcall_timeout=timeout)
+        self._participant = self._participant._replace(settings=self._settings)
 
     def run(self, stop: StoppedEarly | None = None) -> tuple[Roster, Peers]:
         """Runs the loop until every host is here; returns the roster and this host's end of the channel.
@@ -72,22 +105,24 @@ class RollCall:
             self._report_stop(stop)
             raise stop
         if self._settings.rollcall == "off":
-            given = self._given_addresses()
-            addresses = {host: given.get(host.lower(), (host,))[0] for host in self._hosts}
-            return self._assumed(addresses), LoneChannel(self._loop)
+            return self._assumed(self._unlooked()), LoneChannel(self._loop)
         if len(self._hosts) == 1:
-            return self._assumed({self._me: "127.0.0.1"}), LoneChannel(self._loop)
+            return self._assumed({self._hosts[0]: "127.0.0.1"}), LoneChannel(self._loop)
         if not self._settings.rollcall_port and self._settings.rollcall == "full":
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
-        self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.leader)
-        call = self._call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
-        call.start()
+        self._record("rollcall-started", hosts=len(self._hosts), leader=self._leader)
+        call: LeaderCall | WorkerCall | NamesCall
+        call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
         while call.result is None and call.error is None:
             self._loop.turn()
+            if self._other is not None:
+                self._other.check()
+        if self._other is not None:
+            self._other.close()
         if call.error is not None:
             self._record("rollcall-failed", reason=str(call.error))
-            raise call.error
+            raise self._misplaced or call.error
         assert call.result is not None
         seconds = round(self._loop.clock() - started, 3)
         self._record("rollcall-done", hosts=len(self._hosts), seconds=seconds)
@@ -110,8 +145,7 @@ class RollCall:
         if len(self._hosts) == 1 or settings.rollcall != "full" or not settings.rollcall_port:
             return
         try:
-            call = self._call = self._full_call()
-            call.start()
+            call = self._full_call(stopped=True)
         except MusterError:
             return  # no other host can be reached
         call.stop(stop)
@@ -130,22 +164,75 @@ class RollCall:
     def _names_call(self) -> "NamesCall":
         from musterpoint.rollcall.names_call import NamesCall
 
-        return NamesCall(*self._context(), self._participant)
+        participant = self._participant
+        if self._unnamed is not None:  # of the others no name is known
+            participant = participant._replace(hosts=(self._unnamed.leader,))
+        call = self._call = NamesCall(*self._context(), participant)
+        call.start()
+        return call
 
-    def _full_call(self) -> "LeaderCall | WorkerCall":
+    def _full_call(self, stopped: bool = False) -> "LeaderCall | WorkerCall":
         context, names = self._context()
-        if self._me == self._participant.leader:
-            if 0 < len(self._settings.secret) < _SHORT_SECRET:
-                self._say(
-                    f"warning: --secret has {len(self._settings.secret)} characters, so who listens in the network can "
-                    "guess it; python3 -c 'import secrets; print(secrets.token_hex(16))' makes one that can't"
-                )
+        token = ""
+        if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
             from musterpoint.rollcall.leader import LeaderCall
 
-            return LeaderCall(context, names, self._participant, self._master_port)
+            if self._unnamed is not None and self._unnamed.node_rank == 0:
+                from musterpoint.channel.session import random_token
+
+                token = random_token()
+            leader = LeaderCall(context, names, self._participant, self._master_port, token)
+            try:
+                leader.start()
+            except UsageError:
+                if self._unnamed is None or self._unnamed.node_rank is not None:
+                    raise
+                self._say("another host on this machine listens at the leader's port already: it leads")
+            else:
+                self._warn_of_secret()
+                if token:
+                    from musterpoint.rollcall.endpoint import OtherLeader
+
+                    self._other = OtherLeader(context, names, self._participant, token, leader.fail)
+                    self._other.start()
+                self._call = leader
+                return leader
         from musterpoint.rollcall.worker import WorkerCall
 
-        return WorkerCall(context, names, self._participant)
+        worker = self._call = WorkerCall(context, names, self._participant)
+        worker.start()
+        return worker
+
+    def _leads(self, context: "Context", names: "Names", seconds: float) -> bool:
+        """Whether this host is the leader. Where places go by arrival, that is who has the leader's address."""
+        if self._unnamed is None:
+            return self._me == self._leader
+        if self._unnamed.node_rank is not None:
+            return self._unnamed.node_rank == 0
+        from musterpoint.rollcall.endpoint import EndpointSearch
+
+        search = self._call = EndpointSearch(context, names, self._unnamed, seconds)
+        search.start()
+        while search.result is None and search.error is None:
+            self._loop.turn()
+        if search.error is not None:
+            raise search.error
+        return bool(search.result)
+
+    def _warn_of_secret(self) -> None:
+        length = len(self._settings.secret)
+        make = "python3 -c 'import secrets; print(secrets.token_hex(16))'"
+        if 0 < length < _SHORT_SECRET:
+            self._say(
+                f"warning: --secret has {length} characters, so who listens in the network can guess it; {make} makes "
+                "one that can't"
+            )
+        elif not length and self._unnamed is not None:
+            self._say(
+                f"warning: no host's name is known before the roll call, so whoever reaches port "
+                f"{self._settings.rollcall_port} of this host could take a seat: set MUSTER_SECRET, the same on all "
+                f"hosts ({make} makes one)"
+            )
 
     def _fixed_addresses(self) -> dict[str, tuple[str, ...]]:
         """Names that need no look-up. Many hosts in ``/etc/hosts`` would make the C library read it once for each."""
@@ -177,9 +264,30 @@ class RollCall:
             self._settings.master_port, self._seams.port_is_free, lambda text: self._say(f"{text} on {self._me}")
         )
 
+    def _unlooked(self) -> dict[str, str]:
+        """Each host's address without any look-up: its name, where the hosts file has none."""
+        given = self._given_addresses()
+        hosts = self._hosts if self._unnamed is None else (self._unnamed.leader,)
+        return {host: given.get(host.lower(), (host,))[0] for host in hosts}
+
+    def _of_placeholders(self, unnamed: "UnnamedHosts", leader: str) -> tuple[dict[str, str], str]:
+        """The addresses and this host's name where only the leader's address is known: enough for env://."""
+        from musterpoint.channel.dial import systems_choice
+        from musterpoint.channel.wire import is_address
+
+        addresses = {host: host for host in self._hosts}
+        me = self._hosts[unnamed.node_rank or 0]
+        addresses[me] = (systems_choice(leader) if is_address(leader) else "") or self._me
+        addresses[self._hosts[0]] = leader
+        return addresses, me
+
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""
-        offer = self._offer
+        offer, me, leader = self._offer, self._me, self._participant.leader
+        if self._unnamed is not None and len(self._hosts) > 1:
+            addresses, me = self._of_placeholders(self._unnamed, addresses[self._unnamed.leader])
+        elif self._unnamed is not None:
+            me = self._hosts[0]
         slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(
             Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)
@@ -187,4 +295,4 @@ class RollCall:
         )
         # no host could learn of another port
         port = self._master_port() if len(self._hosts) == 1 else agreed_master_port(self._settings.master_port)
-        return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, self._me)
+        return Roster(offer.job, offer.job, seats, addresses[leader], port, me)

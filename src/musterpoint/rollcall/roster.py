@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from musterpoint.job.model import UnnamedHosts
 from musterpoint.settings import Settings
 
 MOST_PORTS = 64
@@ -36,6 +37,8 @@ class Participant(NamedTuple):
     ``me``: this host's name.
     ``offer``: what it says of itself.
     ``settings``: the options.
+    ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group`` are then placeholders, and
+    ``me`` is how this host calls itself.
     """
 
     hosts: tuple[str, ...]
@@ -43,6 +46,7 @@ class Participant(NamedTuple):
     me: str
     offer: Offer
     settings: Settings
+    unnamed: UnnamedHosts | None = None
 
     @property
     def leader(self) -> str:
@@ -120,16 +124,23 @@ class Roster(NamedTuple):
         return value
 
     @classmethod
-    def from_wire(cls, value: Any, me: str) -> "Roster":
-        """Builds it from decoded JSON; ``ValueError`` says what is wrong with it."""
-        from musterpoint.untrusted import check_types
+    def from_wire(cls, value: Any, me: str | int) -> "Roster":
+        """Builds it from decoded JSON; ``ValueError`` says what is wrong with it.
+
+        ``me``: this host's name, or the place of its seat where it learns its name from the roster.
+        """
+        from musterpoint.untrusted import check_types, is_host_name
 
         try:
+            if isinstance(me, int):
+                me = value["seats"][me][0]
+                if not isinstance(me, str) or not is_host_name(me):
+                    raise ValueError("not a roster: this host's seat has no host's name")
             roster = cls(
                 value["job"], value["session"], tuple(map(_seat, value["seats"])), value["master_address"],
                 value["master_port"], me,
             )  # fmt: skip
-        except (KeyError, TypeError) as error:
+        except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
         check_types(roster, _ROSTER_TYPES, "not a roster: ")
         for seat in roster.seats:

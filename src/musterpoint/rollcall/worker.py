@@ -27,21 +27,24 @@ _LONGEST_REASON = 600
 
 
 class WorkerCall:
-    """:attr:`result` or :attr:`error` is set when it is over."""
+    """:attr:`result` or :attr:`error` is set when it is over; :attr:`refusal` is why the leader refused this host."""
 
-    def __init__(self, context: Context, names: Names, participant: Participant) -> None:
+    def __init__(self, context: Context, names: Names, participant: Participant, incarnation: str = "") -> None:
         self.result: tuple[Roster, Peers] | None = None
         self.error: MusterError | None = None
+        self.refusal = ""
         self._context = context
         self._loop, self._timeouts, log = context
         self._say, self._record = log.say, log.record
         self._names = names
-        self._leader = participant.leader
+        self._unnamed = participant.unnamed
+        self._leader = self._endpoint = self._unnamed.leader if self._unnamed else participant.leader
+        self._seat = 0
         self._me = participant.me
         self._offer = participant.offer
         self._settings = participant.settings
         self._stopped: StoppedEarly | None = None
-        self._incarnation = random_token()
+        self._incarnation = incarnation or random_token()
         self._own = UNANSWERED
         self._sources: tuple[str, ...] = ()
         self._follower = Follower(context, names, self._own_name)
@@ -69,7 +72,10 @@ class WorkerCall:
             self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
-        self._follower.follow(self._me)
+        if self._unnamed is None:
+            self._follower.follow(self._me)
+        else:  # no name of ours is known to the others
+            self._dial()
 
     def stop(self, stop: StoppedEarly) -> None:
         """This host was told to stop: tries for 8 s to tell the leader, which tells the others.
@@ -106,7 +112,7 @@ class WorkerCall:
             self._dialer.start()
 
     def _missed(self, kind: Miss, detail: str) -> None:
-        in_name = kind == VANISHED or (kind == NOTHING and not self._names.last_answer(self._leader).addresses)
+        in_name = kind == VANISHED or (kind == NOTHING and not self._names.last_answer(self._endpoint).addresses)
         self._stage = Row(self._leader, "name" if in_name else "connect", detail)
         self._dialer.again()
 
@@ -115,10 +121,13 @@ class WorkerCall:
             self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
         nonce = random_token() if self._settings.secret else ""
-        known = map(plain_address, self._names.last_answer(self._leader).addresses)
+        known = map(plain_address, self._names.last_answer(self._endpoint).addresses)
         sees = tuple(filter(wire.is_address, known))[:MOST_ADDRESSES]
         stop = self._stopped.signal if self._stopped else 0
         hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
+        if self._unnamed is not None:
+            rank = self._unnamed.node_rank
+            hello = hello._replace(nnodes=self._unnamed.nnodes, place=-1 if rank is None else rank)
         self._received_at = self._loop.clock()
         self._hello_timer = self._loop.call_later(self._timeouts.hello, self._no_answer)
         self._handshake = Handshake(self._loop, self._link, self._settings.secret, hello.pack())
@@ -160,7 +169,7 @@ class WorkerCall:
         elif kind == "welcome" and self._ticket is None:
             self._welcome(link, message)
         elif kind == "refused":
-            reason = printable(wire.text(message, "reason"), _LONGEST_REASON)
+            reason = self.refusal = printable(wire.text(message, "reason"), _LONGEST_REASON)
             self._end(RollCallError(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
         elif kind == "roster" and self._ticket is not None:
             self._roster(link, message)
@@ -179,8 +188,14 @@ class WorkerCall:
             self._hello_timer.cancel()
 
     def _welcome(self, link: Link, message: dict[str, Any]) -> None:
-        if wire.host(message) != self._leader or wire.text(message, "job") != self._offer.job:
+        leader = wire.host(message)
+        if self._unnamed is not None:
+            self._seat = wire.number(message, "seat", self._unnamed.nnodes - 1, 1)
+        elif leader != self._leader:
             raise wire.WireError("the welcome of another job's leader")
+        if wire.text(message, "job") != self._offer.job:
+            raise wire.WireError("the welcome of another job's leader")
+        self._leader = leader
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
         link.set_limit(wire.LEADER_LIMIT)
         self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
@@ -192,17 +207,21 @@ class WorkerCall:
 
     def _roster(self, link: Link, message: dict[str, Any]) -> None:
         try:
-            roster = Roster.from_wire(message.get("roster"), self._me)
+            roster = Roster.from_wire(message.get("roster"), self._me if self._unnamed is None else self._seat)
         except ValueError as error:
             raise wire.WireError(str(error)) from None
         hosts = frozenset(seat.name for seat in roster.seats)
+        if self._unnamed is not None:
+            self._me, self._leader = roster.me, roster.seats[0].name
         if roster.job != self._offer.job or self._leader not in hosts:
             raise wire.WireError("the roster of another job")
         assert self._ticket is not None
         self._finish()
-        for warning in oddities(self._me, self._own, over=False):
+        for warning in oddities(self._me, self._own, over=False) if self._unnamed is None else ():
             self._say(warning)
-        membership = Membership(self._me, self._leader, hosts, roster.seat.address, roster.session, self._ticket)
+        membership = Membership(
+            self._me, self._leader, hosts, roster.seat.address, roster.session, self._ticket, self._endpoint
+        )
         self.result = roster, WorkerChannel(self._context, self._names, link, membership, self._settings)
 
     # time
@@ -226,7 +245,16 @@ class WorkerCall:
     def _give_up(self) -> None:
         seconds = self._settings.rollcall_timeout
         headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
-        self._end(RollCallError(table(headline, 2, [self._stage], oddities(self._me, self._own, over=True))))
+        notes = oddities(self._me, self._own, over=True) if self._unnamed is None else [self._where()]
+        self._end(RollCallError(table(headline, 2, [self._stage], notes)))
+
+    def _where(self) -> str:
+        assert self._unnamed is not None
+        sources = self._unnamed.sources
+        return (
+            f"the leader was looked for at {self._endpoint} port {self._settings.rollcall_port}, as {sources.leader} "
+            f"says on {self._me}"
+        )
 
     def _end(self, error: MusterError) -> None:
         if self.error or self.result:

@@ -1,4 +1,4 @@
-"""Open packages under the names of AWS's closed ones: ``smdistributed.dataparallel``, for PyTorch.
+"""Open packages under the names of AWS's closed ones: ``smdistributed.dataparallel`` and ``.modelparallel``.
 
 Importing this module is one way to switch them on: it installs the finder (:mod:`musterpoint.smdistributed.finder`),
 which answers ``import smdistributed.…`` where nothing else does. The packages themselves are imported by their own

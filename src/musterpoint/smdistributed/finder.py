@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Sequence
 
 TOP = "smdistributed"
-PACKAGES = ("dataparallel",)
-"""Those that there are, each a folder beside this file."""
+PACKAGES = ("dataparallel", "modelparallel", "shared")
+"""Those that there are, each a folder beside this file; ``shared`` is what the other two both use."""
 SWITCH = "SMDISTRIBUTED_SHIM"
 """The variable that switches them off (``0``), or puts them before installed ones (``1``, for tests)."""
 

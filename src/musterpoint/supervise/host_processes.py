@@ -104,6 +104,11 @@ class HostProcesses:
         self._ranks.add(rank)
         self._ranks.set_pid(rank, pid)
 
+    @property
+    def live_ranks(self) -> dict[int, int]:
+        """The pids of ranks that run here, by global rank."""
+        return self._ranks.live
+
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:

@@ -106,6 +106,13 @@ class Ranks:
         rank.pid = pid
         self._by_pid[pid] = rank
 
+    @property
+    def live(self) -> dict[int, int]:
+        """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
+        ranks = sorted((rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected),
+                       key=lambda rank: rank.key)  # fmt: skip
+        return {rank.number: rank.pid for rank in ranks}
+
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)

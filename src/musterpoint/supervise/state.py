@@ -28,7 +28,7 @@ class Rules(NamedTuple):
     ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
     distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
-    is the plan's.
+    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``.
     """
 
     host: str
@@ -39,6 +39,8 @@ class Rules(NamedTuple):
     outside: bool = False
     outside_stops: bool = False
     tolerates_lost_peers: bool = False
+    stall_timeout: float | None = None
+    stall_ends: bool = True
 
 
 class State(NamedTuple):

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.channel.peers import (
     AllDone,
+    AllLooked,
     Arrived,
     JobFailed,
+    LookAsked,
     PeerBack,
     PeerEvent,
     PeerLost,
     Peers,
     PeerSilent,
+    Stalled,
     StartAsked,
     Started,
     StartEnded,
@@ -36,6 +39,7 @@ from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_li
 
 if TYPE_CHECKING:
     from musterpoint.supervise.mpi_daemons import MpiDaemons
+    from musterpoint.supervise.stall_watch import StallWatch
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -61,6 +65,7 @@ class Supervisor:
         self._services_end = False
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
+        self._stalls: StallWatch | None = None
 
     @property
     def token(self) -> str:
@@ -90,6 +95,7 @@ class Supervisor:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
             self._start_pump(plan)
+            self._watch_stalls()
             if refusal is not None:
                 self.on_event(ev.Broken(refusal))
             self._processes.reap()
@@ -100,6 +106,8 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
+            if self._stalls is not None:
+                self._stalls.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -134,11 +142,24 @@ class Supervisor:
             self._mpi = MpiDaemons(self._context, self._peers, self._processes, self._roster, self.on_event)
         return self._mpi
 
+    def _watch_stalls(self) -> None:
+        seconds = self._rules.stall_timeout
+        if seconds is None or self._rules.outside:
+            return
+        from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
+
+        self._stalls = StallWatch(
+            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        )
+
     def _on_peer_event(self, event: PeerEvent) -> None:
-        """MPI daemons are started as the leader asks; the policy decides about everything else."""
-        act = _FOR_DAEMONS.get(type(event))
+        """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
+        act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
         if act is not None:
             act(self._daemons, event)
+        elif look is not None:
+            if self._stalls is not None:
+                look(self._stalls, event)
         else:
             self.on_event(event)
 
@@ -252,6 +273,12 @@ _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
     StartAsked: lambda daemons, event: daemons.start_asked(event),
     Started: lambda daemons, event: daemons.started(event),
     StartEnded: lambda daemons, event: daemons.start_ended(event),
+}
+
+_FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
+    LookAsked: lambda watch, event: watch.look(event),
+    AllLooked: lambda watch, event: watch.judge(event),
+    Stalled: lambda watch, event: watch.stalled(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

@@ -23,13 +23,15 @@ SERVERS = Distribution("parameter_server")
 MIRRORED = Distribution("multi_worker_mirrored_strategy")
 SMP = Distribution("smdistributed_modelparallel", parameters={"partitions": 2})
 
+MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"
+DATAPARALLEL_OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
 EXPECTED: dict[str, Distribution] = {
     "BASE PyTorch": NONE,
     "PT mpi": MPI,
-    "PT mpi opts": Distribution("mpi", 8, "-verbose --NCCL_DEBUG=INFO"),
+    "PT mpi opts": Distribution("mpi", 8, "-verbose --NCCL_DEBUG=INFO", options_key=MPI_OPTIONS),
     "PT mpi disabled": NONE,
     "PT smddp": SMDDP,
-    "PT smddp opts": SMDDP._replace(options="-x A=1"),
+    "PT smddp opts": SMDDP._replace(options="-x A=1", options_key=DATAPARALLEL_OPTIONS),
     "PT smp": SMP._replace(processes_per_host=8, parameters={"partitions": 2, "microbatches": 4, "ddp": True}),
     "PT smp only": SMP,
     "PT smp v2 + torch_distributed": TORCH._replace(parameters={"tensor_parallel_degree": 8}),
@@ -37,7 +39,7 @@ EXPECTED: dict[str, Distribution] = {
     "PT torch_distributed extra keys": TORCH,
     "PT torch_distributed + smddp": TORCH._replace(dataparallel=True),
     "PT pytorchddp": SMDDP,
-    "PT pytorchddp opts": SMDDP._replace(options="-x B=2"),
+    "PT pytorchddp opts": SMDDP._replace(options="-x B=2", options_key=DATAPARALLEL_OPTIONS),
     "PT parameter_server": SERVERS,
     "PT trn1 torch_distributed": TORCH,
     "PT cpu torch_distributed image_uri": TORCH,
@@ -60,7 +62,7 @@ EXPECTED: dict[str, Distribution] = {
     "BASE MX": NONE,
     "MX ps": SERVERS,
     "MX mpi": MPI,
-    "MX mpi pph": MPI._replace(processes_per_host=2, options="-v"),
+    "MX mpi pph": MPI._replace(processes_per_host=2, options="-v", options_key=MPI_OPTIONS),
     "MX mpi opts nopph": MPI,
     "BASE HF": NONE,
     "HF pytorchddp": Distribution("pytorch_ddp"),
@@ -115,13 +117,13 @@ def test_recorded_estimator(case: str) -> None:
         (
             {"sagemaker_use_mpi": "true", "sagemaker_num_processes": "4", "sagemaker_process_slots_per_host": "2",
              "sagemaker_additional_mpi_options": '"-v"'},
-            Distribution("mpi", 2, "-v", processes=4),
+            Distribution("mpi", 2, "-v", processes=4, options_key="sagemaker_additional_mpi_options"),
         ),  # Chainer
         ({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_processes": "6"}, Distribution("mpi", processes=6)),
         ({"sagemaker_mpi_enabled": "True"}, MPI),  # Python's str()
         ({"sagemaker_mpi_enabled": "False"}, NONE),
         ({"sagemaker_mpi_enabled": True}, MPI),
-        ({"mp_parameters": '{"a": 1}'}, NONE),  # a user's own hyperparameter
+        ({"mp_parameters": '{"a": 1}'}, NONE._replace(parameters={"a": 1})),  # the script may read them all the same
         ({"mp_parameters": '"a=1"', "sagemaker_mpi_enabled": "true"}, MPI),
         ({"sagemaker_torch_distributed_enabled": "true", "mp_parameters": '{"a": 1}'},
          TORCH._replace(parameters={"a": 1})),  # SDK v3's SMP

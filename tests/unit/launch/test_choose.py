@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, Callable, get_args
 
 import pytest
 
-from musterpoint.errors import LauncherError
+from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
 from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, miscounted
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
 
 
@@ -165,3 +166,30 @@ def test_a_distribution_without_a_launcher_says_so(kind: str) -> None:
 def test_every_launcher_that_can_be_named_can_be_planned() -> None:
     assert ("auto", *get_args(Launcher)) == BY_FIELD["launcher"].choices
     assert {launcher for launcher, _reason in _KINDS.values()} | {*NEEDED} | {*USED} <= {*get_args(Launcher)}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpi", "deepspeed", "ranks", "script", "tensorflow"])
+def test_every_launcher_can_tell_the_local_rank_by_an_argument(plan: Callable[..., LaunchPlan], launcher: str) -> None:
+    """The launcher's program starts ranks through the stub, which puts the argument there; else it is in the plan."""
+    made = plan(launcher, {"a": 2}, local_rank="argument")
+    if made.foreign:
+        assert made.local_rank_at == 2
+    else:
+        words = [process.words[2:] for process in made.processes if process.role == "rank"]
+        assert words == [[f"--local_rank={local}", "--lr", "0.1"] for local in range(len(words))]
+        assert words
+    without = plan(launcher, {"a": 2}, local_rank="variable")
+    assert without.local_rank_at == -1
+    assert not any("--local_rank" in word for process in without.processes for word in process.words)
+
+
+def test_mpi4pys_runner_comes_before_the_script(plan: Callable[..., LaunchPlan]) -> None:
+    made = plan("mpi", {"a": 2}, local_rank="argument", modules=frozenset(["mpi4py"]))
+    assert made.processes[0].words.index("train.py") == made.processes[0].words.index("--") + 4
+    assert made.local_rank_at == 4
+
+
+def test_numa_binding_is_torchruns(plan: Callable[..., LaunchPlan]) -> None:
+    assert "--numa-binding=node" in plan("torchrun", {"a": 2}, numa_binding="node").processes[0].words
+    with pytest.raises(UsageError, match="--numa-binding=node is torchrun's, and the launcher is ranks"):
+        choose(job(), Settings(launcher="ranks", numa_binding="node"), Devices(), lambda module: True, True)

@@ -99,7 +99,7 @@ def test_the_launcher_is_kept_from_the_users_modules(plan: Planner, values: Valu
 def test_local_rank_is_put_where_deepspeed_puts_it(plan: Planner, kind: str, argv: tuple[str, ...], at: int) -> None:
     workspace = Workspace(kind, argv[-3], argv, "/opt/ml/code", "/usr/bin/python3", ("/opt/ml/code",))
     assert plan("deepspeed", {"a": 2}, workspace=workspace).local_rank_at == at
-    assert plan("deepspeed", {"a": 2}, workspace=workspace, deepspeed_local_rank="variable").local_rank_at == -1
+    assert plan("deepspeed", {"a": 2}, workspace=workspace, local_rank="variable").local_rank_at == -1
 
 
 def test_slots_of_uneven_hosts_are_numbered_from_the_first(plan: Planner, values: Values) -> None:

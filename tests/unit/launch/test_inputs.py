@@ -11,7 +11,7 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import EntryPoint, Job
-from musterpoint.launch.inputs import JAX_STARTUP, STANDINS, LaunchInputs
+from musterpoint.launch.inputs import STANDINS, STARTUP, LaunchInputs
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Launcher, Settings
@@ -154,7 +154,7 @@ def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     assert all(setting.reason for setting in made.environment)
     assert made.processes or made.daemons
     own = {setting.value for setting in made.environment if setting.name == "PYTHONPATH"}
-    startup = f"{JAX_STARTUP}:" if launcher == "jax" else ""
+    startup = f"{STARTUP}:" if launcher == "jax" else ""
     assert made.user_pythonpath == f"{startup}/opt/ml/code:{STANDINS}"
     by_itself = launcher == "ray"  # its workers get the sys.path of the program, on the leader
     assert own == (set() if made.foreign or by_itself else {made.user_pythonpath})

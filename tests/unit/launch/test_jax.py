@@ -7,7 +7,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.launch.inputs import JAX_STARTUP
+from musterpoint.launch.inputs import STARTUP
 from musterpoint.launch.plan import LaunchPlan
 
 Planner = Callable[..., LaunchPlan]
@@ -26,7 +26,7 @@ def test_every_rank_has_its_place(plan: Planner, values: Values) -> None:
     }  # fmt: skip
     assert {name: second[name] for name in expected} == expected
     assert "JAX_LOCAL_DEVICE_IDS" not in second
-    assert second["PYTHONPATH"].split(":")[:2] == [JAX_STARTUP, "/opt/ml/code"]
+    assert second["PYTHONPATH"].split(":")[:2] == [STARTUP, "/opt/ml/code"]
     assert [process.role for process in made.processes] == ["rank", "rank"], "nothing serves beside rank 0"
     assert made.processes[0].words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
 

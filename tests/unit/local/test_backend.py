@@ -231,7 +231,7 @@ def test_a_netns_host_is_a_machine_of_its_own(tmp_path: Path) -> None:
     code = (
         "import os, socket; print(socket.gethostname(), os.getpid(), *sorted(os.listdir('/sys/class/net')));"
         "print(socket.gethostbyname('algo-1'), socket.gethostbyname('algo-2'), os.listdir('/dev/shm'));"
-        "open(os.environ['SAGEMAKER_BASE_DIR'] + '/here', 'w').close(); os.stat('/sys/fs/cgroup')"
+        "open('/opt/ml/here', 'w').close(); os.stat('/sys/fs/cgroup')"
     )
     code_of, output = Machine(hosts, layout).run("algo-2", code)
     hosts.close()

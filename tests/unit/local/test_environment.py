@@ -11,24 +11,32 @@ import pytest
 from musterpoint.fabric.devices import Devices
 from musterpoint.local.environment import PATCHES, host_environment, threads
 from musterpoint.local.job import Container, LocalJob
-from musterpoint.local.tree import CONTAINER_PATCHES
+from musterpoint.local.platforms import sagemaker
+from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.tree import CONTAINER_PATCHES, Layout
 from musterpoint.settings import SOCKET_TOKEN
 from musterpoint.supervise.handover import OUTER, PLANNED
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
 
 
+def variables(job: LocalJob = JOB) -> dict[str, str]:
+    """What SageMaker gives the first host of ``job``."""
+    return sagemaker.environment(PlayedHost(job, "algo-1", Layout("/out"), {}, "/opt/ml"))
+
+
 def test_a_surrounding_job_is_left_behind() -> None:
     outer = {"SM_HOSTS": "[]", "RANK": "3", "TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "RANKING": "1", "HOME": "/root"}
     ours = dict.fromkeys((OUTER, PLANNED, SOCKET_TOKEN, "MUSTER_SOCKET"), "@of-the-outer-job")
-    environment = host_environment(JOB, "algo-1", {**outer, **ours}, {})
+    environment = host_environment(JOB, "algo-1", {**outer, **ours}, {}, {})
     assert not {"SM_HOSTS", "RANK", "TORCHELASTIC_RUN_ID", *ours} & set(environment)
     assert (environment["PATH"], environment["RANKING"], environment["HOME"]) == ("/bin", "1", "/root")
 
 
 def test_the_nearer_word_wins() -> None:
     job = JOB._replace(options={"MUSTER_SECRET": "given"}, environment={"A": "user"})
-    environment = host_environment(job, "algo-1", {"A": "caller"}, {"MUSTER_SECRET": "made", "MUSTER_LOG_DIR": "/r"})
+    own = {"MUSTER_SECRET": "made", "MUSTER_LOG_DIR": "/r"}
+    environment = host_environment(job, "algo-1", {"A": "caller"}, variables(), own)
     assert (environment["MUSTER_SECRET"], environment["MUSTER_LOG_DIR"], environment["A"]) == ("given", "/r", "user")
     assert (environment["MUSTER_LOCAL"], environment["TRAINING_JOB_NAME"]) == ("1", "digits")
     assert json.loads(environment["MUSTER_PROGRAM_ARGS"]) == ["--a", "b c"]
@@ -36,7 +44,7 @@ def test_the_nearer_word_wins() -> None:
 
 def test_slots_of_uneven_hosts() -> None:
     job = JOB._replace(host_slots=(2, 4))
-    assert [host_environment(job, host, {}, {})["MUSTER_SLOTS"] for host in job.hosts] == ["2", "4"]
+    assert [host_environment(job, host, {}, {}, {})["MUSTER_SLOTS"] for host in job.hosts] == ["2", "4"]
 
 
 @pytest.mark.parametrize(
@@ -57,16 +65,16 @@ def test_hosts_share_the_processors(changes: dict[str, Any], devices: Devices, e
 
 
 def test_what_every_rank_loads_first_comes_first_on_the_path() -> None:
-    assert host_environment(JOB, "algo-1", {}, {})["PYTHONPATH"] == PATCHES
+    assert host_environment(JOB, "algo-1", {}, {}, {})["PYTHONPATH"] == PATCHES
     job = JOB._replace(environment={"PYTHONPATH": "lib"})
-    environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {})
+    environment = host_environment(job, "algo-1", {"PYTHONPATH": "/other"}, {}, {})
     assert environment["PYTHONPATH"].split(os.pathsep) == [PATCHES, os.path.abspath("lib")]
     assert os.path.isfile(os.path.join(PATCHES, "sitecustomize.py"))
 
 
 def test_paths_in_a_container_are_the_containers() -> None:
     job = JOB._replace(container=Container("i"), environment={"PYTHONPATH": "lib:/opt/ml/code/lib"})
-    environment = host_environment(job, "algo-1", {}, {})
+    environment = host_environment(job, "algo-1", {}, {}, {})
     assert environment["PYTHONPATH"].split(":") == [CONTAINER_PATCHES, "lib", "/opt/ml/code/lib"]
 
 
@@ -80,4 +88,4 @@ def test_paths_in_a_container_are_the_containers() -> None:
     ],
 )
 def test_a_launcher_runs_once_per_host(changes: dict[str, Any], typed: bool) -> None:
-    assert ("MUSTER_LOCAL" in host_environment(JOB._replace(**changes), "algo-1", {}, {})) == typed
+    assert ("MUSTER_LOCAL" in variables(JOB._replace(**changes))) == typed

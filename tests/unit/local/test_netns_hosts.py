@@ -14,7 +14,7 @@ from musterpoint.local.tree import Layout
 
 
 def test_thousands_of_hosts_have_addresses_of_their_own() -> None:
-    addresses = [ipaddress.ip_address(netns_hosts._address(index)) for index in range(1, 10001)]
+    addresses = [ipaddress.ip_address(netns_hosts.address_of(index)) for index in range(1, 10001)]
     network = ipaddress.ip_network(f"{netns_hosts.SUBNET}.0.0/16")
     assert len(set(addresses)) == len(addresses)
     assert all(address in network for address in addresses)
@@ -31,7 +31,7 @@ def test_what_a_host_knows(tmp_path: Path) -> None:
     made = NetnsHosts(layout, ("algo-1", "algo-2"))
     made.open(lambda: None)
     try:
-        own = {"SAGEMAKER_BASE_DIR": "/opt/ml", "HOSTNAME": "algo-2"}
+        own = {"HOSTNAME": "algo-2"}
         assert made.environment("algo-2") == {**own, "MUSTER_LOG_DIR": made.layout.ranks("algo-2")}
         known = read_hosts(str(tmp_path / "hosts" / "algo-2" / "etc" / "hosts"))
         assert known["algo-1"] == (made.addresses["algo-1"],)

@@ -41,7 +41,7 @@ def test_the_names_are_in_a_file_that_the_hosts_are_told_of(layout: Layout, one_
     assert read_hosts(told["MUSTER_HOSTS_FILE"]) == {name: (address,) for name, address in made.addresses.items()}
     port = made.environment("algo-1")["MUSTER_ROLLCALL_PORT"]
     assert told["MUSTER_ROLLCALL_PORT"] == port, "every host must know the leader's port"
-    assert told["SAGEMAKER_BASE_DIR"] == layout.tree("algo-2")
+    assert made.tree("algo-2") == layout.tree("algo-2")
     assert 0 < int(told["MUSTER_ROLLCALL_PORT"]) < 65536
     masters = {made.environment(host)["MUSTER_MASTER_PORT"] for host in HOSTS[:3]}
     assert len(masters) == 1, "without a channel nobody could tell the others"

@@ -87,10 +87,10 @@ def test_what_cannot_be_started_is_127_with_a_reason(inits: list[Init], tmp_path
 def test_orders_are_signals_for_the_entry_point(inits: list[Init]) -> None:
     code = (
         "import signal, sys\n"
-        "def told(signo, frame): print('told', signo, flush=True); sys.exit(5) if signo == 15 else None\n"
-        "for signo in (10, 15): signal.signal(signo, told)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [10, 15])\n"
         "print('ready', flush=True)\n"
-        "while True: signal.pause()\n"
+        "while (signo := signal.sigwait([10, 15])) != 15: print('told', int(signo), flush=True)\n"
+        "print('told 15', flush=True); sys.exit(5)\n"
     )
     one = start(inits, code)
     assert one.line() == b"ready"

@@ -114,6 +114,7 @@ def test_prefixes(mode: Prefix, rank: int | None, label: Label, prefix: bytes) -
 def test_rank_lists() -> None:
     assert ranks_of("all") is None
     assert ranks_of("0, 8") == {0, 8}
+    assert ranks_of("local:0,1", 8) == {8, 9}
 
 
 @pytest.mark.parametrize(("streams", "kib"), [(0, 1024), (1, 1024), (16, 1024), (17, 512), (64, 256), (500, 64)])

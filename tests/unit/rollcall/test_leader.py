@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from typing import Any, Callable
 
+import pytest
+
+from musterpoint.channel.names import Answer
 from musterpoint.channel.peers import PeerLost
+from musterpoint.rollcall.hello import NO_SEAT
 from musterpoint.rollcall.roster import Offer
 
 from ..meeting import SHORT_SILENCE, TIMEOUTS
@@ -91,3 +97,25 @@ def test_another_version_is_told_of(start: Start) -> None:
     start(2, 2, offer=Offer("job", "torchrun", 1, "9.9"), secret="an example of a secret")
     leader.gathered()
     assert "warning: algo-2 runs musterpoint 9.9, algo-1 0.1" in leader.said
+
+
+@pytest.mark.parametrize("known_at_last", [True, False])
+def test_a_host_that_calls_before_its_name_is_known_hears_why_it_is_refused(start: Start, known_at_last: bool) -> None:
+    """The leader's answer waits for the look-up, which tells that the caller is the host itself, or a stranger."""
+    called = threading.Event()
+
+    def lookup(name: str, family: int) -> Answer:
+        called.wait(60)
+        found = ("127.0.0.2" if known_at_last else "127.0.0.9",) if family == socket.AF_INET else ()
+        return Answer(found, "" if found else "no such address")
+
+    leader = start(1, 3, addresses={"algo-1": ("127.0.0.1",), "algo-3": ("127.0.0.3",)}, lookup=lookup)
+    worker = start(2, 3, addresses=NAMES, offer=Offer("another", "torchrun", 2, "0.1"))
+    leader.wait(lambda: "hello-refused" in leader.moments)
+    called.set()
+    if known_at_last:
+        for host in (leader, worker):
+            assert "algo-2 belongs to job 'another', algo-1 to 'job'" in str(host.failed())
+    else:
+        assert NO_SEAT in str(worker.failed())
+        assert leader.error is None

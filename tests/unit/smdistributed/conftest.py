@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -32,15 +33,19 @@ def run_ranks(environ: dict[str, str], tmp_path: Path) -> RunRanks:
     """Runs a program of ``programs/`` as some ranks and returns the JSON object that each one printed last."""
 
     def run(
-        program: str, count: int, launched: Callable[[int, int], dict[str, str]] = by_torchrun, **more: str
+        program: str,
+        count: int,
+        launched: Callable[[int, int], dict[str, str]] = by_torchrun,
+        arguments: tuple[str, ...] = (),
+        **more: str,
     ) -> list[dict[str, Any]]:
         port = str(free_port())
         started = []
         for rank in range(count):
             own = {**environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP, "MASTER_PORT": port, **more}
             started.append(subprocess.Popen(
-                [sys.executable, str(PROGRAMS / program)], env={**own, **launched(rank, count)}, cwd=tmp_path,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                [sys.executable, str(PROGRAMS / program), *arguments], env={**own, **launched(rank, count)},
+                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             ))  # fmt: skip
         said = []
         try:
@@ -70,3 +75,13 @@ def python_says(environ: dict[str, str], tmp_path: Path) -> Callable[..., str]:
         return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def modelparallel() -> Iterator[Callable[[str], Any]]:
+    """A module of ``smdistributed.modelparallel`` by its name there, in this process."""
+    finder = importlib.import_module("musterpoint.smdistributed.finder")
+    before = list(sys.meta_path)
+    finder.install()
+    yield lambda name: importlib.import_module(f"smdistributed.modelparallel.{name}")
+    sys.meta_path[:] = before

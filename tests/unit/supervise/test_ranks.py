@@ -215,8 +215,8 @@ def test_what_a_launcher_in_a_rank_reported_is_how_that_rank_failed(session: int
 
 
 TOLD = (
-    "import signal, sys; signal.signal(signal.SIGTERM, lambda signo, frame: sys.exit(7)); "
-    "print('ready', flush=True); signal.pause()"
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]); "
+    "print('ready', flush=True); signal.sigwait([15]); sys.exit(7)"
 )
 
 

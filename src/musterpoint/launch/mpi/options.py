@@ -66,19 +66,28 @@ def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -
     return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 
-def without_mpi(distribution: Distribution) -> tuple[tuple[EnvSetting, ...], str]:
+def without_mpi(distribution: Distribution, more: str = "") -> tuple[tuple[EnvSetting, ...], str]:
     """The job's options for ranks that mpirun doesn't start: the variables, and the words of options that are ignored.
 
-    ``-x NAME`` without a value is neither: every host has its own.
+    ``more`` is ``--mpi-options``. ``-x NAME`` without a value is neither: every host has its own.
 
     Raises:
         UsageError: as for :func:`read_options`.
     """
-    options = read_options(distribution, OPEN_MPI)
-    given = [flag.words[1].partition("=") for flag in options.flags if flag.key.startswith("x ")]
-    exports = tuple(EnvSetting(name, value, REASON) for name, equals, value in given if equals)
-    others = [word for flag in options.flags if not flag.key.startswith("x ") for word in flag.words]
-    return (*options.exports, *exports), " ".join(others)
+    options = read_options(distribution, OPEN_MPI, more)
+    exports = {setting.name: setting for setting in options.exports}
+    others: list[str] = []
+    for flag in options.flags:
+        words = flag.words
+        if flag.key in ("genv", "env") and len(words) == 3:  # as Hydra spells it
+            words = ("-x", f"{words[1]}={words[2]}")
+        if words[0].lstrip("-") != "x":
+            others += words
+            continue
+        name, equals, value = words[1].partition("=")
+        if equals:
+            exports[name] = EnvSetting(name, value, REASON)
+    return tuple(exports.values()), " ".join(others)
 
 
 def _read(text: str, source: str, flavour: Flavour) -> Options:
@@ -176,9 +185,7 @@ def _without_env_list(words: list[str]) -> list[str]:
 
 
 def _name_of(distribution: Distribution) -> str:
-    if distribution.kind == "smdistributed_dataparallel":
-        return "the hyperparameter sagemaker_distributed_dataparallel_custom_mpi_options"
-    return "the hyperparameter sagemaker_mpi_custom_mpi_options"
+    return f"the hyperparameter {distribution.options_key or 'sagemaker_mpi_custom_mpi_options'}"
 
 
 def _variable(word: str) -> tuple[str, str] | None:

@@ -10,8 +10,8 @@ from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.options import Options, read_options
 
 
-def read(text: str, flavour: str = OPEN_MPI, kind: str = "mpi") -> Options:
-    return read_options(Distribution(kind, options=text), flavour)
+def read(text: str, flavour: str = OPEN_MPI) -> Options:
+    return read_options(Distribution("mpi", options=text), flavour)
 
 
 def words(options: Options) -> list[str]:
@@ -103,9 +103,12 @@ def test_what_cannot_be_read(text: str, words: str) -> None:
     assert caught.value.code == 64
 
 
-def test_the_other_hyperparameter_is_named_where_it_is_the_one() -> None:
-    with pytest.raises(UsageError, match="sagemaker_distributed_dataparallel_custom_mpi_options"):
-        read("'", kind="smdistributed_dataparallel")
+@pytest.mark.parametrize(
+    "key", ["sagemaker_distributed_dataparallel_custom_mpi_options", "sagemaker_additional_mpi_options"]
+)
+def test_the_hyperparameter_that_it_came_from_is_named(key: str) -> None:
+    with pytest.raises(UsageError, match=f"the hyperparameter {key} "):
+        read_options(Distribution("mpi", options="'", options_key=key), OPEN_MPI)
 
 
 def test_old_spellings_are_about_the_same() -> None:

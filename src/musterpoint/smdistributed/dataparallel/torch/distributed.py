@@ -12,8 +12,8 @@ from typing import Any, Sequence
 import torch
 import torch.distributed as dist
 
+from ...shared.backend import NAME
 from . import torch_smddp  # noqa: F401 - registers the backend
-from .backend import NAME
 
 
 class ReduceOp(enum.Enum):

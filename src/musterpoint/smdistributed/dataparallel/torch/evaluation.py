@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .backend import GROUPS
+from ...shared.backend import GROUPS
+
+_patched = False
 
 
 def patch() -> None:
@@ -21,6 +23,10 @@ def patch() -> None:
     Rank 0's results are what they were, since its own buffers are those that would be sent. The next forward pass that
     trains sends them, on all ranks: what torch decides that by is put back afterwards, or rank 0 alone wouldn't send.
     """
+    global _patched
+    if _patched:
+        return
+    _patched = True
     ddp: Any = DistributedDataParallel
     forward = ddp.forward
 

@@ -7,8 +7,9 @@ Afterwards the launcher's variables are there by torch's names, ``init_process_g
 import logging
 import os
 
+from ...shared import backend, rank_environment
 from .. import __version__
-from . import backend, evaluation, rank_environment
+from . import evaluation
 
 rank_environment.export(os.environ)
 if backend.register():

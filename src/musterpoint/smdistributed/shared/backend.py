@@ -23,20 +23,26 @@ GROUPS: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 """The groups of this backend, also destroyed ones, as long as a model has them."""
 
 
+_ours = False
+"""Whether :func:`register` has been here: whoever comes second uses the same backend."""
+
+
 def register() -> bool:
-    """Makes the backend known to torch; False where one of that name already is, AWS's or this one.
+    """Makes the backend known to torch, once; False where another one of that name already is: AWS's.
 
     Raises:
         ImportError: torch is older than the process groups that hold several backends.
     """
-    if NAME in Backend.backend_list:
-        return False
+    global _ours
+    if _ours or NAME in Backend.backend_list:
+        return _ours
     if not hasattr(ProcessGroup, "_set_default_backend"):
         raise ImportError(f"the backend {NAME} needs torch 2.6 or newer, and this is torch {torch.__version__}")
     # devices: without them torch warns, and takes the backend for the default of every device
     Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
     # gloo's threads give their last tensors back; torch 2.10 and newer abort where Python ends before they have
     atexit.register(time.sleep, 0.1)
+    _ours = True
     return True
 
 

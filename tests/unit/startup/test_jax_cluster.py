@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.inputs import JAX_STARTUP
+from musterpoint.launch.inputs import STARTUP, TASKS
 
 CLUSTERS = """
 class ClusterEnv:
@@ -46,7 +46,8 @@ def jax(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
     (package / "clusters" / "__init__.py").write_text(CLUSTERS)
     (package / "distributed.py").write_text(DISTRIBUTED)
     told = {"JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3", "JAX_COORDINATOR_ADDRESS": "10.0.0.1:7701"}
-    return {**environ, **told, "PYTHONPATH": os.pathsep.join([JAX_STARTUP, str(tmp_path)])}
+    told[TASKS] = "jax_cluster"
+    return {**environ, **told, "PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)])}
 
 
 def run(code: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -117,6 +118,6 @@ def test_a_sitecustomize_of_the_users_runs_as_well(jax: dict[str, str], tmp_path
         "spec = PathFinder.find_spec('sitecustomize', [path for path in sys.path if path != here])\n"
         "spec and spec.loader.load_module('sitecustomize')\n"
     )
-    folders = [str(others), JAX_STARTUP] if other_first else [JAX_STARTUP, str(others)]
+    folders = [str(others), STARTUP] if other_first else [STARTUP, str(others)]
     jax["PYTHONPATH"] = os.pathsep.join([*folders, str(tmp_path)])
     assert run(ASK, jax).stdout.splitlines()[:2] == ["theirs", "musterpoint ['SlurmCluster'] True"]

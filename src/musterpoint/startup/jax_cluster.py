@@ -1,8 +1,7 @@
 """Tells ``jax.distributed.initialize()`` its place in the job, when it is called without arguments.
 
-The launcher ``jax`` puts this directory first on PYTHONPATH. As soon as JAX's cluster environments have been imported,
-one more is registered, before the others: they would take a rank for a task of Slurm's, or ask Kubernetes' API server.
-A ``sitecustomize`` of the image's or the user's own runs as well.
+As soon as JAX's cluster environments have been imported, one more is registered, before the others: they would take a
+rank for a task of Slurm's, or ask Kubernetes' API server.
 """
 
 from __future__ import annotations
@@ -11,12 +10,8 @@ import atexit
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import module_from_spec
 from typing import Any, Callable, NoReturn, Sequence
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-MARK = f"finder of {HERE}"
-"""A name in ``sys.modules``: it is there where this very file has run before, not another copy of it."""
 CLUSTERS = "jax._src.clusters"
 """The package of JAX's that has all its cluster environments once it is imported."""
 DISTRIBUTED = "jax._src.distributed"
@@ -148,19 +143,5 @@ CHANGED: dict[str, Callable[[Any], None]] = {CLUSTERS: register, DISTRIBUTED: le
 """Modules of JAX's, and what is done when one has been imported."""
 
 
-def run_hidden() -> None:
-    """Runs the ``sitecustomize`` that this one hides, if there is one."""
-    entries = [os.path.abspath(entry) for entry in sys.path]
-    behind = sys.path[entries.index(HERE) + 1 :] if HERE in entries else []
-    spec = PathFinder.find_spec("sitecustomize", behind)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
-if MARK not in sys.modules:  # else another sitecustomize has called this one a second time
-    sys.modules[MARK] = sys
-    sys.meta_path.insert(0, Finder)
-    atexit.register(end_if_failing)
-    run_hidden()
+sys.meta_path.insert(0, Finder)
+atexit.register(end_if_failing)

@@ -1,0 +1,206 @@
+"""How much of a pipeline's time is work, beside torch's own schedule, and what a rank keeps in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import trial
+from benchmarks.figure import Figure, milliseconds
+
+STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
+LAYERS = 2  # of each rank
+FORWARD, BACKWARD = 0.010, 0.020  # seconds that a layer takes
+ROUNDS = 5
+MIB = 1 << 20
+
+
+class Pipeline(NamedTuple):
+    """``goal`` is the least share of the bound (M + P - 1 turns of a rank's layers) that a step has to reach."""
+
+    partitions: int
+    microbatches: int
+    goal: float
+
+
+PIPELINES = (
+    Pipeline(2, 4, 0.80), Pipeline(2, 8, 0.85), Pipeline(2, 16, 0.85),
+    Pipeline(4, 4, 0.80), Pipeline(4, 8, 0.85), Pipeline(4, 16, 0.90),
+)  # fmt: skip
+DEGREES = {2: 0.60, 4: 0.35}
+"""By pipeline degree: the share of one process's memory that a rank may need."""
+
+# One job: steps of ours and of torch's take turns. Layers sleep, so that busy processors disturb neither much.
+EFFICIENCY = """
+import json, sys, time
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+torch.set_num_threads(1)
+smp.init()
+layers, forward_time, backward_time, rounds = json.loads(sys.argv[1])
+rank, partitions, microbatches = smp.rank(), smp.size(), smp.state.cfg.microbatches
+
+class Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(context, data):
+        time.sleep(forward_time)
+        return data.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(backward_time)
+        return gradient.clone()
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, data):
+        return Sleep.apply(self.linear(data))
+
+def network(count):
+    return nn.Sequential(*(Layer() for _ in range(count)))
+
+def loss_of(output, target):
+    return nn.functional.mse_loss(output, target)
+
+@smp.step
+def train_step(model, data, target):
+    loss = loss_of(model(data), target)
+    model.backward(loss)
+    return loss
+
+data, target = torch.randn(2 * microbatches, 32), torch.randn(2 * microbatches, 32)
+model = smp.DistributedModel(network(layers * partitions))
+stage = PipelineStage(network(layers), rank, partitions, torch.device("cpu"))
+schedule = Schedule1F1B(stage, microbatches, loss_fn=loss_of)
+
+def ours():
+    train_step(model, data, target)
+
+def torchs():
+    if rank == 0:
+        schedule.step(data)
+    elif rank == partitions - 1:
+        schedule.step(target=target)
+    else:
+        schedule.step()
+
+times = {"smp": [], "torch": []}
+for index in range(-1, rounds):
+    for name, step in (("smp", ours), ("torch", torchs)):
+        smp.barrier()
+        began = time.perf_counter()
+        step()
+        smp.barrier()
+        if index >= 0:
+            times[name].append(time.perf_counter() - began)
+if rank == 0:
+    print(json.dumps(times), flush=True)
+smp.barrier()
+"""
+
+# Peak memory of one training step with Adam, beyond what the process had before it built the model.
+MEMORY = """
+import gc, json
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+smp.init()
+
+def kept(name):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
+
+@smp.step
+def train_step(model, data):
+    loss = model(data).square().mean()
+    model.backward(loss)
+    return loss
+
+data = torch.randn(8, 1536)
+nn.Linear(8, 8)(torch.randn(8, 8)).sum().backward()
+before = kept("VmRSS")
+model = smp.DistributedModel(nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(12))))
+optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), foreach=False))
+for index in range(3):
+    optimizer.zero_grad()
+    train_step(model, data)
+    optimizer.step()
+    if index == 0:  # partitioned, with all of the optimizer's state: from here on the peak counts
+        gc.collect()
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+peaks = smp.allgather(kept("VmHWM") - before, smp.WORLD)
+if smp.rank() == 0:
+    print(json.dumps(peaks), flush=True)
+smp.barrier()
+"""
+
+
+def measure(bench: trial.Bench) -> list[Figure]:
+    settings = json.dumps([LAYERS, FORWARD, BACKWARD, ROUNDS])
+    figures = []
+    for pipeline in PIPELINES:
+        parameters = {"partitions": pipeline.partitions, "microbatches": pipeline.microbatches, "ddp": True}
+        figures.append(judge(pipeline, run(bench, EFFICIENCY, pipeline.partitions, parameters, settings)))
+    one, *rest = (max(run(bench, MEMORY, ranks, {"partitions": ranks, "ddp": True})) for ranks in (1, *DEGREES))
+    return [*figures, *(memory(ranks, peak, one) for ranks, peak in zip(DEGREES, rest))]
+
+
+def run(bench: trial.Bench, text: str, ranks: int, parameters: Mapping[str, Any], *words: str) -> Any:
+    """What rank 0 of one job printed, as JSON."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        program = Path(folder, "program.py")
+        program.write_text(text)
+        started = []
+        for rank in range(ranks):
+            launched = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "MASTER_PORT": "29578",
+                        "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(STARTUP),
+                        "SM_HP_MP_PARAMETERS": json.dumps(parameters)}  # fmt: skip
+            started.append(subprocess.Popen(
+                [str(bench.python), str(program), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={**trial.environment(), **launched},
+            ))  # fmt: skip
+        said = [process.communicate(timeout=trial.LIMIT) for process in started]
+    for process, (_out, errors) in zip(started, said):
+        if process.returncode:
+            raise SystemExit(f"bench: a rank of smp ended with {process.returncode}:\n{os.fsdecode(errors)[-2000:]}")
+    return json.loads(said[0][0])
+
+
+def judge(pipeline: Pipeline, times: Mapping[str, list[float]]) -> Figure:
+    """By the fastest step of each: whatever else the machine does can only make a step longer."""
+    turns = pipeline.microbatches + pipeline.partitions - 1
+    bound = turns * LAYERS * (FORWARD + BACKWARD)
+    ours, torchs = min(times["smp"]), min(times["torch"])
+    return Figure(
+        f"a step of modelparallel, {pipeline.partitions} partitions, {pipeline.microbatches} microbatches, "
+        f"of the bound ({milliseconds(bound)}); torch's 1F1B in the same run",
+        f"≥ {pipeline.goal:.0%}",
+        f"{bound / ours:.1%} ({milliseconds(ours)}); torch {bound / torchs:.1%}",
+        bound / ours >= pipeline.goal,
+        {"efficiency": round(bound / ours, 4), "torch": round(bound / torchs, 4), "bound": bound, "rounds": ROUNDS},
+    )
+
+
+def memory(ranks: int, peak: int, one: int) -> Figure:
+    share = peak / one
+    return Figure(
+        f"a rank's memory in a step with Adam, {ranks} partitions, of that of one process",
+        f"≤ {DEGREES[ranks]:.0%}",
+        f"{share:.0%} ({peak / MIB:.0f} of {one / MIB:.0f} MiB)",
+        share <= DEGREES[ranks],
+        {"share": round(share, 4), "peak": peak, "one": one},
+    )

@@ -1,0 +1,314 @@
+"""``muster torchrun``: torchrun's command line, carried out as ``muster launch`` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
+from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
+from musterpoint.errors import UsageError
+from musterpoint.settings import BY_FIELD, split_endpoint
+
+if TYPE_CHECKING:
+    from musterpoint.failure import Failure
+    from musterpoint.runtime import Request
+
+HELP = f"""usage: muster torchrun [torchrun's options] [{OWN_PREFIX}...] [--] PROGRAM [ARGS...]
+
+torchrun's command line and PET_* variables; start it once per host, as torchrun. Every host learns of a failure or a
+stop, and all end with the same exit code. Where the platform names the hosts (SageMaker, Slurm, ...) --nnodes,
+--node-rank, --master-addr and the endpoint may be left out; what they say is compared with it.
+
+torchrun's options, each with what it is here (most are also PET_* variables; --a-b may be spelled --a_b):
+{{table}}
+
+musterpoint's own options are {OWN_PREFIX}NAME here, such as {OWN_PREFIX}stop-grace 60, or MUSTER_* variables;
+`muster launch --help` tells of them. {OWN_PREFIX}plan shows what this host would run, and starts nothing.
+
+examples:
+  muster torchrun --nproc-per-node 8 train.py --epochs 3
+  muster torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint node-a:29400 train.py
+  muster torchrun --nnodes 2 --node-rank 1 --master-addr node-a --nproc-per-node 4 -m package.train --lr 0.1
+  MUSTER_SECRET=... muster torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node-a:29400 train.py
+"""
+PLAN = OWN_PREFIX + "plan"
+PASSED_ON = ("monitor_interval", "start_method", "event_log_handler", "role", "virtual_local_rank")
+"""What the agent gets as ``PET_*`` variables."""
+FOR_READERS = ("nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port")
+"""Variables by which platforms describe the hosts: they stay as they are."""
+C10D_PORT = 29400
+"""The port of a c10d endpoint that names none, as in torch's ``c10d_rendezvous_backend.py``."""
+
+
+class Translated(NamedTuple):
+    """The options that torchrun's flags stand for, by field; the environment; and sentences for the log."""
+
+    given: dict[str, Any]
+    environ: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster torchrun`` with ``argv`` (the words after the command); the job's exit code."""
+    return guarded(lambda: _run(argv, environ), lambda failure: _report(failure, environ))
+
+
+def _report(failure: Failure, environ: Mapping[str, str]) -> None:
+    from musterpoint import nested
+
+    nested.report(failure, environ)
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    own = _own_parser()
+    valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
+    command = _asks_for_help(argv, environ, valued)
+    if command is None:
+        print(HELP.format(table=table()), end="")
+        sys.exit(0)
+    if not command.program:
+        raise UsageError(
+            "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
+        )
+    asked = own.parse_args(command.own)
+    translated = translate(command.said, environ, {**given(asked)})
+    request = _request(command, translated)
+    if asked.plan:
+        from musterpoint.launch.explain import to_text
+        from musterpoint.preview import preview_request
+
+        preview = preview_request(request)
+        notes = (*translated.notes, *preview.notes)
+        plans = [plan for plan in preview.plans if plan.host == preview.job.current_host]
+        print(to_text(plans, preview.headline, notes, preview.masker(environ)), end="", flush=True)
+        return 0
+    from musterpoint import entrypoint, nested
+    from musterpoint.console import Console
+
+    for note in translated.notes:
+        Console(str).say(note)
+    code = nested.launch_nested(request)
+    return entrypoint.run(request) if code is None else code
+
+
+def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapping[str, bool]) -> CommandLine | None:
+    """The command line; None where it asks for help."""
+    for at, word in enumerate(argv):
+        if word in ("-h", "--help"):
+            before = read((*argv[:at], "PROGRAM"), environ, valued)
+            if before.program == "PROGRAM":
+                return None
+    return read(argv, environ, valued)
+
+
+def _own_parser() -> Parser:
+    parser = Parser("muster torchrun", "", add_help=False)
+    add_options(parser, prefix=OWN_PREFIX)
+    parser.add_argument(PLAN, action="store_true", dest="plan")
+    return parser
+
+
+def _request(command: CommandLine, translated: Translated) -> Request:
+    from musterpoint.runtime import Request
+
+    module = "module" in command.said
+    return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
+
+
+def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[str, Any]) -> Translated:
+    """torchrun's flags as options of musterpoint; ``own`` are those given as our flags, which go before.
+
+    Raises:
+        UsageError: a flag is refused, or its value is wrong.
+    """
+    _refuse(said)
+    options: dict[str, Any] = {"launcher": "torchrun"}
+    options.update(_slots(said, environ))
+    options.update(_hosts(said))
+    options.update(_ports_and_times(said))
+    options.update(_output(said))
+    if "numa_binding" in said:
+        options["numa_binding"] = BY_FIELD["numa_binding"].read(*_told(said["numa_binding"]))
+    if environ.get("PYTHON_EXEC") and not environ.get("MUSTER_PYTHON"):
+        options["python"] = environ["PYTHON_EXEC"]
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name.removeprefix("PET_").lower() not in _TRANSLATED or not name.startswith("PET_")
+    }
+    for name in PASSED_ON:
+        if name in said:
+            variables[f"PET_{name.upper()}"] = said[name].text
+    # a MUSTER_* variable is the user's own word for it; torchrun's default is not
+    if "nproc_per_node" not in said and environ.get("MUSTER_SLOTS"):
+        del options["slots"]
+    return Translated({**options, **own}, variables, _notes(said))
+
+
+_TRANSLATED = frozenset(flag.dest for flag in FLAGS) - {*PASSED_ON, *FOR_READERS}
+
+
+def _told(said: Said) -> tuple[str, str]:
+    return said.text, f"muster torchrun: {said.source}"
+
+
+def _refuse(said: Mapping[str, Said]) -> None:
+    for flag in FLAGS:
+        if flag.fate == "refused" and flag.dest in said:
+            raise UsageError(f"muster torchrun: {said[flag.dest].source} is not followed: {flag.help}")
+    if "module" in said and "no_python" in said:
+        raise UsageError("muster torchrun: --module and --no-python exclude each other")
+    restarts = said.get("max_restarts")
+    if restarts is not None and _whole(restarts, 0):
+        raise UsageError(
+            f"muster torchrun: {restarts.source}={restarts.text}: ranks are not started again in this release, the "
+            "first failure ends the job on all hosts; leave it out, and let the platform start the job again from its "
+            "last checkpoint"
+        )
+    if "monitor_interval" in said and not _is_number(said["monitor_interval"].text):
+        said["monitor_interval"].wrong("expected a number of seconds")
+    if "start_method" in said and said["start_method"].text not in ("spawn", "fork", "forkserver"):
+        said["start_method"].wrong("expected spawn, fork or forkserver")
+
+
+def _slots(said: Mapping[str, Said], environ: Mapping[str, str]) -> dict[str, int]:
+    count = said.get("nproc_per_node")
+    if count is None:
+        return {"slots": 1}
+    if count.text.isdecimal() and int(count.text):
+        return {"slots": int(count.text)}
+    if count.text not in ("gpu", "cpu", "auto"):
+        count.wrong("expected a number, 1 or more, or gpu, cpu or auto")
+    from musterpoint.fabric.devices import survey
+
+    devices = survey(environ)
+    accelerators = devices.gpus or devices.neuron_cores
+    if count.text == "gpu" and not devices.gpus:
+        count.wrong("no GPU can be seen on this host; expected a number, cpu or auto")
+    return {"slots": accelerators if accelerators and count.text != "cpu" else devices.cpus}
+
+
+def _hosts(said: Mapping[str, Said]) -> dict[str, Any]:
+    """How many hosts there are, where they meet, and which one this is."""
+    count, backend = said.get("nnodes"), said.get("rdzv_backend", Said("static", "--rdzv-backend"))
+    if backend.text not in ("static", "c10d"):
+        backend.wrong("expected static or c10d; the hosts meet in the roll call, which needs no other service")
+    nnodes = None if count is None else _nnodes(count)
+    if "standalone" in said:
+        if nnodes is not None and nnodes > 1:
+            raise UsageError(
+                f"muster torchrun: {said['standalone'].source} is for one host, and {count and count.source} says "
+                f"{nnodes}: leave one of them out"
+            )
+        return {"nnodes": 1}
+    found: dict[str, Any] = {} if nnodes is None else {"nnodes": nnodes}
+    static = backend.text == "static"
+    rank = said.get("node_rank")
+    if rank is not None and static and (_whole(rank, 0) or nnodes is not None):
+        found["node_rank"] = int(rank.text)
+    endpoint = said.get("rdzv_endpoint") or said.get("master_addr")
+    if endpoint is not None and nnodes is not None and nnodes > 1:
+        try:
+            host, port = split_endpoint(endpoint.text)
+        except ValueError as error:
+            endpoint.wrong(str(error))
+        written = f"[{host}]" if ":" in host else host
+        if static or "rdzv_endpoint" not in said:
+            found["rollcall_leader"] = written
+        else:
+            found["rollcall_leader"] = f"{written}:{port or C10D_PORT}"
+        if static and port:
+            found["master_port"] = port
+    return found
+
+
+def _nnodes(count: Said) -> int:
+    least, colon, most = count.text.partition(":")
+    if not least.isdecimal() or not int(least) or (colon and not most.isdecimal()):
+        count.wrong("expected how many hosts there are, 1 or more")
+    if colon and most != least:
+        count.wrong("expected one number: hosts can't come and go while the job runs")
+    return int(least)
+
+
+def _ports_and_times(said: Mapping[str, Said]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "master_port" in said:
+        found["master_port"] = BY_FIELD["master_port"].read(*_told(said["master_port"]))
+    if "shutdown_timeout" in said:
+        found["stop_grace"] = float(_whole(said["shutdown_timeout"], 0))
+    for key, value in _conf(said).items():
+        if key in _DEADLINES:
+            found["rollcall_timeout"] = BY_FIELD["rollcall_timeout"].read(value, f"{said['rdzv_conf'].source} {key}")
+    return found
+
+
+_DEADLINES = ("timeout", "join_timeout")
+
+
+def _conf(said: Mapping[str, Said]) -> dict[str, str]:
+    """``KEY=VALUE,...`` of --rdzv-conf."""
+    conf = said.get("rdzv_conf")
+    if conf is None:
+        return {}
+    pairs = [pair.strip().partition("=") for pair in conf.text.split(",") if pair.strip()]
+    if not all(key and value for key, _, value in pairs):
+        conf.wrong("expected KEY=VALUE,KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _output(said: Mapping[str, Said]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("redirects", "tee"):
+        if name in said and not all(_is_stream(part) for part in said[name].text.split(",")):
+            said[name].wrong("expected 0 to 3, or local ranks with them, such as 0:1,1:2")
+    if "log_dir" in said:
+        found["log_dir"] = said["log_dir"].text
+    if "tee" in said and said["tee"].text != "0":
+        found["log_prefix"] = "rank"
+    ranks = said.get("local_ranks_filter")
+    if ranks is not None:
+        if not all(part.strip().isdecimal() for part in ranks.text.split(",")):
+            ranks.wrong("expected local ranks separated by commas, such as 0,1")
+        found["log_ranks"] = f"local:{ranks.text}"
+    return found
+
+
+def _is_stream(text: str) -> bool:
+    rank, colon, what = text.strip().rpartition(":")
+    return what in ("0", "1", "2", "3") and (not colon or rank.isdecimal())
+
+
+def _notes(said: Mapping[str, Said]) -> tuple[str, ...]:
+    """What of the command line isn't followed, and why."""
+    notes = [f"{said[flag.dest].source} isn't followed: {flag.help}" for flag in FLAGS
+             if flag.fate == "ignored" and flag.dest in said]  # fmt: skip
+    if "node_rank" in said and said.get("rdzv_backend", Said("", "")).text == "c10d":
+        notes.append(f"{said['node_rank'].source} isn't followed: with c10d places go by arrival, as in torchrun")
+    others = [key for key in _conf(said) if key not in _DEADLINES]
+    if others:
+        notes.append(
+            f"{said['rdzv_conf'].source}: {', '.join(others)} isn't followed: the roll call has its own options"
+        )
+    files = [said[name].source for name in ("redirects", "tee") if name in said and said[name].text != "0"]
+    if files and "log_dir" not in said:
+        notes.append(f"{' and '.join(files)}: no file is written, since --log-dir names no directory")
+    if "redirects" in said and said["redirects"].text != "0":
+        notes.append(f"{said['redirects'].source}: the output is shown all the same")
+    return tuple(notes)
+
+
+def _whole(said: Said, least: int) -> int:
+    if not said.text.isdecimal() or int(said.text) < least:
+        said.wrong(f"expected a whole number, {least} or more")
+    return int(said.text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) >= 0
+    except ValueError:
+        return False

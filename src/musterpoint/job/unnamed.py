@@ -1,0 +1,183 @@
+"""Hosts that are counted but not named: by options, by torchrun's variables, or by a platform's reader.
+
+``PET_NNODES``, ``PET_NODE_RANK`` and ``PET_MASTER_ADDR`` are what torchrun reads (``torch/distributed/run.py``);
+``NNODES``, ``NODE_RANK`` and ``MASTER_ADDR`` are what wrapper scripts usually call the same.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import node_name, shown
+from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
+from musterpoint.settings import Platform, Settings, split_endpoint
+from musterpoint.untrusted import is_host_name
+
+_PET, _PLAIN = "PET_", ""
+
+
+def placeholders(unnamed: UnnamedHosts) -> tuple[tuple[str, ...], str]:
+    """What stands for the hosts' names until the roll call is over, in rank order, and for this host's own.
+
+    Where places go by arrival this host stands last: before the roll call only the leader is special.
+    """
+    hosts = tuple(f"node-{rank}" for rank in range(unnamed.nnodes))
+    return hosts, f"node-{unnamed.nnodes - 1 if unnamed.node_rank is None else unnamed.node_rank}"
+
+
+def unnamed_job(platform: Platform, unnamed: UnnamedHosts, slots: int | None = None) -> Job:
+    """A job of unnamed hosts that has no program yet; ``slots``: ranks per host, where that is said."""
+    hosts, me = placeholders(unnamed)
+    distribution = Distribution(processes_per_host=slots)
+    return Job(platform, "", hosts, me, hosts, EntryPoint(""), distribution, unnamed=unnamed)
+
+
+def settled(job: Job, settings: Settings) -> Job:
+    """``job`` with the options about hosts: --nnodes, --node-rank and --rollcall-leader.
+
+    They describe hosts that the platform doesn't name; of hosts that it names, they must say the same.
+
+    Raises:
+        UsageError: an option contradicts the platform, or there are several hosts and none says where the first is.
+    """
+    asked = settings.nnodes is not None or settings.node_rank is not None or settings.rollcall_leader
+    if job.unnamed is not None:
+        return _complete(job, _merged(job.unnamed, settings) if asked else job.unnamed)
+    if not asked:
+        return job
+    if job.platform == "plain" and len(job.hosts) == 1:
+        return _from_options(job, settings)
+    return _compared(job, settings)
+
+
+def _from_options(job: Job, settings: Settings) -> Job:
+    count = settings.nnodes or 1
+    if count == 1 and not settings.node_rank:
+        return job
+    if settings.nnodes is None:
+        given = "--node-rank" if settings.node_rank is not None else "--rollcall-leader"
+        raise UsageError(f"{given} is given, but not how many hosts there are: pass --nnodes N too (MUSTER_NNODES)")
+    if not settings.rollcall_leader and count > 1:
+        raise UsageError(
+            f"--nnodes={count}: nothing says where the hosts meet: pass --rollcall-leader HOST, the first host's name "
+            "or address, the same on all of them (MUSTER_ROLLCALL_LEADER)"
+        )
+    leader, port = split_endpoint(settings.rollcall_leader)
+    return _complete(job, UnnamedHosts(count, settings.node_rank, leader or "localhost", port))
+
+
+def _merged(unnamed: UnnamedHosts, settings: Settings) -> UnnamedHosts:
+    """The platform's facts, which options must not contradict; the leader's place may be given in another way."""
+    sources = unnamed.sources
+    _same("--nnodes", settings.nnodes, sources.nnodes, unnamed.nnodes)
+    if unnamed.node_rank is not None:
+        _same("--node-rank", settings.node_rank, sources.node_rank, unnamed.node_rank)
+    elif settings.node_rank is not None:
+        unnamed = unnamed._replace(node_rank=settings.node_rank, sources=sources._replace(node_rank="--node-rank"))
+    if settings.rollcall_leader:
+        leader, port = split_endpoint(settings.rollcall_leader)
+        unnamed = unnamed._replace(
+            leader=leader, port=port or unnamed.port, sources=unnamed.sources._replace(leader="--rollcall-leader")
+        )
+    return unnamed
+
+
+def _same(flag: str, value: int | None, source: str, known: int) -> None:
+    if value is not None and value != known:
+        raise UsageError(f"{flag}={value}, but {source} says {known}: leave {flag} out, or give both the same value")
+
+
+def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
+    if unnamed.nnodes == 1 and not unnamed.node_rank:
+        name = unnamed.name or node_name()
+        return job._replace(hosts=(name,), group_hosts=(name,), current_host=name, unnamed=None)
+    if not is_host_name(unnamed.leader) or unnamed.leader in ("0.0.0.0", "::"):
+        raise UsageError(
+            f"{unnamed.sources.leader} is {shown(unnamed.leader)}, expected the first host's name or address, as the "
+            "other hosts reach it"
+        )
+    name = unnamed.name or node_name()
+    hosts, me = placeholders(unnamed)
+    notes = job.notes
+    if unnamed.leader == "localhost" or unnamed.leader.startswith("127.") or unnamed.leader == "::1":
+        notes += (
+            Note(
+                "warning",
+                f"{unnamed.sources.leader} is {unnamed.leader}, which is every machine's own address: only hosts of "
+                "this machine can meet there",
+            ),
+        )
+    return job._replace(
+        hosts=hosts, group_hosts=hosts, current_host=me, notes=notes,
+        unnamed=unnamed._replace(name=name if is_host_name(name) else "host"),
+    )  # fmt: skip
+
+
+def _compared(job: Job, settings: Settings) -> Job:
+    """Compares the options with hosts that the platform names.
+
+    The leader's address is compared after the roll call; names that are neither stay unchecked, and a note says so.
+    """
+    _same("--nnodes", settings.nnodes, f"the platform ({job.platform})", len(job.group_hosts))
+    if settings.node_rank is not None:
+        where = job.group_hosts.index(job.current_host) if job.in_group else -1
+        if settings.node_rank != where:
+            place = f"its place among the hosts is {where}" if where >= 0 else "it takes no part in the distribution"
+            raise UsageError(
+                f"--node-rank={settings.node_rank}, but this host is {job.current_host} ({job.platform}), and {place}: "
+                "leave --node-rank out"
+            )
+    return job
+
+
+def from_variables(environ: Mapping[str, str]) -> Job | None:
+    """The job that torchrun's variables, or a wrapper's, describe; None where they describe none of several hosts.
+
+    Raises:
+        UsageError: a variable is wrong, or one is missing without which the hosts can't meet.
+    """
+    for prefix in (_PET, _PLAIN):
+        count = environ.get(prefix + "NNODES", "").strip()
+        beside = environ.get("NODE_RANK", "").strip() and environ.get("MASTER_ADDR", "").strip()
+        least, colon, most = count.partition(":")
+        if colon and least.isdecimal() and most.isdecimal() and least != most:
+            raise UsageError(
+                f"{prefix}NNODES={shown(count)}: expected one number, since hosts can't come and go while the job runs"
+            )
+        if least.isdecimal() and (prefix or beside):
+            return _described(environ, prefix, int(least)) if int(least) > 1 else None
+    return None
+
+
+def _described(environ: Mapping[str, str], prefix: str, nnodes: int) -> Job:
+    def read(name: str) -> str:
+        return environ.get(prefix + name, "").strip()
+
+    rank, backend = read("NODE_RANK"), read("RDZV_BACKEND")
+    endpoint = "RDZV_ENDPOINT" if prefix and read("RDZV_ENDPOINT") and backend != "static" else "MASTER_ADDR"
+    if not read(endpoint):
+        raise UsageError(
+            f"{prefix}NNODES={nnodes}, and nothing says where the hosts meet: set {prefix}MASTER_ADDR (or pass "
+            "--rollcall-leader) to the first host's name or address on all of them, or MUSTER_PLATFORM=plain where "
+            "this host is a job of its own"
+        )
+    leader, port = _endpoint(prefix + endpoint, read(endpoint))
+    sources = Sources(prefix + "NNODES", prefix + "NODE_RANK", prefix + endpoint)
+    node_rank = _number(prefix + "NODE_RANK", rank, 0) if rank else None
+    slots = read("NPROC_PER_NODE")
+    unnamed = UnnamedHosts(nnodes, node_rank, leader, port if endpoint == "RDZV_ENDPOINT" else 0, sources=sources)
+    return unnamed_job("plain", unnamed, int(slots) if prefix and slots.isdecimal() and int(slots) else None)
+
+
+def _endpoint(name: str, text: str) -> tuple[str, int]:
+    try:
+        return split_endpoint(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={shown(text)}: {error}") from None
+
+
+def _number(name: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise UsageError(f"{name}={shown(text)}: expected a whole number, {least} or more")
+    return int(text)

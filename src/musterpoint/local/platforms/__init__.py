@@ -1,0 +1,1 @@
+"""The platforms whose control plane ``muster local`` plays: a module for each, and the table of them."""

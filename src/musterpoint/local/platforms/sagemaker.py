@@ -1,0 +1,53 @@
+"""SageMaker: a tree in ``/opt/ml`` on every host, and ``train`` in each container."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Mapping
+
+from musterpoint.job.sdk import framework_of, from_sdk
+from musterpoint.local import tree
+from musterpoint.local.job import LocalJob, host_names
+from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.settings import LOCAL, PROGRAM_ARGS
+
+ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
+"""The command that stands for the platform's ``train``."""
+
+
+def environment(host: PlayedHost) -> dict[str, str]:
+    """The variables of a training container, and those by which ``train`` learns the command line's words."""
+    job = host.job
+    found = {
+        "MUSTER_PLATFORM": "sagemaker",
+        "TRAINING_JOB_NAME": job.name,
+        "TRAINING_JOB_ARN": f"arn:aws:sagemaker:local:000000000000:training-job/{job.name.lower()}",
+        PROGRAM_ARGS: json.dumps(list(job.arguments)),
+    }
+    if not job.container:
+        found["SAGEMAKER_BASE_DIR"] = host.tree
+    if not _is_launcher(job):
+        found[LOCAL] = "1"
+    return found
+
+
+def _is_launcher(job: LocalJob) -> bool:
+    """Whether the program is itself a launcher (it gets --train-script); it then runs once per host."""
+    return "train-script" in job.hyperparameters or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
+
+
+def _read_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str, Any]:
+    return {**from_sdk(distribution, framework_of(distribution))}
+
+
+SAGEMAKER = LocalPlatform(
+    host_names=host_names,
+    read_distribution=_read_distribution,
+    check=lambda job: None,
+    prepare=tree.write,
+    environment=environment,
+    processes=lambda host: (HostProcess(ENTRY),),
+)

@@ -1,0 +1,221 @@
+"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY RESULT RANK=PID...``.
+
+Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
+:func:`musterpoint.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program that
+reads the stacks of Python processes, ``-`` where there is none. The job's processes are looked at, never stopped.
+
+Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import subprocess
+import sys
+import threading
+from typing import Any
+
+Facts = dict[str, Any]
+
+TICKS_PER_SECOND = 1.0
+"""Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
+IDLE_BYTES = 4096
+PY_SPY_SECONDS = 20.0
+MOST_CHILDREN = 16
+MOST_FRAMES = 60
+SIGNAL = 61
+"""A real-time signal that neither users' programs nor the C library use."""
+STACKS_FILE = "muster-stacks"
+"""The name of the memory file into which a rank's ``faulthandler`` writes."""
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def children_of() -> dict[int, list[int]]:
+    """The children of every process, by its pid."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = read(f"/proc/{name}/stat").rpartition(")")[2].split()
+            if len(fields) > 1:
+                found.setdefault(int(fields[1]), []).append(int(name))
+    return found
+
+
+def tree(pid: int, children: dict[int, list[int]]) -> list[int]:
+    """``pid`` and every process below it, parents first."""
+    found = [pid]
+    for one in found:
+        found += sorted(children.get(one, ()))
+    return found
+
+
+def work_of(pids: list[int]) -> tuple[int, int]:
+    """Processor ticks used, and bytes read and written, by these processes so far."""
+    ticks = size = 0
+    for pid in pids:
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
+        for line in read(f"/proc/{pid}/io").splitlines():
+            name, _, number = line.partition(": ")
+            size += int(number) if name in ("rchar", "wchar") and number.isdigit() else 0
+    return ticks, size
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process has the Python interpreter mapped, as its program or its library."""
+    return any("python" in os.path.basename(line.rstrip("\n")) for line in read(f"/proc/{pid}/maps").splitlines()[:400])
+
+
+def facts_of(pid: int, py_spy: str) -> Facts:
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip()}
+    threads, error = by_py_spy(pid, py_spy)
+    if threads is None:
+        threads = by_signal(pid) if facts["state"] not in ("T", "t", "Z", "X") else None
+    if threads is None:
+        facts["error"] = error
+        return facts
+    main = next((thread for thread in threads if thread["name"] == "MainThread"), (threads or [{}])[0])
+    facts["source"] = source_of(pid, main.get("frames", [])[:1])
+    folder = link(f"/proc/{pid}/cwd") + "/"
+    for thread in threads:
+        thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
+    facts["threads"] = threads
+    return facts
+
+
+def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
+    """The threads of a process, or None and why not."""
+    if py_spy == "-":
+        return None, "py-spy isn't installed"
+    try:
+        done = subprocess.run(
+            [py_spy, "dump", "--json", "--nonblocking", "-p", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS
+        )
+        found = json.loads(done.stdout) if not done.returncode else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return None, f"{type(error).__name__} from py-spy"
+    if found is None:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return None, f"py-spy: {said[-1].removeprefix('Error: ')[:120]}" if said else "py-spy failed"
+    return [
+        {
+            "name": thread.get("thread_name") or "",
+            "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
+        }
+        for thread in found
+    ], ""
+
+
+def by_signal(pid: int) -> list[Facts] | None:
+    """The threads of a process in which ``faulthandler`` waits for :data:`SIGNAL`; None in any other, which the signal
+    would kill. The stacks are written to a memory file that the process holds open.
+    """
+    caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
+    folder = f"/proc/{pid}/fd"
+    try:
+        held = [name for name in os.listdir(folder) if link(f"{folder}/{name}").startswith(f"/memfd:{STACKS_FILE}")]
+        if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
+            return None
+        path = f"{folder}/{held[0]}"
+        before = os.stat(path).st_size
+        os.kill(pid, SIGNAL)
+        size = before
+        for _ in range(100):
+            threading.Event().wait(0.02)
+            last, size = size, os.stat(path).st_size
+            if size == last > before:
+                break
+        with open(path, "rb") as file:
+            file.seek(before)
+            return parsed(file.read().decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None
+
+
+def parsed(text: str) -> list[Facts] | None:
+    """The threads of ``faulthandler``'s text, or None; the one that runs the program is ``MainThread``."""
+    threads: list[Facts] = []
+    for line in text.splitlines():
+        frame = re.fullmatch(r'  File "(.*)", line ([0-9?]+) in (.*)', line)
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            threads.append({"name": "", "frames": []})
+        elif frame and threads:
+            threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2] != "?" else 0])
+    for thread in threads:
+        if thread["frames"] and thread["frames"][-1][0] in ("<module>", "_run_module_as_main"):
+            thread["name"] = "MainThread"
+    return threads or None
+
+
+def link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def short(file: str, folder: str) -> str:
+    """A file from site-packages on, or below the process's working directory."""
+    for packages in ("site-packages/", "dist-packages/"):
+        if packages in file:
+            return packages + file.rpartition(packages)[2]
+    return file.removeprefix(folder)
+
+
+def source_of(pid: int, innermost: list[list[Any]]) -> str:
+    """The line of text that the innermost frame is at: functions in C, such as mpi4py's, have no frame of their own."""
+    for _name, file, line in innermost:
+        return linecache.getline(os.path.join(link(f"/proc/{pid}/cwd"), file), line).strip()[:200]
+    return ""
+
+
+def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int, int]]]:
+    """Every rank's facts, with those of Python processes it started, and the work of all of them so far."""
+    children = children_of()
+    found = {}
+    for rank, pid in ranks.items():
+        pids = tree(pid, children)
+        work = work_of(pids)
+        facts = facts_of(pid, py_spy)
+        below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN]
+        facts["children"] = [facts_of(one, py_spy) for one in below]
+        found[rank] = facts, work
+    return found
+
+
+def main() -> None:
+    seconds, py_spy, result = float(sys.argv[1]), sys.argv[2], sys.argv[3]
+    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[4:])}
+    first = look(ranks, py_spy)
+    threading.Event().wait(seconds)
+    second = look(ranks, py_spy)
+    found = {}
+    for rank, (facts, (ticks, size)) in second.items():
+        before, (old_ticks, old_size) = first[rank]
+        worked = ticks - old_ticks > max(2.0, seconds * TICKS_PER_SECOND) or size - old_size > IDLE_BYTES
+        facts["moving"] = worked or before.get("threads") != facts.get("threads")
+        found[str(rank)] = facts
+    with open(result, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def end_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    main()

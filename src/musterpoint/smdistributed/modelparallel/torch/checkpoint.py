@@ -1,0 +1,318 @@
+"""Saves and loads: a file per part, or one file that any PyTorch program can load.
+
+Names and layout of the files: AWS's documentation ("APIs for Saving and Loading"). Every file appears whole or not at
+all. A part knows how the model was divided, in a record beside torch's own, so that it is never loaded into another
+division.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import re
+import tempfile
+import zipfile
+from typing import Any, Callable, Iterator, Mapping
+
+import torch
+
+from ..backend.exceptions import SMPError
+from . import log
+from .communication import MP_GROUP, barrier
+from .state import state
+
+PARTIAL = "_smp_is_partial"
+"""The key by which a state dict says whether it has one rank's part only."""
+NEWEST = "newest"
+_LAYOUT = "smp_layout.json"
+_SUFFIX = "_partial"
+
+
+class SMPCheckpointError(SMPError, ValueError):
+    """A checkpoint is missing, incomplete, or of another division of the model."""
+
+
+def save(
+    obj: Any, f: str | os.PathLike[str], partial: bool = True, pickle_module: Any = None, pickle_protocol: int = 2,
+    v3: bool = False, **more: Any,
+) -> None:  # fmt: skip
+    """Saves ``obj`` as ``torch.save`` does: with ``partial`` in ``f`` plus this rank's number, else in ``f`` itself.
+
+    A full file is written by the first rank of the model's replica alone, whichever ranks call this. ``v3``: one file
+    for each replica as well.
+    """
+    path = _path(f)
+    options = {"pickle_protocol": pickle_protocol, **more}
+    if pickle_module is not None:
+        options["pickle_module"] = pickle_module
+    key = None if partial else _partial_key(obj)
+    if key is not None:
+        log.logger.warning(
+            "smp.save(…, %r, partial=False): %s is this rank's part only (local_state_dict), so it goes to %s; "
+            "state_dict() gives the whole",
+            path, key, _part(path),
+        )  # fmt: skip
+    if partial or key is not None:
+        _write(obj, _part(path, v3), options, {**_layout(), "v3": v3})
+    elif state.group("mp").rank == 0:
+        _write(_without_mark(obj), path, options)
+
+
+def load(
+    f: str | os.PathLike[str], map_location: Any = None, pickle_module: Any = None,
+    pickle_load_args: Mapping[str, Any] | None = None, partial: bool = True, back_compat: bool = False,
+    v3: bool = False, **more: Any,
+) -> Any:  # fmt: skip
+    """What :func:`save` saved: with ``partial`` this rank's part, else the whole.
+
+    As in AWS's library, the file may have any object: load only files that you trust, or pass ``weights_only=True``.
+
+    Raises:
+        SMPCheckpointError: the file is missing, or the model was divided in another way.
+    """
+    path = _path(f)
+    place = _found(path, v3) if partial else path
+    if not os.path.exists(place):
+        raise SMPCheckpointError(_missing(path, place, partial))
+    if partial:
+        _check_layout(path, place)
+    options = {"weights_only": False, **(pickle_load_args or {}), **more}
+    return torch.load(place, map_location=map_location, pickle_module=pickle_module, **options)
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str], tag: str, partial: bool = True, model: Any = None, optimizer: Any = None,
+    user_content: Any = None, translate_if_full: bool = True, num_kept_partial_checkpoints: int | None = None,
+) -> None:  # fmt: skip
+    """Saves model, optimizer and whatever else, in ``{path}/{tag}_partial/``, or ``{path}/{tag}`` for the whole model.
+
+    The file of the whole model is its plain state dict; the optimizer's is beside it, as ``optimizer_{tag}``. All
+    ranks call this; the first replica writes. ``{path}/newest`` names the checkpoint when all of it is there.
+
+    Raises:
+        ValueError: the number of checkpoints to keep is less than one.
+    """
+    if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
+        raise ValueError(f"num_kept_partial_checkpoints={num_kept_partial_checkpoints}: expected 1 or more, or None")
+    if state.group("rdp").rank != 0:
+        return
+    folder = _path(path)
+    first = state.group("mp").rank == 0
+    if partial:
+        inside = os.path.join(folder, f"{tag}{_SUFFIX}")
+        for name, source in (("model", model), ("optimizer", optimizer)):
+            if source is not None:
+                _write(source.local_state_dict(), os.path.join(inside, f"{name}_{rank_info()}.pt"), {}, _layout())
+        content = os.path.join(inside, "user_content.pt")
+    else:
+        for name, source in (("", model), ("optimizer_", optimizer)):
+            if source is not None:
+                whole = source.state_dict()  # from all ranks
+                if first:
+                    _write(_without_mark(whole), os.path.join(folder, f"{name}{tag}"), {})
+        content = os.path.join(folder, f"user_content_{tag}")
+    if first and user_content is not None:
+        _write(user_content, content, {})
+    barrier(MP_GROUP)
+    if first:
+        _write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
+        if partial and num_kept_partial_checkpoints is not None:
+            _remove_old(folder, num_kept_partial_checkpoints)
+
+
+def resume_from_checkpoint(
+    path: str | os.PathLike[str], tag: str | None = None, partial: bool = True, strict: bool = True,
+    load_optimizer: bool = True, load_sharded_optimizer_state: bool = True,
+    translate_function: Callable[[Any], Any] | None = None,
+) -> Any:  # fmt: skip
+    """Loads what :func:`save_checkpoint` saved into the script's DistributedModel and DistributedOptimizer.
+
+    Works before the first step as well. Returns ``user_content``, None where there is none.
+
+    Raises:
+        SMPCheckpointError: the checkpoint is missing, incomplete, or of another division of the model.
+        SMPError: there is no DistributedModel yet.
+    """
+    folder = _path(path)
+    if state.model is None:
+        raise SMPError("smp.resume_from_checkpoint: make the smp.DistributedModel first, and then call this")
+    tag = _newest(folder, partial) if tag is None else tag
+    if partial:
+        inside = os.path.join(folder, f"{tag}{_SUFFIX}")
+        model, optimizer = (os.path.join(inside, f"{name}_{rank_info()}.pt") for name in ("model", "optimizer"))
+        content = os.path.join(inside, "user_content.pt")
+    else:
+        model, optimizer = os.path.join(folder, tag), os.path.join(folder, f"optimizer_{tag}")
+        content = os.path.join(folder, f"user_content_{tag}")
+    if not os.path.exists(model):
+        raise SMPCheckpointError(_missing(model if not partial else os.path.join(folder, tag), model, partial))
+    if partial:
+        _check_layout(inside, model)
+    values = torch.load(model, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
+    state.model.load_state_dict(translate_function(values) if translate_function else values, strict=strict)
+    if load_optimizer and state.optimizer is not None and os.path.exists(optimizer):
+        state.optimizer.load_state_dict(torch.load(optimizer, map_location="cpu", weights_only=False))
+    if not os.path.exists(content) or not os.path.getsize(content):
+        return None
+    return torch.load(content, map_location="cpu", weights_only=False)
+
+
+def rank_info() -> str:
+    """Which part this rank has, as file names say it: pipeline, tensor, replica."""
+    return f"{state.group('pp').rank}_{state.group('tp').rank}_0"
+
+
+def _path(f: str | os.PathLike[str]) -> str:
+    if not isinstance(f, (str, os.PathLike)):
+        raise TypeError(f"f={f!r:.80}: expected the name of a file, to which the ranks add their numbers")
+    return os.fspath(f)
+
+
+def _part(path: str, v3: bool = False) -> str:
+    if v3:
+        return f"{path}_{state.group('pp').rank}_{state.group('tp').rank}_{state.group('rdp').rank}"
+    if state.group("tp").size > 1:
+        return f"{path}_{state.group('pp').rank}_{state.group('tp').rank}"
+    return f"{path}_{state.group('mp').rank}"
+
+
+def _found(path: str, v3: bool) -> str:
+    """This rank's part, whichever way it was named."""
+    names = (_part(path, v3), _part(path, not v3))
+    return next((name for name in names if os.path.exists(name)), names[0])
+
+
+def _layout() -> dict[str, int]:
+    return {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
+
+
+def _partial_key(obj: Any) -> str | None:
+    """Where in ``obj`` there is a state dict of one part only."""
+    if not isinstance(obj, Mapping):
+        return None
+    if obj.get(PARTIAL):
+        return "the state dict"
+    return next((f"{key!r}" for key, value in obj.items() if isinstance(value, Mapping) and value.get(PARTIAL)), None)
+
+
+def _without_mark(obj: Any) -> Any:
+    """The same without the key, which no other program expects."""
+    if not isinstance(obj, dict):
+        return obj
+    marked = [key for key, value in obj.items() if isinstance(value, dict) and PARTIAL in value]
+    if PARTIAL not in obj and not marked:
+        return obj
+    copied = obj.copy()
+    copied.pop(PARTIAL, None)
+    for key in marked:
+        copied[key] = _without_mark(obj[key])
+    return copied
+
+
+def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:
+    with _whole(path) as temporary:
+        torch.save(obj, temporary, **options)
+        if layout is not None and zipfile.is_zipfile(temporary):
+            with zipfile.ZipFile(temporary, "a") as file:
+                file.writestr(f"{file.namelist()[0].partition('/')[0]}/{_LAYOUT}", json.dumps(layout))
+
+
+def _write_text(path: str, text: str) -> None:
+    with _whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def _whole(path: str) -> Iterator[str]:
+    """A file to write, which then takes the place of ``path``."""
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    own = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
+    try:
+        temporary = os.path.join(own, name)  # torch notes the name
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(own, name))
+        os.rmdir(own)
+
+
+def _check_layout(path: str, place: str) -> None:
+    """Refuses a part of a model that was divided into another number of parts."""
+    if not zipfile.is_zipfile(place):
+        return
+    with zipfile.ZipFile(place) as file:
+        record = next((name for name in file.namelist() if name.endswith(f"/{_LAYOUT}")), None)
+        then = json.loads(file.read(record)) if record else _layout()
+    for name, now in _layout().items():
+        if then.get(name) != now:
+            raise SMPCheckpointError(
+                f"{path} was saved with {name} {then.get(name)}, and this job has {now}: its parts fit that "
+                "number only; resume with it, or save the whole model there (partial=False), which fits any"
+            )
+
+
+def _missing(path: str, place: str, partial: bool) -> str:
+    numbered = re.compile(re.escape(path) + r"(_\d+){1,3}")
+    parts = sorted(name for name in glob.glob(f"{glob.escape(path)}_*") if numbered.fullmatch(name))
+    if not partial:
+        if parts or os.path.isdir(f"{path}{_SUFFIX}"):
+            return f"{place} doesn't exist, but parts of it do: load it with partial=True"
+        return f"{place} doesn't exist"
+    if os.path.isfile(path):
+        return f"{place} doesn't exist, but {path} does: load it with partial=False"
+    folder = f"{path}{_SUFFIX}"
+    parts = parts or sorted(glob.glob(os.path.join(glob.escape(folder), "model_*.pt")))
+    if not parts:
+        return f"{place} doesn't exist"
+    return (
+        f"{place} doesn't exist, but {len(parts)} other part{'s' if len(parts) > 1 else ''} of it: this job has "
+        f"pipeline_parallel_degree {state.group('pp').size}; resume with the number that it was saved with, on a file "
+        "system that all hosts share, or save the whole model (partial=False), which fits any number"
+    )
+
+
+def _newest(folder: str, partial: bool) -> str:
+    try:
+        with open(os.path.join(folder, NEWEST), encoding="utf-8") as file:
+            name = file.read().strip()
+    except FileNotFoundError:
+        raise SMPCheckpointError(
+            f"{folder} has no file {NEWEST!r}, so no checkpoint, unless you pass its tag"
+        ) from None
+    if not partial and not name.endswith(_SUFFIX):
+        return name
+    if partial and not name.endswith(_SUFFIX):  # the last one was a whole model
+        others = _partial_folders(folder)
+        name = os.path.basename(others[-1]) if others else ""
+    if not partial or not name:
+        kind, other = ("partial", "False") if partial else ("full", "True")
+        raise SMPCheckpointError(f"{folder} names no {kind} checkpoint: pass its tag, or partial={other}")
+    return name[: -len(_SUFFIX)]
+
+
+def _partial_folders(folder: str) -> list[str]:
+    """Those that have files of ours, the newest last."""
+    ages = {}
+    for each in glob.glob(os.path.join(glob.escape(folder), f"*{_SUFFIX}")):
+        files = _own_files(each)
+        if files:
+            ages[each] = max(os.path.getmtime(name) for name in files)
+    return sorted(ages, key=lambda each: ages[each])
+
+
+def _own_files(folder: str) -> list[str]:
+    patterns = ("model_*.pt", "optimizer_*.pt", "fp16_states_*.pt", "user_content.pt")
+    return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(folder), pattern))]
+
+
+def _remove_old(folder: str, kept: int) -> None:
+    """Removes the files of older checkpoints; what somebody else put there stays."""
+    for old in _partial_folders(folder)[:-kept]:
+        for name in _own_files(old):
+            os.unlink(name)
+        with contextlib.suppress(OSError):
+            os.rmdir(old)

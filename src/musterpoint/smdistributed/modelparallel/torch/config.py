@@ -1,0 +1,365 @@
+"""The library's parameters: which there are, where they come from, and what they must be. Without torch.
+
+Sources of the names and defaults: AWS's documentation ("SageMaker distributed model parallel: configuration
+parameters") and the checks of the SageMaker Python SDK (``validate_mp_config`` in ``fw_utils.py``).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from typing import Any, Literal, Mapping, NamedTuple, Sequence
+
+from ..backend.exceptions import SMPConfigError, SMPUnsupportedError
+from .topology import permutation
+
+KEY = "mp_parameters"
+"""The hyperparameter in which the SDK sends them."""
+DEFAULT_BASE = "/opt/ml"
+
+
+class Parameter(NamedTuple):
+    """One parameter.
+
+    kind: what its value is; ``number`` may have a fraction.
+    default: None where it depends on others, or there is none.
+    least: the smallest number allowed.
+    choices: the texts allowed; empty: any.
+    """
+
+    name: str
+    kind: Literal["count", "number", "flag", "text"]
+    default: Any
+    least: float = 0
+    choices: tuple[str, ...] = ()
+
+
+PARAMETERS = (
+    Parameter("pipeline_parallel_degree", "count", 1, least=1),
+    Parameter("microbatches", "count", 1, least=1),
+    Parameter("pipeline", "text", "interleaved", choices=("interleaved", "simple", "_only_forward")),
+    Parameter("optimize", "text", "memory", choices=("memory", "speed")),
+    Parameter("placement_strategy", "text", "cluster"),
+    Parameter("auto_partition", "flag", True),
+    Parameter("default_partition", "count", 0),
+    Parameter("memory_weight", "number", None),
+    Parameter("ddp", "flag", False),
+    Parameter("ddp_port", "count", None, least=1),
+    Parameter("ddp_dist_backend", "text", "auto", choices=("auto", "smddp", "nccl", "gloo")),
+    Parameter("horovod", "flag", False),
+    Parameter("contiguous", "flag", True),
+    Parameter("active_microbatches", "count", None, least=1),
+    Parameter("deterministic_server", "flag", False),
+    Parameter("offload_activations", "flag", False),
+    Parameter("activation_loading_horizon", "count", 4),
+    Parameter("tensor_parallel_degree", "count", 1, least=1),
+    Parameter("prescaled_batch", "flag", False),
+    Parameter("fp16", "flag", False),
+    Parameter("fp16_params", "flag", False),
+    Parameter("bf16", "flag", False),
+    Parameter("shard_optimizer_state", "flag", False),
+    Parameter("skip_tracing", "flag", False),
+    Parameter("delayed_parameter_initialization", "flag", False),
+    Parameter("sharded_data_parallel_degree", "count", 1, least=1),
+    Parameter("sdp_reduce_bucket_size", "count", 500_000_000, least=1),
+    Parameter("sdp_param_persistence_threshold", "count", 1_000_000),
+    Parameter("sdp_max_live_parameters", "count", 1_000_000_000),
+    Parameter("sdp_hierarchical_allgather", "flag", True),
+    Parameter("sdp_gradient_clipping", "number", 1.0),
+    Parameter("checkpoint_attentions", "flag", False),
+    Parameter("load_partition", "flag", False),
+    Parameter("partition_file", "text", None),
+    Parameter("static_mode", "flag", False),
+    Parameter("fast_mode", "flag", False),
+)
+_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+_OLDER = {"partitions": "pipeline_parallel_degree"}
+"""Older names. Where one source has both, the newer counts, as in AWS's library."""
+
+UNSUPPORTED: tuple[tuple[str, str], ...] = (
+    ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
+    ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
+    ("fp16", "leave it out: the model is trained in the type of its parameters"),
+    ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
+    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
+    ("shard_optimizer_state", "leave it out: each rank keeps the optimizer's state of its own part of the model"),
+    ("offload_activations", "leave it out; lower active_microbatches if memory is short"),
+    ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
+    ("checkpoint_attentions", "leave it out, and use torch.utils.checkpoint in the model"),
+    ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
+)
+"""Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
+
+
+class Config:
+    """The parameters in effect, as attributes; keys that nobody knows are attributes as well.
+
+    ``unknown`` names those, and :meth:`where` says which source a value came from.
+    """
+
+    pipeline_parallel_degree: int
+    partitions: int
+    microbatches: int
+    pipeline: Literal["interleaved", "simple", "_only_forward"]
+    optimize: Literal["memory", "speed"]
+    placement_strategy: str
+    auto_partition: bool
+    default_partition: int
+    memory_weight: float
+    ddp: bool
+    ddp_port: int | None
+    ddp_dist_backend: Literal["auto", "smddp", "nccl", "gloo"]
+    horovod: bool
+    contiguous: bool
+    active_microbatches: int
+    deterministic_server: bool
+    offload_activations: bool
+    activation_loading_horizon: int
+    tensor_parallel_degree: int
+    prescaled_batch: bool
+    fp16: bool
+    fp16_params: bool
+    bf16: bool
+    shard_optimizer_state: bool
+    skip_tracing: bool
+    delayed_parameter_initialization: bool
+    sharded_data_parallel_degree: int
+    sdp_reduce_bucket_size: int
+    sdp_param_persistence_threshold: int
+    sdp_max_live_parameters: int
+    sdp_hierarchical_allgather: bool
+    sdp_gradient_clipping: float
+    checkpoint_attentions: bool
+    load_partition: bool
+    partition_file: str | None
+    static_mode: bool
+    fast_mode: bool
+    unknown: tuple[str, ...]
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        vars(self).update(values)
+        self.partitions = self.pipeline_parallel_degree
+        self.unknown = tuple(name for name in values if name not in _BY_NAME)
+        self._origins = dict(origins)
+
+    def where(self, name: str) -> str:
+        """The source that gave this parameter; ``the default`` where none did."""
+        return self._origins.get(name, "the default")
+
+    def shown(self, name: str) -> str:
+        """``microbatches=4 (SM_HP_MP_PARAMETERS)``."""
+        return f"{name}={getattr(self, name)!r} ({self.where(name)})"
+
+
+class Source(NamedTuple):
+    """One place that has parameters, as messages name it."""
+
+    name: str
+    values: dict[str, Any]
+
+
+def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None) -> Config:
+    """The parameters in effect; what the job says counts more than ``given``, the script's own dict.
+
+    Raises:
+        SMPConfigError: a source can't be read, or a value is wrong, or two of them contradict each other.
+        SMPUnsupportedError: a parameter asks for what isn't supported yet.
+    """
+    values: dict[str, Any] = {parameter.name: parameter.default for parameter in PARAMETERS}
+    origins: dict[str, str] = {}
+    for source in sources(environ, argv, given):
+        for name, value in _current_names(source).items():
+            if name not in origins:
+                origins[name] = source.name
+                values[name] = _checked(name, value, source.name)
+    if values["memory_weight"] is None:
+        values["memory_weight"] = 0.2 if values["optimize"] == "speed" else 0.8
+    if values["active_microbatches"] is None:
+        values["active_microbatches"] = values["pipeline_parallel_degree"] + 2
+    config = Config(values, origins)
+    _check(config)
+    return config
+
+
+def sources(
+    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None
+) -> tuple[Source, ...]:
+    """Every source that has parameters; where two have the same one, the first counts.
+
+    Raises:
+        SMPConfigError: a source can't be read.
+    """
+    found = [Source("SM_HP_MP_PARAMETERS", _parameters(environ.get("SM_HP_MP_PARAMETERS"), "SM_HP_MP_PARAMETERS"))]
+    job = _object(environ.get("SM_HPS"), "SM_HPS")
+    found.append(Source(f"{KEY} in SM_HPS", _parameters(job.get(KEY), f"{KEY} in SM_HPS")))
+    environment = _object(environ.get("SM_TRAINING_ENV"), "SM_TRAINING_ENV")
+    job = _object(environment.get("hyperparameters"), "hyperparameters in SM_TRAINING_ENV")
+    found.append(Source(f"{KEY} in SM_TRAINING_ENV", _parameters(job.get(KEY), f"{KEY} in SM_TRAINING_ENV")))
+    path = os.path.join(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE, "input", "config", "hyperparameters.json")
+    job = _object(_text_of(path), path)
+    found.append(Source(f"{KEY} in {path}", _parameters(job.get(KEY), f"{KEY} in {path}")))
+    # the command line's spelling loses nested values: where the job's own is there, nobody needs it whole
+    lenient = any(source.values for source in found)
+    found.append(Source(f"--{KEY}", _from_command_line(argv, lenient)))
+    found.append(Source("smp.init", dict(given or {})))
+    return tuple(source for source in found if source.values)
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SMPConfigError(f"{path} can't be read: {error}") from None
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    """A JSON object, or the text of one; empty where there is none."""
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object") from None
+    if not isinstance(value, dict):
+        raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object")
+    return value
+
+
+def _parameters(value: Any, where: str) -> dict[str, Any]:
+    """The parameters of a JSON object, its text, its text within a text, or ``name=value,name=value``."""
+    if isinstance(value, str) and value.lstrip().startswith('"'):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            pass
+    if isinstance(value, str) and value.strip() == "null":
+        return {}
+    if isinstance(value, str) and value.strip() and not value.lstrip().startswith(("{", "[")):
+        return _pairs(value, where, lenient=False)
+    try:
+        return _object(value, where)
+    except SMPConfigError:
+        raise SMPConfigError(
+            f'{where}={value!r:.200}: expected a JSON object such as {{"partitions": 2, "microbatches": 4}}'
+        ) from None
+
+
+def _pairs(text: str, where: str, lenient: bool) -> dict[str, Any]:
+    """``a=1,b=True``, as sagemaker-training spells an object on a command line: the values are Python's."""
+    found: dict[str, Any] = {}
+    for piece in re.split(r",\s*(?=\w+=)", text.strip().strip(",")):
+        name, equals, value = piece.strip().partition("=")
+        if name.isidentifier() and equals:
+            try:
+                found[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                found[name] = value
+        elif not lenient:
+            raise SMPConfigError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
+    return found
+
+
+def _from_command_line(argv: Sequence[str], lenient: bool) -> dict[str, Any]:
+    flag = f"--{KEY}"
+    found: dict[str, Any] = {}
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name != flag:
+            continue
+        if not equals:
+            value = argv[place + 1] if place + 1 < len(argv) else ""
+        if value.lstrip().startswith("{"):
+            found.update(_parameters(value, flag))
+        elif value.strip():
+            found.update(_pairs(value, flag, lenient))
+    return found
+
+
+def _current_names(source: Source) -> dict[str, Any]:
+    """A source's parameters by today's names."""
+    values = dict(source.values)
+    for older, newer in _OLDER.items():
+        if older in values:
+            value = values.pop(older)
+            values.setdefault(newer, value)
+    return values
+
+
+def _checked(name: str, value: Any, where: str) -> Any:
+    """The value in its own type; the platform's are sometimes texts.
+
+    Raises:
+        SMPConfigError: it is of another type, too small, or none of the choices.
+    """
+    parameter = _BY_NAME.get(name)
+    if parameter is None or (value is None and parameter.default is None):
+        return value
+    converted = _convert(parameter, value)
+    if converted is None:
+        raise SMPConfigError(f"{name}={value!r:.80} ({where}): expected {_expected(parameter)}")
+    return converted
+
+
+def _convert(parameter: Parameter, value: Any) -> Any:
+    """None where it can't be."""
+    if parameter.kind == "flag":
+        if isinstance(value, str):
+            return {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower())
+        return bool(value) if value in (0, 1) else None
+    if parameter.kind == "text":
+        if not isinstance(value, str) or not value:
+            return None
+        if parameter.name == "placement_strategy":
+            try:
+                permutation(value)
+            except ValueError:
+                return None
+        return value if not parameter.choices or value in parameter.choices else None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    if not parameter.least <= number < float("inf") or (parameter.kind == "count" and number % 1):
+        return None
+    return int(number) if parameter.kind == "count" else number
+
+
+def _expected(parameter: Parameter) -> str:
+    if parameter.name == "placement_strategy":
+        return "cluster, spread or an order of the letters D, P and T such as TPD"
+    if parameter.choices:
+        return " or ".join(choice for choice in parameter.choices if not choice.startswith("_"))
+    if parameter.kind == "flag":
+        return "true or false"
+    if parameter.kind == "text":
+        return "a text"
+    return f"a {'whole ' if parameter.kind == 'count' else ''}number, {parameter.least:g} or more"
+
+
+def _check(config: Config) -> None:
+    """The rules between parameters, and what isn't supported."""
+    for name, instead in UNSUPPORTED:
+        if getattr(config, name) != _BY_NAME[name].default:
+            raise SMPUnsupportedError(
+                f"{config.shown(name)}: musterpoint's smdistributed.modelparallel doesn't support it yet; {instead}"
+            )
+    if config.default_partition >= config.pipeline_parallel_degree:
+        raise SMPConfigError(
+            f"{config.shown('default_partition')}: expected less than {config.shown('pipeline_parallel_degree')}, as "
+            "partitions are counted from 0"
+        )
+    if config.memory_weight > 1:
+        raise SMPConfigError(f"{config.shown('memory_weight')}: expected a number from 0 to 1")
+    for name, default in (("ddp_port", None), ("ddp_dist_backend", "auto")):
+        if not config.ddp and getattr(config, name) != default:
+            raise SMPConfigError(f"{config.shown(name)}: it needs ddp to be set as well, and {config.shown('ddp')}")
+    if config.load_partition and not config.partition_file:
+        raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")

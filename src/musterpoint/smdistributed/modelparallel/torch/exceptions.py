@@ -1,0 +1,17 @@
+"""The errors of this library, as scripts and sagemaker-training import them."""
+
+from ..backend.exceptions import SMPConfigError, SMPError, SMPNotInitializedError, SMPUnsupportedError
+from .checkpoint import SMPCheckpointError
+from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError
+
+__all__ = [
+    "SMPCheckpointError",
+    "SMPConfigError",
+    "SMPError",
+    "SMPNotInitializedError",
+    "SMPPeerLostError",
+    "SMPRemoteError",
+    "SMPStalledError",
+    "SMPStepError",
+    "SMPUnsupportedError",
+]

@@ -1,0 +1,106 @@
+"""What the ranks of a pipeline say to each other during a step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .context import Context
+
+
+class Link(NamedTuple):
+    """One part of a call: what runs, and on which rank of the pipeline. ``target`` is for the model's routing."""
+
+    rank: int
+    target: tuple[Any, ...]
+
+
+class CallId(NamedTuple):
+    """One call; the caller's rank in the pipeline and a number of its own."""
+
+    rank: int
+    number: int
+
+
+class Call(NamedTuple):
+    """A chain of links: each gets what the one before returned, and the last one answers the caller."""
+
+    id: CallId
+    links: tuple[Link, ...]
+    step: int
+    microbatch: int
+
+
+class Start(NamedTuple):
+    """The leader begins a step, its ``number``-th. ``training`` has a byte per module: its flags count, not others'.
+
+    met: how many collectives of all ranks of this pipeline the leader has come through before.
+    """
+
+    name: str
+    number: int
+    met: int
+    context: Context
+    training: bytes
+
+
+class Started(NamedTuple):
+    """A rank has begun to serve that step."""
+
+    number: int
+
+
+class Forward(NamedTuple):
+    """Run link ``position`` of the call. The tensors of ``arguments`` follow; those marked need a gradient."""
+
+    call: Call
+    position: int
+    context: Context
+    arguments: bytes
+    need_gradient: tuple[bool, ...]
+
+
+class Result(NamedTuple):
+    """What the call returned. Of the tensors, ``need_gradient`` marks those that autograd follows.
+
+    ``changed``: which of the call's own tensors were changed in place; their new values are the last tensors.
+    """
+
+    call: CallId
+    value: bytes
+    need_gradient: tuple[bool, ...]
+    changed: tuple[int, ...]
+
+
+class Backward(NamedTuple):
+    """Gradients of the results of link ``position``; ``present`` says which ones follow."""
+
+    call: Call
+    position: int
+    present: tuple[bool, ...]
+
+
+class Gradients(NamedTuple):
+    """Gradients of the call's own tensors; ``present`` says which ones follow."""
+
+    call: CallId
+    present: tuple[bool, ...]
+
+
+class Routes(NamedTuple):
+    """Which modules run as chains from now on; see :mod:`.stages`."""
+
+    chains: tuple[Any, ...]
+
+
+class End(NamedTuple):
+    """The step is over: what the step function returned for each microbatch, and whether there was a backward pass."""
+
+    outputs: bytes
+    backward: bool
+
+
+class Failed(NamedTuple):
+    """A rank can't go on. ``rank``: its global rank."""
+
+    rank: int
+    traceback: str

@@ -1,0 +1,382 @@
+"""The model in parts: every rank of a pipeline has all modules, and the values of its own parameters only."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections import OrderedDict
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from . import absent, communication, reducer
+from .errors import SMPStepError
+from .messages import Start
+from .model_state import PARTIAL, full_state, load_local, local_state
+from .partition import agree
+from .routing import ModuleRouting, Places
+from .scheduler import current
+from .server import Outcome, Schedule, Server
+from .state import state
+from .transport import Transport, new_token, own_host
+
+Hook = Callable[["DistributedModel", Any], Any]
+
+
+class DistributedModel(nn.Module):
+    """Wraps the script's model; there is one per script.
+
+    With one partition it is whole from the beginning; with several it is divided at the first step. Attributes that it
+    doesn't have are those of ``module``, the script's model.
+
+    Args:
+        module: the same on every rank, but for its values: those of rank 0 count.
+        overlapping_allreduce: average gradients over the replicas while backward passes still run.
+        backward_passes_per_step: average them in every so many steps; the others add up.
+        average_grads_across_microbatches: divide gradients by the number of microbatches; else they are the sum.
+        bucket_cap_mb: how much of the gradients travels at once, in MiB.
+        broadcast_buffers: before a step in training each replica gets the buffers of the first one, as in
+            DistributedDataParallel.
+        trace_device, trace_execution_times, trace_memory_usage, find_unused_parameters, gradient_as_bucket_view: taken,
+            and without effect: nothing is traced on a device of its own, unused parameters are found always.
+
+    Raises:
+        SMPStepError: there is one already.
+    """
+
+    def __init__(
+        self, module: nn.Module, trace_device: str = "gpu", trace_execution_times: bool = False,
+        overlapping_allreduce: bool = True, backward_passes_per_step: int = 1,
+        average_grads_across_microbatches: bool = True, bucket_cap_mb: float = 25, trace_memory_usage: bool = False,
+        broadcast_buffers: bool = True, find_unused_parameters: bool = False, gradient_as_bucket_view: bool = False,
+        **unknown: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if state.model is not None or isinstance(module, DistributedModel):
+            raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
+        self.module = module
+        self.partitioned = False
+        self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
+        self._passes = backward_passes_per_step
+        self._averages, self._shares_buffers = average_grads_across_microbatches, broadcast_buffers
+        self._is_whole = False
+        self._steps = 0
+        self._called = False
+        self._owner: Mapping[str, int] = {}
+        self._local: dict[str, nn.Parameter] = {}
+        self._local_buffers: dict[str, torch.Tensor] = {}
+        self._server: Server | None = None
+        self._reducer: reducer.Reducer | None = None
+        self._comm_hook: tuple[Any, Any] | None = None
+        self._deferred: tuple[Mapping[str, Any], bool] | None = None
+        self._joined = False
+        self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
+        self._step_hooks: OrderedDict[int, Hook] = OrderedDict()
+        state.model = self
+        if state.group("pp").size == 1:
+            self._divide()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module":
+                raise
+            return getattr(super().__getattr__("module"), name)
+
+    def get_module(self) -> nn.Module:
+        """The script's model."""
+        return self.module
+
+    # ---- in a step
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward pass for one microbatch.
+
+        Raises:
+            SMPStepError: it isn't called by a step function, and there are several partitions.
+        """
+        if (self._server is not None and current() is None) or not self.partitioned:
+            raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
+        self._called = True
+        if self._is_whole:
+            self._choose_routes(args, kwargs)
+        return self.module(*args, **kwargs)
+
+    def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The leader keeps all values until the first call, to see how modules can be called together."""
+        assert self._server is not None
+        self._is_whole = False
+        state.tracing = True
+        try:
+            self._server.announce(self._routing.decide(args, kwargs))
+        finally:
+            state.tracing = False
+        self._release()
+        if state.optimizer is not None:
+            state.optimizer.forget_absent()
+
+    def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
+        """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
+
+        Raises:
+            SMPStepError: the configuration says ``pipeline: _only_forward``.
+        """
+        if state.cfg.pipeline == "_only_forward":
+            raise SMPStepError(f"model.backward: {state.cfg.shown('pipeline')} allows forward passes only")
+        if self._server is not None:
+            self._server.turn_backward()
+        torch.autograd.backward(tensors, grad_tensors)
+
+    def run_step(
+        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any]
+    ) -> Any:
+        """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone.
+
+        Args:
+            step: its name.
+            bodies: makes the step function's calls, one per microbatch.
+            merge: what every rank gets, from what they return.
+        """
+        if not self.partitioned:
+            self._divide()
+        self._called = False
+        server = self._server
+
+        def merged(results: list[Any]) -> Any:
+            if not self._called:
+                raise SMPStepError(f"the step function {step} hasn't called the model")
+            return merge(results)
+
+        outcome: Outcome[Any]
+        if server is None:
+            self._begin(torch.is_grad_enabled())
+            outputs = merged([body() for body in bodies()])
+            outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
+        elif server.is_leader:
+            self._begin(torch.is_grad_enabled())
+            outcome = server.lead(step, bodies, merged)
+        else:
+            outcome = server.serve(step, self._serving)
+        self._finish(outcome.backward)
+        for hook in list(self._step_hooks.values()):
+            hook(self, state.optimizer)
+        return outcome.outputs
+
+    def _serving(self, start: Start) -> None:
+        self._begin(start.context.grad)
+
+    def _begin(self, recorded: bool) -> None:
+        self._recorded = recorded
+        if recorded and self._reducer is not None:
+            self._reducer.begin(
+                1 / state.cfg.microbatches if self._averages else 1.0, (self._steps + 1) % self._passes == 0
+            )
+            if self._shares_buffers and self.module.training:
+                self._share_buffers()
+
+    def _finish(self, backward: bool) -> None:
+        if not self._recorded or self._reducer is None:
+            return
+        if not backward:
+            self._reducer.cancel()
+            return
+        self._steps += 1
+        try:
+            self._reducer.finish()
+        except RuntimeError as error:
+            if self._server is None:
+                raise
+            raise self._server.failure_of_another(error) from None
+
+    def _share_buffers(self) -> None:
+        """The replicas continue with the same buffers, those of the first."""
+        replicas = state.group("rdp")
+        if state.cfg.ddp and replicas.size > 1:
+            for buffer in self._local_buffers.values():
+                dist.broadcast(buffer, replicas.ranks[0], group=replicas.process_group)
+
+    # ---- dividing
+
+    def _divide(self) -> None:
+        """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
+        pipeline = state.group("pp")
+        device = _device()
+        if device is not None:
+            self.module.to(device)
+        self._share_values()
+        self._owner = agree(self.module).owner
+        self._local = {
+            name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
+        }
+        self._local_buffers = {
+            name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
+        }
+        if pipeline.size > 1:
+            self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
+            self._server = _server(self._routing)
+            self._routing.install(self._server)
+            state.wait = self._server.wait
+            self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
+            if not self._is_whole:
+                self._release()
+        replicas = state.group("dp")
+        averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
+        self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
+        if self._comm_hook is not None:
+            self._reducer.register_comm_hook(*self._comm_hook)
+        self.partitioned = True
+        if state.optimizer is not None:
+            state.optimizer.forget_absent()
+        if self._deferred is not None:
+            self.load_state_dict(*self._deferred)
+            self._deferred = None
+        for hook in list(self._partition_hooks.values()):
+            hook(self, state.optimizer)
+
+    def _share_values(self) -> None:
+        """Every rank begins with the values of rank 0."""
+        world = state.group("world")
+        if world.size > 1:
+            with torch.no_grad():
+                for tensor in (*self.module.parameters(), *self.module.buffers()):
+                    dist.broadcast(tensor.detach(), 0, group=world.process_group)
+
+    def _release(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if self._holder(name) != state.group("pp").rank:
+                absent.release(parameter)
+
+    def _holder(self, key: str) -> int:
+        """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""
+        return self._owner[key.rpartition(".")[0]]
+
+    # ---- this rank's part
+
+    def local_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return (parameter for _, parameter in self.local_named_parameters())
+
+    def local_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters that this rank has.
+
+        Raises:
+            SMPStepError: the model isn't divided yet.
+        """
+        self._must_be_divided()
+        return ((f"{prefix}.{name}" if prefix else name, each) for name, each in self._local.items())
+
+    def local_buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
+        return (buffer for _, buffer in self.local_named_buffers())
+
+    def local_named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+        self._must_be_divided()
+        return ((f"{prefix}.{name}" if prefix else name, each) for name, each in self._local_buffers.items())
+
+    def local_modules(self) -> Iterator[nn.Module]:
+        return (module for _, module in self.local_named_modules())
+
+    def local_named_modules(self, memo: Any = None, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+        """The modules that this rank owns."""
+        self._must_be_divided()
+        rank = state.group("pp").rank
+        return (
+            (f"{prefix}.{name}" if prefix and name else prefix or name, module)
+            for name, module in self.module.named_modules() if self._owner[name] == rank
+        )  # fmt: skip
+
+    def _must_be_divided(self) -> None:
+        if not self.partitioned:
+            raise SMPStepError(
+                "the model isn't divided over the ranks before the first step; use register_post_partition_hook for "
+                "what comes right after"
+            )
+
+    # ---- state
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The state of the whole model, with the keys of the script's own, on every rank.
+
+        Once the model is divided every rank of the pipeline must call it.
+        """
+        pipeline = state.group("pp")
+        if not self.partitioned or pipeline.size == 1:
+            return self.module.state_dict(*args, **kwargs)
+        return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+
+    def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+        """The state that this rank has, and the key ``_smp_is_partial``."""
+        self._must_be_divided()
+        return local_state(self.module, self._holder, state.group("pp").rank)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Loads the state of the whole model, or of this rank's part; the latter waits for the model to be divided.
+
+        Raises:
+            RuntimeError: keys or shapes don't fit.
+        """
+        if not self.partitioned:
+            if PARTIAL in state_dict:
+                self._deferred = (dict(state_dict), strict)
+                return nn.modules.module._IncompatibleKeys([], [])
+            return self.module.load_state_dict(state_dict, strict)
+        rank = state.group("pp").rank
+        missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+        return nn.modules.module._IncompatibleKeys(missing, unexpected)
+
+    # ---- hooks
+
+    def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
+        """``hook(model, optimizer)`` runs on every rank, once the model is divided: at once where it is already."""
+        handle = RemovableHandle(self._partition_hooks)
+        self._partition_hooks[handle.id] = hook
+        if self.partitioned:
+            hook(self, state.optimizer)
+        return handle
+
+    def register_post_step_hook(self, hook: Hook) -> RemovableHandle:
+        """``hook(model, optimizer)`` runs on every rank at the end of each step."""
+        handle = RemovableHandle(self._step_hooks)
+        self._step_hooks[handle.id] = hook
+        return handle
+
+    def register_comm_hook(self, hook_state: Any, hook: Any) -> None:
+        """A communication hook of torch's DistributedDataParallel, which averages each bucket of gradients.
+
+        Hooks whose state is a process group need ``smp.get_dp_process_group()``.
+        """
+        if not self._overlap:
+            raise SMPStepError("register_comm_hook needs overlapping_allreduce=True")
+        self._comm_hook = (hook_state, hook)
+        if self._reducer is not None:
+            self._reducer.register_comm_hook(hook_state, hook)
+
+
+def _device() -> torch.device | None:
+    """This rank's GPU, where there are any."""
+    if torch.cuda.is_available() and torch.version.cuda:
+        return torch.device("cuda", torch.cuda.current_device())
+    return None
+
+
+def _server(routing: ModuleRouting) -> Server:
+    """Connects the ranks of this pipeline."""
+    pipeline, world = state.group("pp"), state.world
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    host = _host()
+    transport = Transport(world.rank, inbox.put, host)
+    told = communication.allgather((transport.address, new_token()))
+    peers = [rank for rank in pipeline.ranks if rank != world.rank]
+    transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
+    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
+    return Server(
+        transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
+        schedule, state.cfg.active_microbatches,
+    )  # fmt: skip
+
+
+def _host() -> str:
+    """The address at which the other ranks reach this host."""
+    return own_host(os.environ.get("MASTER_ADDR") or "127.0.0.1")

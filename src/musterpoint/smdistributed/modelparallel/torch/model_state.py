@@ -1,0 +1,99 @@
+"""Values of a divided model's parameters and buffers: gathered from their ranks, and given back to them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+PARTIAL = "_smp_is_partial"
+"""The key that says that a state dict has one rank's part only."""
+
+Holder = Callable[[str], int]
+"""The rank of the pipeline that has the value of a key."""
+
+
+def local_state(module: nn.Module, holder: Holder, rank: int) -> OrderedDict[str, Any]:
+    """This rank's part of the state dict, and the key that says so."""
+    with torch.no_grad():
+        values = module.state_dict(keep_vars=True)
+        part = OrderedDict((key, _plain(value)) for key, value in values.items() if holder(key) == rank)
+    part[PARTIAL] = True
+    return part
+
+
+def full_state(
+    module: nn.Module, holder: Holder, rank: int, ranks: tuple[int, ...], group: Any
+) -> OrderedDict[str, Any]:
+    """The state dict of the whole model on every rank of the pipeline, each of which calls this.
+
+    Args:
+        ranks: the global ranks of the pipeline, in its order.
+        group: torch's group of them.
+    """
+    full: OrderedDict[str, Any] = OrderedDict()
+    sent: dict[int, torch.Tensor] = {}  # tied parameters have several keys
+    others: dict[str, Any] = {}
+    with torch.no_grad():
+        for key, value in module.state_dict(keep_vars=True).items():
+            mine = holder(key) == rank
+            if not isinstance(value, torch.Tensor):
+                full[key] = None
+                if mine:
+                    others[key] = value
+                continue
+            if id(value) not in sent:
+                tensor = value.detach().clone(memory_format=torch.contiguous_format) if mine else _room(value)
+                dist.broadcast(tensor, ranks[holder(key)], group=group)
+                sent[id(value)] = tensor
+            full[key] = sent[id(value)]
+    gathered: list[dict[str, Any]] = [{} for _ in ranks]
+    if any(value is None for value in full.values()):
+        dist.all_gather_object(gathered, others, group=group)
+    for part in gathered:
+        full.update(part)
+    return full
+
+
+def load_local(
+    module: nn.Module, values: Mapping[str, Any], holder: Holder, rank: int, owner: Mapping[str, int], strict: bool
+) -> tuple[list[str], list[str]]:
+    """Loads this rank's part out of a full or a partial state dict, as ``Module.load_state_dict`` does.
+
+    Returns the keys that are missing, and those that the model doesn't have.
+
+    Raises:
+        RuntimeError: shapes differ, or with ``strict`` the keys.
+    """
+    partial = PARTIAL in values
+    given = OrderedDict((key, value) for key, value in values.items() if key != PARTIAL)
+    metadata = getattr(values, "_metadata", {})
+    keys = list(module.state_dict(keep_vars=True))
+    expected = [key for key in keys if not partial or holder(key) == rank]
+    missing = [key for key in expected if key not in given]
+    unexpected = [key for key in given if key not in set(keys)]
+    errors: list[str] = []
+    if strict and unexpected:
+        errors.append("Unexpected key(s) in state_dict: " + ", ".join(f'"{key}"' for key in unexpected) + ".")
+    if strict and missing:
+        errors.append("Missing key(s) in state_dict: " + ", ".join(f'"{key}"' for key in missing) + ".")
+    if not errors:
+        for name, inner in module.named_modules():
+            if owner[name] == rank:
+                prefix = f"{name}." if name else ""
+                # torch's own way for one module without its children: its hooks, its versions, its extra state
+                inner._load_from_state_dict(given, prefix, metadata.get(name, {}), False, [], [], errors)
+    if errors:
+        raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(errors))
+    return missing, unexpected
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _room(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)

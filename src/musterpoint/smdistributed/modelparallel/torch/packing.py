@@ -1,0 +1,99 @@
+"""Arguments and results of modules as bytes and tensors, to send them to another rank.
+
+Any object that pickle takes may hold tensors anywhere inside. They are taken out, in the order in which pickle meets
+them, and travel beside the bytes; so autograd sees each of them. Parameters and modules of the model travel by name.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import torch
+from torch import nn
+
+from .errors import SMPStepError
+
+
+class Packed(NamedTuple):
+    """An object without its tensors, and its tensors."""
+
+    data: bytes
+    tensors: list[torch.Tensor]
+
+
+class Names:
+    """The names of a model's parameters and modules, in both directions; they are the same on every rank."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
+        self.parameters: Mapping[str, nn.Parameter] = dict(model.named_parameters())
+        self._of: dict[int, tuple[str, str]] = {}
+        for name, module in self.modules.items():
+            self._of[id(module)] = ("module", name)
+        for name, parameter in self.parameters.items():
+            self._of[id(parameter)] = ("parameter", name)
+
+    def of(self, value: object) -> tuple[str, str] | None:
+        return self._of.get(id(value))
+
+    def find(self, kind: str, name: str) -> Any:
+        return self.modules[name] if kind == "module" else self.parameters[name]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, names: Names | None) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._names = names
+        self._index: dict[int, int] = {}
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, (torch.Tensor, nn.Module)):
+            return None
+        known = self._names.of(value) if self._names is not None else None
+        if known is not None:
+            return known
+        if isinstance(value, nn.Module):
+            return None
+        if id(value) not in self._index:
+            self._index[id(value)] = len(self.tensors)
+            self.tensors.append(value)
+        return self._index[id(value)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor], names: Names | None) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+        self._names = names
+
+    def persistent_load(self, pid: Any) -> Any:
+        if isinstance(pid, int):
+            return self._tensors[pid]
+        assert self._names is not None
+        return self._names.find(*pid)
+
+
+def pack(value: Any, names: Names | None, what: str) -> Packed:
+    """Takes an object apart.
+
+    Raises:
+        SMPStepError: there is something in it that can't be sent; ``what`` names the object.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, names)
+    try:
+        pickler.dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        raise SMPStepError(
+            f"{what} can't be sent to another rank of the pipeline: {error}. Pass tensors, and Python values and "
+            "containers that pickle takes"
+        ) from error
+    return Packed(file.getvalue(), pickler.tensors)
+
+
+def unpack(data: bytes, tensors: Sequence[torch.Tensor], names: Names | None) -> Any:
+    """The object again, around these tensors."""
+    return _Unpickler(data, tensors, names).load()

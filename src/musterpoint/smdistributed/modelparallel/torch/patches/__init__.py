@@ -1,0 +1,5 @@
+"""Replacements of torch's functions."""
+
+from . import checkpoint
+
+__all__ = ["checkpoint"]

@@ -1,0 +1,242 @@
+"""Averages gradients over the replicas of this rank, while the backward passes still run.
+
+Parameters are put into buckets. A bucket is sent as soon as each of its parameters has got as many gradients as in the
+step before; that is a guess, as models may take other ways in every step. At the end the replicas compare notes, and a
+bucket that was sent too early is sent again. So the guess costs at most time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+MIB = 1 << 20
+
+CommHook = Callable[[Any, Any], "torch.futures.Future[Any]"]
+
+
+class Bucket:
+    """Gradients that travel together. Communication hooks get it, with the methods of torch's GradBucket."""
+
+    def __init__(self, index: int, parameters: Sequence[nn.Parameter]) -> None:
+        self._index, self._parameters = index, list(parameters)
+        self._is_last = False
+        self._buffer = torch.empty(0)
+        self.waiting = 0
+        self.handle: Any = None
+
+    def index(self) -> int:
+        return self._index
+
+    def is_last(self) -> bool:
+        """Whether it is the last one of the step."""
+        return self._is_last
+
+    def buffer(self) -> torch.Tensor:
+        """All gradients as one axis; zeros for parameters without one."""
+        return self._buffer
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+
+    def parameters(self) -> list[nn.Parameter]:
+        return self._parameters
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, one per parameter and in its shape."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        parts = torch.split(self._buffer, sizes)
+        return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters)]
+
+    def fill(self, scale: float, kept: Mapping[nn.Parameter, torch.Tensor], replicas: int) -> None:
+        """Copies the gradients into a new buffer: each times ``scale``, plus what was kept, divided by ``replicas``."""
+        first = self._parameters[0]
+        length = sum(each.numel() for each in self._parameters)
+        self._buffer = torch.zeros(length, dtype=first.dtype, device=first.device)
+        for part, parameter in zip(self.gradients(), self._parameters):
+            if parameter.grad is not None:
+                part.copy_(parameter.grad).mul_(scale)
+            if parameter in kept:
+                part.add_(kept[parameter])
+        if replicas > 1:
+            self._buffer.div_(replicas)
+
+
+class Group(NamedTuple):
+    """The replicas: torch's process group, and how many there are."""
+
+    process_group: Any
+    size: int
+
+
+class Reducer:
+    """The gradients of one rank's own parameters.
+
+    Args:
+        parameters: those of this rank; the replicas have the same, in the same order.
+        group: the replicas, or None to leave the gradients as they are here.
+        bucket_bytes: how large a bucket may be.
+        overlap: send buckets while backward passes run.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        group: Group | None,
+        bucket_bytes: int = 25 * MIB,
+        overlap: bool = True,
+    ) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._group = group
+        self._buckets = _buckets(self._parameters, bucket_bytes) if group is not None else []
+        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.parameters()}
+        self._counts: dict[nn.Parameter, int] = {}
+        self._expected: dict[nn.Parameter, int] = {}
+        self._before: dict[nn.Parameter, torch.Tensor] = {}
+        self._kept: dict[nn.Parameter, torch.Tensor] = {}
+        self._keeps = False
+        self._late: set[int] = set()
+        self._next = 0
+        self._scale = 1.0
+        self._sending = False
+        self._hook: tuple[CommHook, Any] | None = None
+        if group is not None and overlap:
+            for parameter in self._parameters:
+                parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+
+    def register_comm_hook(self, state: Any, hook: CommHook) -> None:
+        """The hook reduces a bucket instead of the sum; as for DistributedDataParallel it divides by the replicas."""
+        self._hook = (hook, state)
+
+    def begin(self, scale: float, sending: bool) -> None:
+        """A step begins. Gradients from before are kept aside, since they have been averaged already.
+
+        Args:
+            scale: for the gradients of this step.
+            sending: whether they are averaged at its end, or kept for a later step that does.
+        """
+        self._scale, self._sending = scale, sending and self._group is not None
+        self._counts, self._late, self._next = {}, set(), 0
+        grads = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
+        if self._keeps:
+            self._kept = grads
+        else:
+            self._before, self._kept = grads, {}
+        for parameter in self._parameters:
+            parameter.grad = None
+        for bucket in self._buckets:
+            bucket.handle = None
+            bucket.waiting = sum(self._expected.get(parameter, 0) > 0 for parameter in bucket.parameters())
+
+    def cancel(self) -> None:
+        """There was no backward pass: the gradients are as they were."""
+        for parameter, gradient in (self._kept if self._keeps else self._before).items():
+            parameter.grad = gradient
+
+    def finish(self) -> None:
+        """The step is over: its gradients are scaled, averaged over the replicas, and added to those from before."""
+        self._keeps = self._group is not None and not self._sending
+        if self._sending:
+            self._average()
+        else:
+            for parameter in self._parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._scale)
+            _add(self._kept)
+        if not self._keeps:
+            _add(self._before)
+
+    def _accumulated(self, parameter: nn.Parameter) -> None:
+        """Autograd has added to the gradient of a parameter."""
+        if not self._sending:
+            return
+        count = self._counts[parameter] = self._counts.get(parameter, 0) + 1
+        expected = self._expected.get(parameter, 0)
+        bucket = self._bucket_of[parameter]
+        if count == expected:
+            bucket.waiting -= 1
+        if bucket.handle is not None:
+            self._late.add(bucket.index())
+        # in their order, as the replicas must agree on it
+        while self._expected and self._next < len(self._buckets) and self._buckets[self._next].waiting <= 0:
+            self._send(self._buckets[self._next])
+            self._next += 1
+
+    def _average(self) -> None:
+        assert self._group is not None
+        for bucket in self._buckets[self._next :]:
+            self._send(bucket)
+        device = self._parameters[0].device if self._parameters else torch.device("cpu")
+        notes = [float(parameter.grad is not None or parameter in self._kept) for parameter in self._parameters]
+        notes += [float(bucket.index() in self._late) for bucket in self._buckets]
+        flags = torch.tensor(notes, device=device)
+        if notes:
+            dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._group.process_group)
+        anywhere = [flag > 0 for flag in flags.tolist()]
+        used = {parameter for parameter, flag in zip(self._parameters, anywhere) if flag}
+        for bucket, late in zip(self._buckets, anywhere[len(self._parameters) :]):
+            _wait(bucket)
+            if late:
+                self._send(bucket)
+        for bucket in self._buckets:
+            _wait(bucket)
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                if parameter not in used:
+                    parameter.grad = None
+                elif parameter.grad is None or parameter.grad.is_sparse:
+                    parameter.grad = gradient.clone()
+                else:
+                    parameter.grad.copy_(gradient)
+            bucket.set_buffer(torch.empty(0))
+        self._expected = self._counts
+
+    def _send(self, bucket: Bucket) -> None:
+        assert self._group is not None
+        with torch.no_grad():
+            bucket._is_last = bucket.index() == len(self._buckets) - 1
+            if self._hook is not None:
+                bucket.fill(self._scale, self._kept, 1)
+                hook, state = self._hook
+                bucket.handle = hook(state, bucket)
+            else:
+                bucket.fill(self._scale, self._kept, self._group.size)
+                bucket.handle = dist.all_reduce(bucket.buffer(), group=self._group.process_group, async_op=True)
+
+
+def _add(gradients: Mapping[nn.Parameter, torch.Tensor]) -> None:
+    """Adds to what the parameters have now."""
+    for parameter, gradient in gradients.items():
+        parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+
+def _wait(bucket: Bucket) -> None:
+    """Until a bucket has been reduced."""
+    handle, bucket.handle = bucket.handle, None
+    if isinstance(handle, torch.futures.Future):
+        value = handle.wait()
+        bucket.set_buffer(value[0] if isinstance(value, list) else value)
+    elif handle is not None:
+        handle.wait()
+
+
+def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[Bucket]:
+    """From the last parameter to the first, about as backward passes come to them; one type and device in each."""
+    buckets: list[list[nn.Parameter]] = []
+    size = 0
+    for parameter in reversed(parameters):
+        last = buckets[-1][-1] if buckets else None
+        length = parameter.numel() * parameter.element_size()
+        if (
+            last is None
+            or last.dtype != parameter.dtype
+            or last.device != parameter.device
+            or size + length > bucket_bytes
+        ):
+            buckets.append([])
+            size = 0
+        buckets[-1].append(parameter)
+        size += length
+    return [Bucket(index, each) for index, each in enumerate(buckets)]

@@ -1,0 +1,309 @@
+"""Where the modules of a divided model run when somebody calls them.
+
+Every rank has all modules. One whose parameters are all on this rank runs as it is. One whose parameters are on another
+rank is called there. What spans several ranks runs as a chain of stages if it can be traced (:mod:`.stages`); else it
+runs on the rank that has its own parameters, and calls its children one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+import os
+import sys
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from . import absent, log
+from .errors import SMPStepError
+from .messages import Link
+from .packing import Names, pack, unpack
+from .scheduler import current
+from .server import Routing, Server
+from .stages import Chain, ChainKey, chain
+from .tracing import Untraceable, signature
+from .verification import differs, untouched
+
+VERIFY = "SMP_VERIFY"
+"""The variable that has chains used without comparing them with the model first, where it is 0."""
+ANYWHERE = -1
+"""The place of a module without parameters and buffers: it runs where it is called."""
+SEVERAL = -2
+"""The place of a module whose parts are on several ranks."""
+
+
+class Places:
+    """Where each module of a divided model is.
+
+    Args:
+        owner: the rank that has a module's own parameters and buffers, by the module's name.
+    """
+
+    def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
+        self.owner = owner
+        self._places: dict[str, int] = {}
+        for name, module in model.named_modules():
+            held = {
+                owner[prefix] for prefix, inner in module.named_modules(prefix=name)
+                if any(True for _ in itertools.chain(inner.parameters(False), inner.buffers(False)))
+            }  # fmt: skip
+            self._places[name] = ANYWHERE if not held else held.pop() if len(held) == 1 else SEVERAL
+
+    def of(self, name: str) -> int:
+        """The rank that has everything of the module, or ANYWHERE or SEVERAL."""
+        return self._places[name]
+
+    def of_parameter(self, name: str) -> int:
+        """The rank that has a parameter or a buffer."""
+        return self.owner[name.rpartition(".")[0]]
+
+
+class ModuleRouting(Routing):
+    """The routes of one model on one rank.
+
+    Args:
+        model: all of it; the values of parameters of others aren't needed.
+        rank: this rank of the pipeline.
+    """
+
+    def __init__(self, model: nn.Module, places: Places, rank: int) -> None:
+        self.model = model
+        self.names = Names(model)
+        self._held = {name for name, _ in itertools.chain(model.named_parameters(remove_duplicate=False),
+                                                          model.named_buffers(remove_duplicate=False))}  # fmt: skip
+        self._places, self._rank = places, rank
+        self._server: Server | None = None
+        self._native: dict[str, Callable[..., Any]] = {}
+        self._approved: dict[ChainKey, str] = {}
+        self._chains: dict[ChainKey, Chain] = {}
+        self._all_here = self._exploring = False
+        self._flags: bytes | None = None
+
+    def install(self, server: Server) -> None:
+        """From now on calls of modules go where these are."""
+        self._server = server
+        for name, module in self.names.modules.items():
+            place = self._places.of(name)
+            native = module.forward
+            self._native[name] = native
+            if place in (self._rank, ANYWHERE) or type(module).forward is nn.Module.forward:
+                continue
+            route = self._spanning if place == SEVERAL else self._elsewhere
+            module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
+            module._compiled_call_impl = None
+        absent.fetch = self._fetch
+
+    def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A call of a module that another rank has."""
+        if self._all_here:
+            return self._native[name](*args, **kwargs)
+        return self._call(name, self._places.of(name), args, kwargs)
+
+    def _spanning(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A call of a module whose parts are on several ranks."""
+        if self._all_here:
+            return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
+        called = signature(args, kwargs) if self._approved else None
+        if called is not None:
+            key = self._key(name, *called)
+            if key in self._approved and self._chain(key).holds():
+                return self._along(key, self._chain(key), called[1])
+        owner = self._places.owner[name]
+        if owner == self._rank or not name:
+            return self._native[name](*args, **kwargs)
+        return self._call(name, owner, args, kwargs)
+
+    # ---- chains
+
+    def _along(self, key: ChainKey, route: Chain, tensors: Sequence[torch.Tensor]) -> Any:
+        """Runs a chain: this rank's stages here, and those between them as one call, which hops from rank to rank."""
+        value: Any = route.begin(tensors)
+        stages = list(enumerate(route.stages))
+        for here, run in itertools.groupby(stages, lambda each: each[1].rank == self._rank):
+            if here:
+                for _, stage in run:
+                    value = stage(value)
+                continue
+            links = [Link(stage.rank, ("stage", key, index, route.digest)) for index, stage in run]
+            value = {name: value[name] for name in route.stages[links[0].target[2]].takes}
+            value = self._in_step(key.name).call(links, (value,), {}, f"module {key.name or type(self.model).__name__}")
+        return value
+
+    def _chain(self, key: ChainKey) -> Chain:
+        """The chain for a kind of call. Raises Untraceable."""
+        if key not in self._chains:
+            container = self.names.modules[key.name]
+            with _training(container, key.training):
+                self._chains[key] = chain(container, key, self._place, self._is_leaf, self._native.__getitem__)
+        return self._chains[key]
+
+    def _key(self, name: str, arguments: bytes, tensors: Sequence[torch.Tensor]) -> ChainKey:
+        flags = bytes(module.training for module in self.names.modules[name].modules())
+        return ChainKey(name, flags, arguments, len(tensors))
+
+    def _place(self, name: str) -> int | None:
+        if name in self.names.modules:
+            place = self._places.of(name)
+            return self._places.owner[name] if place == SEVERAL else None if place == ANYWHERE else place
+        return self._places.of_parameter(name) if name in self._held else None
+
+    def _is_leaf(self, name: str) -> bool:
+        return self._places.of(name) != SEVERAL
+
+    def decide(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[ChainKey, str]]:
+        """Finds out which containers can run as chains, as long as this rank has the values of all parameters.
+
+        Runs the model with a call's arguments, on copies of its tensors, and leaves it as it was. Returns what
+        :meth:`adopt` takes on the other ranks.
+        """
+        try:
+            packed = pack((args, kwargs), self.names, "an argument of the model")
+        except SMPStepError:
+            return []
+        copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in packed.tensors]
+        self._all_here = self._exploring = True
+        try:
+            with untouched(self.model):
+                args, kwargs = unpack(packed.data, copies, self.names)
+                self._explore("", args, kwargs)
+        except (torch.OutOfMemoryError, MemoryError):
+            log.warn("there isn't memory enough to compare stages with the model: modules are called one by one")
+        finally:
+            self._all_here = self._exploring = False
+        return list(self._approved.items())
+
+    def _explore(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a container, and finds out before whether it can be a chain; if not, so for those in it."""
+        self._exploring = False
+        found = self._approve(name, args, kwargs)
+        self._exploring = not found
+        try:
+            return self._native[name](*args, **kwargs)
+        finally:
+            self._exploring = True
+
+    def _approve(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the container can be a chain for this call; looks at training and evaluation as well."""
+        called = signature(args, kwargs)
+        if called is None:
+            self._refused(name, "its arguments aren't only tensors and plain values")
+            return False
+        container = self.names.modules[name]
+        own = self._key(name, *called)
+        for key in {
+            own,
+            own._replace(training=bytes(len(own.training))),
+            own._replace(training=b"\1" * len(own.training)),
+        }:
+            if key in self._approved:
+                continue
+            try:
+                route = self._chain(key)
+                with _training(container, key.training):
+                    wrong = None if os.environ.get(VERIFY) == "0" else differs(
+                        container, self._native[name], route, args, kwargs
+                    )  # fmt: skip
+            except Untraceable as error:
+                wrong = str(error)
+            except (torch.OutOfMemoryError, MemoryError):
+                raise
+            except Exception as error:
+                if key == own:
+                    raise  # the model's own
+                wrong = repr(error)
+            if wrong is None:
+                self._approved[key] = route.digest
+            elif key == own:
+                self._refused(name, wrong)
+        return own in self._approved
+
+    def _refused(self, name: str, why: str) -> None:
+        text = "%s runs module by module over the ranks, and not as a chain of stages: %s"
+        log.get_logger().log(logging.DEBUG if name else logging.INFO, text, name or "the model", why)
+
+    def _call(self, name: str, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._in_step(name).call([Link(rank, ("module", name))], args, kwargs, f"module {name}")
+
+    def _fetch(self, parameter: nn.Parameter) -> torch.Tensor:
+        """The values of a parameter that another rank has."""
+        known = self.names.of(parameter)
+        if known is None:
+            raise SMPStepError("a parameter of another model is used in this step; it has no values here")
+        name = known[1]
+        server = self._in_step(name)
+        value = server.call([Link(self._places.of_parameter(name), ("parameter", name))], (), {}, f"parameter {name}")
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def _in_step(self, name: str) -> Server:
+        if self._server is None or current() is None:
+            raise SMPStepError(
+                f"{name} is on another rank of the pipeline: call the model inside of an @smp.step function, and use "
+                "model.state_dict() for the values of all parameters"
+            )
+        return self._server
+
+    # ---- for the server
+
+    def function(self, target: tuple[Any, ...]) -> Callable[..., Any]:
+        if target[0] == "parameter":
+            parameter = self.names.parameters[target[1]]
+            return lambda: parameter.view_as(parameter)
+        if target[0] == "module":
+            return self._native[target[1]]
+        _, key, index, digest = target
+        route = self._chain(key)
+        if route.digest != digest:
+            raise SMPStepError(
+                f"{key.name or 'the model'} is another graph on this rank of the pipeline than on the caller's: its "
+                "forward function depends on something that differs between ranks"
+            )
+        stage: Callable[..., Any] = route.stages[index]
+        return stage
+
+    def training(self) -> bytes:
+        return bytes(module.training for module in self.names.modules.values())
+
+    def begin(self, training: bytes) -> None:
+        own = self.training()
+        self._flags = own if own != training else None
+        if self._flags is not None:
+            self._set(training)
+
+    def end(self) -> None:
+        if self._flags is not None:
+            self._set(self._flags)
+        self._flags = None
+
+    def adopt(self, chains: Sequence[tuple[ChainKey, str]]) -> None:
+        self._approved.update(chains)
+
+    def _set(self, training: bytes) -> None:
+        for module, flag in zip(self.names.modules.values(), training):
+            module.training = bool(flag)
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for torch.compile to leave as it is, where a model uses that: the compiler can't see other ranks."""
+    if "torch._dynamo" not in sys.modules:  # importing it takes a second
+        return function
+    disabled: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
+
+
+@contextlib.contextmanager
+def _training(container: nn.Module, flags: bytes) -> Iterator[None]:
+    """A container under some flags of its modules."""
+    modules = list(container.modules())
+    before = [module.training for module in modules]
+    for module, flag in zip(modules, flags):
+        module.training = bool(flag)
+    try:
+        yield
+    finally:
+        for module, own in zip(modules, before):
+            module.training = own

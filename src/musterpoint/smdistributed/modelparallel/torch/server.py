@@ -1,0 +1,609 @@
+"""The module server: runs a step whose modules are on several ranks.
+
+One rank, the leader, runs the user's step function, once per microbatch. Where that calls a module of another rank, an
+autograd node (:class:`_RemoteCall`) sends the arguments there and gets the results back; in the backward pass the same
+node sends the gradients of the results and gets those of the arguments. The other rank runs the module under its own
+autograd graph, and later that graph backwards. So autograd itself counts what depends on what: skip connections,
+modules that are used twice, and modules that call back to the first rank need nothing special.
+
+While a task waits for another rank the scheduler runs another microbatch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import sys
+import threading
+import time
+from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from . import log
+from .context import Context, default_device
+from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
+from .messages import (
+    Backward,
+    Call,
+    CallId,
+    End,
+    Failed,
+    Forward,
+    Gradients,
+    Link,
+    Result,
+    Routes,
+    Start,
+    Started,
+)
+from .packing import Names, pack, unpack
+from .scheduler import Scheduler, Task, current
+from .topology import Kind
+from .transport import Lost, Message, Transport
+
+T = TypeVar("T")
+Schedule = Literal["interleaved", "simple"]
+"""``interleaved``: backward passes run as soon as they can, and so memory is freed. ``simple``: all microbatches go
+through their forward passes first."""
+Bodies = Callable[[], Sequence[Callable[[], Any]]]
+Merge = Callable[[list[Any]], Any]
+
+_WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
+"""The groups of a rank in which its leader is as well."""
+HINT = "SMP_HINT_SECONDS"
+"""The variable that says after how long a rank that waits says what for; 60."""
+LIMIT = "SMP_TIMEOUT_SECONDS"
+"""The variable that says after how long without any message a step fails; 1800, as torch's groups."""
+
+
+class Routing:
+    """What the server needs to know of the model; :mod:`.routing` has it."""
+
+    names: Names
+
+    def function(self, target: tuple[Any, ...]) -> Callable[..., Any]:
+        """What a link runs."""
+        raise NotImplementedError
+
+    def begin(self, training: bytes) -> None:
+        """A step begins with these flags."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def training(self) -> bytes:
+        """The flags of this rank's modules."""
+        raise NotImplementedError
+
+    def adopt(self, chains: Sequence[Any]) -> None:
+        """The leader has decided which modules run as chains."""
+        raise NotImplementedError
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """How a step ended: what the step function returned for each microbatch, and whether there was a backward pass."""
+
+    outputs: list[T]
+    backward: bool
+
+
+class _Saved(NamedTuple):
+    """What a served call keeps for its backward pass.
+
+    results: where autograd continues, for each result; None where there is nothing or it has been.
+    arguments: for each argument, where its gradient is put; None where none is needed.
+    """
+
+    results: list[GradientEdge | None]
+    arguments: list[_Received | None]
+
+
+class _Received:
+    """A tensor that arrived, and after the backward pass its gradient."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor: torch.Tensor | None = tensor
+        self.gradient: torch.Tensor | None = None
+
+
+class _Entry(torch.autograd.Function):
+    """Where a received tensor enters the local graph.
+
+    The result is neither a leaf nor a view, so that a module may change it in place, as the first thing it does.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, received: _Received) -> torch.Tensor:
+        ctx.received = received
+        tensor, received.tensor = received.tensor, None
+        assert tensor is not None
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        known = ctx.received.gradient
+        ctx.received.gradient = gradient if known is None else known + gradient
+        return None, None
+
+
+class _Exchange:
+    """One call from the caller's side, as it goes through autograd."""
+
+    def __init__(self, server: Server, call: Call, context: Context, arguments: bytes) -> None:
+        self.server, self.call, self.context, self.arguments = server, call, context, arguments
+        self.result: Result
+
+
+class _RemoteCall(torch.autograd.Function):
+    """The autograd node of a call to another rank. ``anchor`` has it recorded also where no argument needs a gradient,
+    since the parameters there do."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, exchange: _Exchange, *tensors: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.exchange = exchange
+        need = tuple(exchange.context.grad and tensor.requires_grad for tensor in tensors)
+        first = exchange.call.links[0].rank
+        request = Forward(exchange.call, 0, exchange.context, exchange.arguments, need)
+        exchange.result, results = exchange.server.ask(first, exchange.call.id, request, tensors)
+        fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        exchange: _Exchange = ctx.exchange
+        server, call = exchange.server, exchange.call
+        server.backward = True
+        task = current()
+        if task is not None:
+            task.backward = True
+        needed = exchange.result.need_gradient
+        present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
+        request = Backward(call, len(call.links) - 1, present)
+        sent = [gradient for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
+        answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
+        return (None, None, *_spread(answer.present, received))
+
+
+class Server:
+    """One rank's part in the steps of its pipeline.
+
+    Args:
+        transport: the connections; its messages are put into ``inbox``.
+        inbox: the messages.
+        ranks: the global ranks of the pipeline, in its order; the first is the leader.
+        rank: this rank among them.
+        everyone: all global ranks of the job, to be told of a failure.
+        active: how many microbatches may be under way.
+    """
+
+    def __init__(
+        self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
+        everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
+    ) -> None:  # fmt: skip
+        self._transport, self._inbox = transport, inbox
+        self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
+        self._routing = routing
+        self._backward_first = schedule == "interleaved"
+        self._holds_backward = schedule == "simple"
+        self._active = active if schedule == "interleaved" else sys.maxsize
+        self._scheduler = Scheduler()
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._numbers = itertools.count()
+        self._waiting: dict[CallId, Task] = {}
+        self._saved: dict[tuple[CallId, int], _Saved] = {}
+        self._step = 0
+        self._met = 0
+        self._waited: list[_Waited] = []
+        self._starts: list[Start] = []
+        self._early: list[Message] = []
+        self._serving: set[int] = set()
+        self._ended: End | None = None
+        self._ended_tensors: list[torch.Tensor] = []
+        self._broken: BaseException | None = None
+        self._gone: tuple[int, str] | None = None
+        self._hint = float(os.environ.get(HINT) or 60)
+        self._limit = float(os.environ.get(LIMIT) or 1800)
+        self.backward = False
+        self.in_step = False
+
+    @property
+    def is_leader(self) -> bool:
+        return self._rank == 0
+
+    # ---- the step, on the leader
+
+    def lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
+        """Runs the step function for each microbatch, and tells the others what came out.
+
+        Args:
+            step: the name of the step function.
+            bodies: makes the calls of the step function, by microbatch.
+            merge: what all ranks get, from what they return.
+
+        Raises:
+            SMPRemoteError: another rank failed.
+            BaseException: what the step function raised; the other ranks are told.
+        """
+        with _Failing(self):
+            return self._lead(step, bodies, merge)
+
+    def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
+        self._begin()
+        context = Context.current()
+        self._step += 1
+        start = Start(step, self._step, self._met, context, self._routing.training())
+        for peer in self._peers():
+            self._send(peer, start)
+        device = default_device()
+        waiting = [Task(_under(context, device, body), number) for number, body in enumerate(bodies())]
+        tasks = list(waiting)
+        live: list[Task] = []
+        self._serving.clear()
+        while waiting or live:
+            self._take_all()
+            # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
+            task = self._scheduler.next(backward=False)
+            if task is None and waiting and len(live) < self._active:
+                task = waiting.pop(0)
+                live.append(task)
+            if task is None and not (self._holds_backward and any(not each.backward for each in live)):
+                task = self._scheduler.next(backward=True)
+            if task is None:
+                self._take(self._what_the_leader_waits_for)
+                continue
+            self._run(task)
+            if task.done and task in live:
+                live.remove(task)
+        outputs = merge([task.result for task in tasks])
+        packed = pack(outputs, None, "what the step function returned")
+        end = End(packed.data, self.backward)
+        for peer in self._peers():
+            self._send(peer, end, packed.tensors)
+        self._finish()
+        return Outcome(outputs, end.backward)
+
+    # ---- the step, on the others
+
+    def serve(self, step: str, began: Callable[[Start], None]) -> Outcome[Any]:
+        """Answers requests until the leader's step is over.
+
+        A step of another name is served as well and its end ignored: the leader runs it alone.
+
+        Raises:
+            SMPRemoteError: another rank failed.
+            BaseException: what a module here raised; the other ranks are told.
+        """
+        with _Failing(self):
+            while True:
+                while not self._starts:
+                    self._take(lambda: f"rank {self._ranks[0]} to call {step}")
+                start = self._starts.pop(0)
+                mine = start.name == step
+                if mine:
+                    began(start)
+                outcome = self._serve(start)
+                if mine:
+                    return outcome
+
+    def _serve(self, start: Start) -> Outcome[Any]:
+        self._begin()
+        self._step = start.number
+        self._send(0, Started(start.number))
+        self._routing.begin(start.training)
+        early, self._early = self._early, []
+        for message in early:
+            self._dispatch(message)
+        try:
+            while self._ended is None:
+                task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
+                if task is None:
+                    self._take(lambda: f"the next request, or the end of {start.name} on rank {self._ranks[0]}")
+                else:
+                    self._run(task)
+                self._take_all()
+        finally:
+            self._routing.end()
+        end = self._ended
+        outputs = unpack(end.outputs, self._ended_tensors, None)
+        self._finish()
+        return Outcome(outputs, end.backward)
+
+    def wait(self, work: Any, kind: Kind | None) -> None:
+        """Waits for one of torch's collectives; meanwhile serves steps that the leader runs alone.
+
+        Args:
+            work: torch's.
+            kind: the group whose ranks all take part, or None.
+        """
+        if self.is_leader or self.in_step or kind not in _WITH_LEADER:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise self.failure_of_another(error) from None
+        else:
+            with _Failing(self):
+                self._serve_until(work)
+        self._met += kind in _WITH_LEADER
+
+    def _serve_until(self, work: Any) -> None:
+        threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
+        while not self._waited:
+            # the leader has not come to this collective yet; else the step is one that this rank will call, too
+            while self._starts and self._starts[0].met == self._met:
+                self._serve(self._starts.pop(0))
+            self._take(None)
+        error = self._waited.pop().error
+        if error is not None:
+            raise self.failure_of_another(error)
+
+    def _watch(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self._inbox.put(Message(self._rank, _Waited(error), []))
+        else:
+            self._inbox.put(Message(self._rank, _Waited(None), []))
+
+    # ---- calls of modules on other ranks, by tasks
+
+    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
+        """Runs a chain of links with these arguments, and returns what the last one returns.
+
+        Raises:
+            SMPRemoteError: it failed there.
+            SMPStepError: the arguments can't be sent.
+        """
+        task = current()
+        assert task is not None, "only tasks call other ranks"
+        packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
+        call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
+        exchange = _Exchange(self, call, Context.current(), packed.data)
+        results = _RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
+        result = exchange.result
+        kept = len(results) - len(result.changed)
+        for index, value in zip(result.changed, results[kept:]):
+            packed.tensors[index].copy_(value)
+        return unpack(result.value, results[:kept], self._routing.names)
+
+    def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
+        """Sends a request of the current task and lets others run until the answer is there: its body and tensors."""
+        task = current()
+        assert task is not None
+        self._waiting[call] = task
+        self._send(rank, request, tensors)
+        return self._scheduler.wait()
+
+    def turn_backward(self) -> None:
+        """The current task begins its backward pass."""
+        self.backward = True
+        task = current()
+        if task is not None:
+            task.backward = True
+            if self._holds_backward:
+                self._scheduler.add(task)
+                self._scheduler.wait()
+
+    # ---- requests of other ranks
+
+    def _forward(self, request: Forward, tensors: Sequence[torch.Tensor]) -> None:
+        call, position = request.call, request.position
+        recorded = request.context.grad
+        with request.context.entered():
+            arguments = [_Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
+            entered = [
+                tensor if received is None else _Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
+                for tensor, received in zip(tensors, arguments)
+            ]
+            versions = [_version(tensor) for tensor in entered]
+            args, kwargs = unpack(request.arguments, entered, self._routing.names)
+            value = self._routing.function(call.links[position].target)(*args, **kwargs)
+        last = position + 1 == len(call.links)
+        value = value if last else ((value,), {})
+        packed = pack(value, self._routing.names, f"the result of {call.links[position].target}")
+        changed: tuple[int, ...] = ()
+        if position == 0 and last:
+            changed = tuple(i for i, tensor in enumerate(entered) if _version(tensor) != versions[i])
+            packed.tensors.extend(entered[i] for i in changed)
+        need = tuple(recorded and tensor.requires_grad for tensor in packed.tensors)
+        if recorded:
+            edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
+            self._saved[call.id, position] = _Saved(edges, arguments)
+        if last:
+            self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
+        else:
+            following = Forward(call, position + 1, request.context, packed.data, need)
+            self._send(call.links[position + 1].rank, following, packed.tensors)
+
+    def _backward(self, request: Backward, tensors: Sequence[torch.Tensor]) -> None:
+        call, position = request.call, request.position
+        self.backward = True
+        saved = self._saved[call.id, position]
+        roots: list[GradientEdge] = []
+        for index, is_sent in enumerate(request.present):
+            edge = saved.results[index]
+            if is_sent and edge is not None:
+                roots.append(edge)
+                saved.results[index] = None
+        for received in saved.arguments:
+            if received is not None:
+                received.gradient = None
+        if all(edge is None for edge in saved.results):
+            del self._saved[call.id, position]  # else another loss may still come back through the other results
+        if roots:
+            torch.autograd.backward(roots, list(tensors))
+        gradients = [None if received is None else received.gradient for received in saved.arguments]
+        present = tuple(gradient is not None for gradient in gradients)
+        sent = [gradient for gradient in gradients if gradient is not None]
+        if position:
+            self._send(call.links[position - 1].rank, Backward(call, position - 1, present), sent)
+        else:
+            self._send(call.id.rank, Gradients(call.id, present), sent)
+
+    # ---- messages
+
+    def _peers(self) -> list[int]:
+        return [rank for rank in range(len(self._ranks)) if rank != self._rank]
+
+    def _send(self, rank: int, body: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+        try:
+            self._transport.send(self._ranks[rank], body, tensors)
+        except OSError as error:
+            self._take_all()  # it may have said why before it ended
+            raise self._lost(self._ranks[rank], str(error)) from None
+
+    def _take_all(self) -> None:
+        while self._ended is None:  # what comes then is the next step's
+            try:
+                self._dispatch(self._inbox.get_nowait())
+            except queue.Empty:
+                return
+
+    def _take(self, waits_for: Callable[[], str] | None) -> None:
+        """Waits for the next message. Says what it waits for after a while, and fails in the end."""
+        if self._gone is not None and waits_for is not None:
+            raise self._lost(*self._gone)
+        began = time.monotonic()
+        while True:
+            try:
+                self._dispatch(self._inbox.get(timeout=None if waits_for is None else self._hint))
+                return
+            except queue.Empty:
+                assert waits_for is not None
+                waited = time.monotonic() - began
+                text = f"rank {self._ranks[self._rank]} has waited {waited:.0f} s for {waits_for()}"
+                if waited >= self._limit:
+                    raise SMPStalledError(f"{text}; the limit is {LIMIT}={self._limit:.0f}") from None
+                log.get_logger().warning(text)
+
+    def _dispatch(self, message: Message) -> None:
+        """Turns a message into a task that can run."""
+        body, tensors = message.body, message.tensors
+        if isinstance(body, (Forward, Backward)) and body.call.step > self._step:
+            self._early.append(message)  # another rank has heard of that step before this one
+        elif isinstance(body, (Result, Gradients)):
+            self._scheduler.add(self._waiting.pop(body.call), (body, tensors))
+        elif isinstance(body, Forward):
+            self._scheduler.add(Task(lambda: self._forward(body, tensors), body.call.microbatch))
+        elif isinstance(body, Backward):
+            self._scheduler.add(Task(lambda: self._backward(body, tensors), body.call.microbatch, backward=True))
+        elif isinstance(body, Start):
+            self._starts.append(body)
+        elif isinstance(body, Started):
+            if body.number == self._step:
+                self._serving.add(message.sender)
+        elif isinstance(body, Routes):
+            self._routing.adopt(body.chains)
+        elif isinstance(body, End):
+            self._ended, self._ended_tensors = body, tensors
+        elif isinstance(body, _Waited):
+            self._waited.append(body)
+        elif isinstance(body, Failed):
+            raise SMPRemoteError(body.rank, body.traceback)
+        elif isinstance(body, Lost) and message.sender in self._ranks:
+            if self.in_step:
+                raise self._lost(message.sender, body.why)
+            self._gone = (message.sender, body.why)  # perhaps through; a collective that needs it fails by itself
+
+    def announce(self, chains: Sequence[Any]) -> None:
+        """The leader tells the others which modules run as chains; before any request that uses them."""
+        for peer in self._peers():
+            self._send(peer, Routes(tuple(chains)))
+
+    def _run(self, task: Task) -> None:
+        self._scheduler.run(task)
+        if task.done and task.error is not None:
+            raise task.error
+
+    def _begin(self) -> None:
+        if self._broken is not None:
+            raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
+        self.in_step, self.backward, self._ended = True, False, None
+
+    def _finish(self) -> None:
+        """What never got a backward pass is dropped."""
+        self._saved.clear()
+        self._ended, self._ended_tensors = None, []
+        self.in_step = False
+
+    def failed(self, error: BaseException) -> None:
+        """Tells every rank of the job, unless it came from another one; nothing works here any more."""
+        first = self._broken is None
+        self._broken = self._broken or error
+        self.in_step = False
+        self._scheduler.clear()
+        if first and not isinstance(error, SMPRemoteError):
+            said = Failed(self._ranks[self._rank], text_of(error))
+            others = [rank for rank in self._everyone if rank not in self._ranks]
+            for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
+                self._transport.tell(rank, said)
+
+    def failure_of_another(self, error: BaseException, seconds: float = 10) -> BaseException:
+        """What another rank says of its failure, where a connection only broke; else ``error``."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                item = self._inbox.get(timeout=0.05)
+            except queue.Empty:
+                continue
+            if isinstance(item.body, Failed):
+                return SMPRemoteError(item.body.rank, item.body.traceback)
+        return error
+
+    def _lost(self, rank: int, why: str) -> BaseException:
+        error = SMPPeerLostError(f"rank {rank} has ended, or its connection to rank {self._ranks[self._rank]}: {why}")
+        return self.failure_of_another(error, 0.5)
+
+    def _what_the_leader_waits_for(self) -> str:
+        absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]
+        if absent:
+            return (
+                f"ranks {absent}, which haven't called this step. Every rank of the pipeline must call it, or be in "
+                "smp.barrier() or smp.allgather() meanwhile"
+            )
+        return "the results of other ranks"
+
+
+class _Waited(NamedTuple):
+    """A collective has ended."""
+
+    error: BaseException | None
+
+
+class _Failing:
+    """Any exception inside ends the step on all ranks."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self._server.failed(error)
+
+
+def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
+    def run() -> T:
+        with device, context.entered():
+            return body()
+
+    return run
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _spread(present: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The tensors in the places that are marked."""
+    following = iter(tensors)
+    return [next(following) if here else None for here in present]

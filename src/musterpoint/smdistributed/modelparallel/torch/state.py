@@ -1,0 +1,219 @@
+"""The world that ``smp.init`` makes: configuration, topology, this rank's process groups.
+
+Within this package: ``from .state import state``; ``smp.state`` is that object as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Mapping, NamedTuple
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from ...shared import backend, rank_environment
+from .. import __version__
+from ..backend.exceptions import SMPConfigError, SMPNotInitializedError
+from . import log
+from .config import Config, read
+from .topology import KINDS, Kind, Topology
+
+
+class Group(NamedTuple):
+    """One group of ranks that this rank is in.
+
+    ranks: global ranks, ascending.
+    rank: this rank's own place among them.
+    process_group: torch's; tensors on CPUs work with it as well as those on GPUs.
+    """
+
+    ranks: tuple[int, ...]
+    rank: int
+    process_group: Any
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+
+class World(NamedTuple):
+    """What ``smp.init`` found and made; it doesn't change afterwards."""
+
+    cfg: Config
+    topology: Topology
+    rank: int
+    local_rank: int
+    local_size: int
+    groups: Mapping[Kind, Group]
+
+
+class ModuleManager:
+    """What scripts and libraries register for modules.
+
+    ``translate_functions``: pairs of functions (to another library's state dict, and back).
+    """
+
+    def __init__(self) -> None:
+        self.translate_functions: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+
+
+class State:
+    """All that this process knows; ``world`` from ``smp.init`` on, the rest as the script goes on.
+
+    model, optimizer: the script's DistributedModel and its DistributedOptimizer, or None.
+    tracing: whether the model runs only to be looked at.
+    wait: how a rank waits for others in a barrier or an exchange of objects: called with torch's Work, and
+        with the kind of the group where all of one take part. The pipeline
+        replaces it to answer requests meanwhile.
+    """
+
+    is_open_shim = True
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self.module_manager = ModuleManager()
+        self.model: Any = None
+        self.optimizer: Any = None
+        self.tracing = False
+        self.wait: Callable[[Any, Kind | None], None] = lambda work, kind: work.wait()
+
+    @property
+    def initialized(self) -> bool:
+        return self._world is not None
+
+    @property
+    def world(self) -> World:
+        """Raises SMPNotInitializedError before ``smp.init``."""
+        if self._world is None:
+            raise SMPNotInitializedError("smdistributed.modelparallel isn't initialized: call smp.init() first")
+        return self._world
+
+    @property
+    def cfg(self) -> Config:
+        return self.world.cfg
+
+    @property
+    def topology(self) -> Topology:
+        return self.world.topology
+
+    def group(self, kind: Kind) -> Group:
+        return self.world.groups[kind]
+
+
+state = State()
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Reads the configuration, joins torch.distributed's ranks where the script hasn't, and makes the groups.
+
+    A second call changes nothing, with a warning where it asks for something else.
+
+    Raises:
+        SMPConfigError: a parameter is wrong, or the degrees don't fit the number of ranks.
+        SMPUnsupportedError: a parameter asks for what isn't supported yet.
+    """
+    if state.initialized:
+        _again(config or {})
+        return
+    rank_environment.export(os.environ)
+    cfg = read(os.environ, sys.argv[1:], config)
+    size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE") or 1)
+    topology = _topology(cfg, size)
+    _join(cfg)
+    rank = dist.get_rank()
+    state._world = World(
+        cfg, topology, rank, int(os.environ.get("LOCAL_RANK") or 0), int(os.environ.get("LOCAL_WORLD_SIZE") or 1),
+        _groups(topology, rank),
+    )  # fmt: skip
+    _introduce(state.world)
+
+
+def is_initialized() -> bool:
+    """Whether ``smp.init`` has been called."""
+    return state.initialized
+
+
+def is_tracing() -> bool:
+    """Whether the model runs only to be looked at, and not to compute."""
+    return state.tracing
+
+
+def _again(config: Mapping[str, Any]) -> None:
+    other = [f"{name}={value!r}" for name, value in config.items() if getattr(state.cfg, name, None) != value]
+    if other:
+        log.warn(f"smp.init was called before: {', '.join(other)} of this call is not used")
+
+
+def _topology(cfg: Config, size: int) -> Topology:
+    try:
+        return Topology(size, cfg.pipeline_parallel_degree, cfg.tensor_parallel_degree, cfg.placement_strategy)
+    except ValueError as error:
+        raise SMPConfigError(f"{error} ({cfg.where('pipeline_parallel_degree')})") from None
+
+
+def _join(cfg: Config) -> None:
+    """Initializes torch.distributed where nobody has."""
+    if dist.is_initialized():
+        return
+    name = cfg.ddp_dist_backend
+    if name == "nccl" and not backend.has_nccl():
+        log.warn(f"{cfg.shown('ddp_dist_backend')}: there is no GPU here, so the ranks use gloo")
+    if "RANK" not in os.environ:  # no launcher: one rank
+        dist.init_process_group(_backend(name), store=HashStore(), rank=0, world_size=1)
+        return
+    if cfg.ddp_port and "MASTER_PORT" not in os.environ:
+        os.environ["MASTER_PORT"] = str(cfg.ddp_port)
+    dist.init_process_group(_backend(name))
+
+
+def _backend(name: str = "auto") -> str:
+    """What torch calls the backend: for CPUs always gloo, and for GPUs NCCL unless ``name`` is gloo."""
+    if name == "gloo":
+        return name
+    if backend.register():
+        return backend.NAME
+    return "cpu:gloo,cuda:nccl" if backend.has_nccl() else "gloo"
+
+
+def _groups(topology: Topology, rank: int) -> dict[Kind, Group]:
+    """This rank's group of each kind. Kinds whose groups are the same share one process group.
+
+    Each rank makes its own groups only, one of a kind after the other: a world of thousands has as many tensor-parallel
+    groups, and torch would have every rank wait for each of them.
+    """
+    made: dict[tuple[tuple[int, ...], ...], Any] = {}
+    if _has_cpu(dist.group.WORLD):
+        made[topology.groups("world")] = dist.group.WORLD
+    name = _backend("gloo" if dist.get_backend() == "gloo" else "auto")
+    found: dict[Kind, Group] = {}
+    for kind in KINDS:
+        all_of_kind = topology.groups(kind)
+        ranks = topology.group(kind, rank)
+        if all_of_kind not in made:
+            made[all_of_kind] = dist.new_group(list(ranks), backend=name, use_local_synchronization=True)
+        found[kind] = Group(ranks, ranks.index(rank), made[all_of_kind])
+    return found
+
+
+def _has_cpu(group: Any) -> bool:
+    """Whether the group works with tensors on CPUs; NCCL's doesn't."""
+    return any(device.type == "cpu" for device in group._device_types)
+
+
+def _introduce(world: World) -> None:
+    cfg = world.cfg
+    log.say(
+        f"musterpoint's smdistributed.modelparallel {__version__}: world size {world.topology.world} = partitions "
+        f"{cfg.pipeline_parallel_degree} x replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "
+        f"microbatches {cfg.microbatches}, pipeline {cfg.pipeline}"
+    )
+    if cfg.unknown:
+        log.warn("; ".join(
+            f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept as "
+            f"smp.state.cfg.{name}, and without effect" for name in cfg.unknown
+        ))  # fmt: skip
+    if cfg.deterministic_server:
+        log.warn(f"{cfg.shown('deterministic_server')}: without effect; ranks answer whatever can go on first")
+    if world.topology.rdp > 1 and not cfg.ddp:
+        log.warn(f"{world.topology.rdp} replicas, but {cfg.shown('ddp')}: gradients aren't averaged over them")

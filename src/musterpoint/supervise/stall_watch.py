@@ -1,0 +1,201 @@
+"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``).
+
+Silence alone ends nothing. When all hosts are quiet, each looks twice at its ranks: their stacks, and whether they used
+the processor, read or wrote meanwhile. The leader judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from musterpoint import executables, exit_codes
+from musterpoint.channel.peers import AllLooked, LookAsked, Peers, Stalled
+from musterpoint.failure import Failure, fit
+from musterpoint.loop import Timer
+from musterpoint.position import Position
+from musterpoint.processes.process import CannotStart
+from musterpoint.programs.registry import Texts
+from musterpoint.rollcall.roster import Roster
+from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.events import Broken, LocalEvent
+from musterpoint.supervise.host_processes import HostProcesses
+
+if TYPE_CHECKING:
+    from musterpoint.processes.sidecars import Sidecar
+
+WINDOW_SECONDS = 10.0
+"""Between the two looks at the ranks; less where the stall timeout is shorter."""
+STACKS = "stacks.txt"
+
+
+class StallWatch:
+    """This host's part. ``seconds`` is the stall timeout; with ``ends`` a stall ends the job, through ``emit``."""
+
+    def __init__(
+        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster, seconds: float,
+        ends: bool, emit: Callable[[LocalEvent], None],
+    ) -> None:  # fmt: skip
+        self._context, self._peers, self._processes, self._roster = context, peers, processes, roster
+        self._seconds, self._ends, self._emit = seconds, ends, emit
+        self._quiet = self._closed = False
+        self._since = time.monotonic()
+        self._facts: dict[str, Any] = {}
+        self._said = ""
+        self._sampler: Sidecar | None = None
+        self._texts = Texts()
+        self._timer: Timer = context.loop.call_later(seconds, self._check)
+
+    @property
+    def _silent_for(self) -> float:
+        """Seconds since a rank here printed something, or since the last look."""
+        return time.monotonic() - max(self._since, self._context.pump.last_output)
+
+    def _check(self) -> None:
+        """Reports the beginning or the end of silence, and comes again when that may change."""
+        left = self._seconds - self._silent_for
+        quiet = left <= 0 and not self._processes.is_ending
+        if quiet != self._quiet:
+            self._quiet = quiet
+            self._peers.quiet(quiet)
+        wait = min(WINDOW_SECONDS, self._seconds) if quiet else max(left, 0.05)
+        self._timer = self._context.loop.call_later(wait, self._check)
+
+    def look(self, _event: LookAsked) -> None:
+        """Starts the program that looks at the ranks here; :meth:`_looked` gets what it finds."""
+        ranks = self._processes.live_ranks
+        if self._sampler is not None or self._processes.is_ending or self._silent_for < self._seconds:
+            self._answer(None)
+            return
+        if not ranks:
+            self._answer(())
+            return
+        began, result = time.monotonic(), self._texts.hold("stacks", "")
+        environ = self._processes.sessions[0].environ
+        own = os.path.dirname(sys.executable)
+        py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
+        words = (str(min(WINDOW_SECONDS, self._seconds)), py_spy, result, *(f"{n}={pid}" for n, pid in ranks.items()))
+        complaint: list[str] = []
+        try:
+            argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
+            self._sampler = self._context.sidecars.start(
+                argv, environ, complaint.append, lambda code: self._looked(began, result, code, complaint)
+            )
+        except (CannotStart, OSError) as error:
+            self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
+            self._answer(None)
+
+    def _looked(self, began: float, result: str, code: int, complaint: list[str]) -> None:
+        self._sampler = None
+        if self._closed:
+            return
+        if self._context.pump.last_output > began or self._processes.is_ending:
+            self._answer(None)
+            return
+        try:
+            with open(result, encoding="utf-8") as file:
+                self._facts = json.load(file)
+        except (OSError, ValueError):
+            said = f": {complaint[-1]}" if complaint else ""
+            self._context.say(f"warning: what reads the stacks of the ranks has ended with {code}{said}")
+            self._answer(None)
+            return
+        from musterpoint.diagnosis.stalls import position
+
+        found = [position(int(rank), facts) for rank, facts in self._facts.items()]
+        mask = self._context.mask
+        self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
+
+    def _answer(self, positions: tuple[Position, ...] | None) -> None:
+        self._quiet = False
+        self._since = time.monotonic()
+        self._peers.looked(positions)
+
+    # on the leader
+
+    def judge(self, event: AllLooked) -> None:
+        """Every host has looked: says who gets on, or that the job stands still."""
+        from musterpoint.diagnosis import stalls
+
+        if not event.positions or self._processes.is_ending:
+            return
+        positions = [*event.positions, *self._ended(event.positions)]
+        silence = f"no output of any rank for {self._seconds:g} s"
+        if not stalls.stands_still(event.positions):
+            self._say_once(f"{silence}; {stalls.busy_sentence(event.positions)}, busy: the job goes on")
+            return
+        found = stalls.stall(positions)
+        sentence = f"{silence}: {found.sentence}"
+        if self._ends:
+            self._peers.stalled(sentence)
+            self._emit(Broken(self._failure(sentence, found.suspect)))
+        elif sentence != self._said:
+            self._said = sentence
+            self._peers.stalled(sentence)
+
+    def _say_once(self, text: str) -> None:
+        """Says what wasn't said at the look before this one."""
+        if text != self._said:
+            self._said = text
+            self._context.say(text)
+
+    def _ended(self, positions: tuple[Position, ...]) -> list[Position]:
+        """The ranks that have ended already: well, or the job would be over."""
+        missing = set(range(self._roster.world_size)) - {one.rank for one in positions}
+        return [Position(rank, "stopped", "has ended with 0") for rank in sorted(missing)]
+
+    def _failure(self, sentence: str, suspect: int | None) -> Failure:
+        host, local = self._context.host, None
+        first = 0
+        for seat in self._roster.group:
+            if suspect is not None and first <= suspect < first + seat.slots:
+                host, local = seat.name, suspect - first
+            first += seat.slots
+        who = f"rank {suspect} (local rank {local}) on {host}, " if local is not None else ""
+        reason = fit([f"muster: stalled: {sentence}", f"{who}exit code {exit_codes.STALLED}"], last_first=True)
+        rank = suspect if local is not None else None
+        return Failure(host, exit_codes.STALLED, "muster", "infra", reason, rank, local, at=time.time())
+
+    # on every host
+
+    def stalled(self, event: Stalled) -> None:
+        """Says that the job stands still, and keeps the stacks of the ranks here."""
+        if not self._ends:
+            self._context.say(f"the job stands still: {event.sentence}; it goes on (--on-stall dump)")
+        if not self._facts:
+            return
+        text = self._context.mask(f"{event.sentence}\n\n{_text_of(self._facts)}")
+        try:
+            path = self._context.keep(STACKS, text)
+        except OSError as error:
+            self._context.say(f"warning: the stacks of the ranks here can't be kept: {error.strerror}")
+        else:
+            self._context.say(f"the stacks of the ranks here are in {path}" if path else text)
+
+    def close(self) -> None:
+        self._closed = True
+        self._timer.cancel()
+        self._texts.close()
+
+
+def _text_of(facts: dict[str, Any]) -> str:
+    """The stacks of all ranks, for people."""
+    parts = []
+    for rank, found in facts.items():
+        parts.append(f"rank {rank}: {'busy' if found.get('moving') else 'still'}, {_process(found)}")
+        parts += [f"rank {rank}, a process that it started: {_process(child)}" for child in found.get("children", ())]
+    return "\n".join(parts)
+
+
+def _process(facts: dict[str, Any]) -> str:
+    state = f"state {facts.get('state') or '?'}, waits in {facts.get('wchan') or '-'}"
+    if "threads" not in facts:
+        return f"{state}; no stack: {facts.get('error', '')}\n"
+    lines = [state]
+    for thread in facts["threads"]:
+        lines.append(f"  thread {thread['name'] or '-'}, innermost first:")
+        lines += [f'    File "{file}", line {line}, in {name}' for name, file, line in thread["frames"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,137 @@
+"""Scripts for AWS's smdistributed.modelparallel on two hosts, unchanged, under mpirun and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+PROGRAMS = Path(__file__).parent / "smdistributed"
+
+# The checkpoint of the example, in a program without any model parallelism.
+PLAIN = """
+import runpy, sys, torch
+import musterpoint.smdistributed
+example = runpy.run_path(sys.argv[1])
+saved = torch.load(sys.argv[2], weights_only=True)
+model = example["VisionTransformer"]()
+model.load_state_dict(saved["model_state_dict"])
+optimizer = torch.optim.Adam(model.parameters())
+optimizer.load_state_dict(saved["optimizer_state_dict"])
+for parameter in model.parameters():
+    assert optimizer.state[parameter]["exp_avg"].shape == parameter.shape
+images, labels = example["digits"]()[1].tensors
+print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
+"""
+
+SAME = """
+import sys, torch
+one, two = (torch.load(path, weights_only=True) for path in sys.argv[1:])
+assert list(one) == list(two), (list(one), list(two))
+for name in one:
+    torch.testing.assert_close(one[name], two[name], rtol=0, atol=1e-5)
+"""
+
+
+def two_hosts(slots: int, **parameters: Any) -> tuple[str, ...]:
+    asked = {"partitions": 2, "microbatches": 4, "ddp": True, **parameters}
+    distribution = {
+        "smdistributed": {"modelparallel": {"enabled": True, "parameters": asked}},
+        "mpi": {"enabled": True, "processes_per_host": slots},
+    }
+    return "--hosts", "2", "--backend", "process", "--distribution", json.dumps(distribution)
+
+
+def accuracies(ran: Any) -> list[float]:
+    assert ran.code == 0, ran.stderr + ran.stdout
+    return [float(text) for text in re.findall(r"(?:test|val):accuracy=([0-9.]+);", ran.stdout)]
+
+
+def model_of(ran: Any, name: str) -> Path:
+    path: Path = ran.output / "hosts/algo-1/opt/ml/model" / name
+    return path
+
+
+@pytest.fixture
+def mpirun(local: Any, stack: Callable[[str], Path]) -> None:
+    local.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{local.environ['PATH']}"
+    local.environ["MUSTER_PYTHON"] = local.python
+
+
+@pytest.mark.parametrize("launcher, placement", [("mpi", "cluster"), ("torchrun", "spread")])
+def test_the_example(
+    local: Any, root: Path, tmp_path: Path, launcher: str, placement: str, request: pytest.FixtureRequest
+) -> None:
+    """Each copy of the model on one host, and under torchrun over both; its checkpoint is a plain model's."""
+    if launcher == "mpi":
+        request.getfixturevalue("mpirun")
+    else:
+        local.environ["PATH"] = str(tmp_path)
+    example = root / "examples/smdistributed/model_parallel.py"
+    ran = local.run(*two_hosts(2, placement_strategy=placement), example, "--epochs", "3")
+    printed = accuracies(ran)
+    assert len(printed) == 3, "rank 0 alone prints"
+    assert printed[-1] > 0.9
+    assert "ranks=4; partitions=2;" in ran.stdout
+    assert f"launcher {launcher}" in ran.log("algo-1")
+    command = [local.python, "-c", PLAIN, str(example), str(model_of(ran, "checkpoint.pt"))]
+    plain = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert plain.returncode == 0, plain.stderr
+    assert float(plain.stdout) == pytest.approx(printed[-1], abs=1e-4)
+
+
+def test_fine_tuning_on_gpus_only(local: Any, mpirun: None) -> None:
+    ran = local.run(*two_hosts(2), "--cpu-fallback", PROGRAMS / "finetune.py", "--num_epochs", "3")
+    assert accuracies(ran)[-1] > 0.9
+    assert model_of(ran, "checkpoint.pt").exists()
+    assert "local_rank=0;" in ran.stdout
+
+
+def test_one_rank_tests_alone(local: Any, tmp_path: Path) -> None:
+    local.environ["CHECKPOINTS"] = str(tmp_path)
+    ran = local.run(*two_hosts(1), "--launcher", "torchrun", PROGRAMS / "mnist.py", "--epochs", "2")
+    (accuracy,) = accuracies(ran)
+    assert accuracy > 0.8
+    assert sorted(path.name for path in tmp_path.glob("mnist.pt*")) == ["mnist.pt_0", "mnist.pt_1"]
+    for rank, host in enumerate(("algo-1", "algo-2")):
+        assert f"rank {rank} is through" in ran.log(host)
+
+
+def test_a_trainer(local: Any, tmp_path: Path) -> None:
+    """Its checkpoint is loaded again by another job: the model before the first step, the optimizer after it."""
+    kept = str(tmp_path / "kept")
+    words = ("--launcher", "torchrun", PROGRAMS / "trainer.py", "--output", kept)
+    first = accuracies(local.run(*two_hosts(2), *words))[-1]
+    assert first > 0.8
+    second = accuracies(local.run(*two_hosts(2), *words, "--resume", kept, "--epochs", "1"))[-1]
+    assert second > first, "it goes on where the first one ended"
+
+
+def test_the_pages_scripts_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
+    """What docs/smdistributed.md shows: the same loss and the same weights."""
+    page = (root / "docs/smdistributed.md").read_text(encoding="utf-8")
+    asked = {"partitions": 2, "microbatches": 4, "ddp": True}
+    found = {}
+    for name in ("smp", "fsdp"):
+        (text,) = re.findall(rf"<!-- python {name} -->\n```python\n(.*?)```", page, re.DOTALL)
+        kept = tmp_path / name
+        kept.mkdir()
+        program = local.program(f"import os; os.chdir({str(kept)!r})\n{text}", f"{name}.py")
+        model_parallel = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": asked}}}
+        words = ("--distribution", json.dumps(model_parallel)) if name == "smp" else ()
+        ran = local.run("--hosts", "1", "--slots", "2", "--launcher", "torchrun", *words, program)
+        assert ran.code == 0, ran.stderr + ran.stdout
+        losses = re.findall(r"loss=([0-9.]+)", ran.stdout)
+        assert len(losses) == 2
+        found[name] = float(losses[0])
+    assert found["smp"] == pytest.approx(found["fsdp"], abs=2e-6)
+    command = [local.python, "-c", SAME, str(tmp_path / "smp/model.pt"), str(tmp_path / "fsdp/model.pt")]
+    same = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert same.returncode == 0, same.stderr

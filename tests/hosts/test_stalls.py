@@ -1,0 +1,124 @@
+"""Jobs that stand still, on real hosts: who waits where is said, and the job ends, or goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+# Dots until the program hangs: before that it isn't silent, however slowly this machine imports torch.
+DOTS = """
+import os, sys, threading, time
+
+hanging = threading.Event()
+
+def dots():
+    while not hanging.wait(0.2):
+        print(".", flush=True)
+
+threading.Thread(target=dots).start()
+"""
+
+TRAIN = (
+    DOTS
+    + """
+import torch
+import torch.distributed as dist
+
+def slow_read():
+    time.sleep(300)
+
+def step():
+    if dist.get_rank() == 3:
+        slow_read()
+    dist.all_reduce(torch.ones(4))
+
+dist.init_process_group("gloo")
+dist.barrier()
+hanging.set()
+step()
+"""
+)
+
+QUIET = (
+    DOTS
+    + """
+def until(name):
+    while not os.path.exists(os.path.join(sys.argv[1], name)):
+        time.sleep(0.01)
+
+def evaluate():
+    while not os.path.exists(os.path.join(sys.argv[1], "evaluated")):
+        pass
+
+def waits():
+    os.mkfifo(name := f"{sys.argv[1]}/{os.environ['SM_CURRENT_HOST']}")
+    print("waiting in", name, flush=True)
+    open(name).read()
+
+hanging.set()
+if os.environ["SM_CURRENT_HOST"] == "algo-1":
+    evaluate()
+waits()
+"""
+)
+
+MPI = """
+import time
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+print("here", flush=True)
+if comm.rank == 1:
+    time.sleep(300)
+comm.Barrier()
+"""
+
+
+def at(text: str, words: str) -> str:
+    """Where ``words`` begin a line of the program ``text``."""
+    lines = [line.strip() for line in text.splitlines()]
+    return f"program.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(words))}"
+
+
+def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) -> None:
+    ran = local.run("--hosts", "2", "--slots", "2", "--stall-timeout", "1", "--stop-grace", "1", local.program(TRAIN))
+    assert ran.code == 74
+    assert ran.reason.splitlines() == [
+        f"muster: stalled: no output of any rank for 1 s: ranks 0–2 wait in all_reduce ({at(TRAIN, 'dist.all_red')}); "
+        f"rank 3 is in slow_read at {at(TRAIN, 'time.sleep(300)')}, asleep",
+        "rank 3 (local rank 1) on algo-2, exit code 74",
+    ]
+    for host, rank in (("algo-1", 0), ("algo-2", 3)):
+        assert ran.outcome(host)["code"] == 74
+        assert ran.outcome(host)["rank"] == 3
+        stacks = ran.left(host, f"data/muster/{host}/stacks.txt")
+        assert f"rank {rank}: still, state S" in stacks
+        assert 'File "program.py", line' in stacks
+
+
+def test_a_busy_rank_is_said_and_a_stall_may_be_borne(local: Any, py_spy: None, tmp_path: Path) -> None:
+    words = "--stall-timeout", "1", "--on-stall", "dump", "--launcher", "script"
+    process = local.start("--hosts", "2", "--backend", "process", *words, local.program(QUIET), str(tmp_path))
+    lines: list[str] = []
+
+    def read_until(text: str) -> None:
+        while not any(text in line for line in lines):
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+
+    read_until("no output of any rank for 1 s; rank 0 is in evaluate at program.py:")
+    assert lines[-1].endswith("busy: the job goes on\n")
+    (tmp_path / "evaluated").touch()
+    read_until("it goes on (--on-stall dump)")
+    stalled = f"no output of any rank for 1 s: ranks 0, 1 are in waits at {at(QUIET, 'open(name)')};"
+    assert stalled in lines[-1]
+    for host in ("algo-1", "algo-2"):
+        with open(tmp_path / host, "w") as file:
+            file.write("on")
+    ran = local.finish(process)
+    assert ran.code == 0
+    assert "rank 0: still" in ran.left("algo-1", "data/muster/algo-1/stacks.txt")

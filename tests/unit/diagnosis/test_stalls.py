@@ -1,0 +1,145 @@
+"""Stacks of ranks that print nothing: where each is, whether the job stands still, and the sentence about it.
+
+``stacks/*.json`` are stacks of real jobs that hung (or only seemed to), read with py-spy: four ranks on two hosts,
+PyTorch 2.13 with Gloo, under ``ranks`` and ``torchrun``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musterpoint.diagnosis.stalls import busy_sentence, numbers, position, stall, stands_still
+from musterpoint.position import LONGEST, Position, PositionKind
+
+STACKS = Path(__file__).parent / "stacks"
+WAIT = "ranks 0–2 wait in all_reduce (train.py:11); rank 3"
+SENTENCES = {
+    "sleep": (f"{WAIT} is in data loading: slow_read at data.py:8, asleep", 3),
+    "order": (f"{WAIT} waits in barrier (train.py:38)", 3),
+    "skip": (f"{WAIT} waits in another all_reduce (train.py:41)", 3),
+    "stop": (f"{WAIT} is stopped (SIGSTOP) at train.py:43", 3),
+    "loader": (f"{WAIT} is in data loading: batches at data.py:28; its worker is in __getitem__ at data.py:21", 3),
+    "net": (
+        "all 4 ranks wait in all_reduce at the same line (train.py:11): the network between them, or a rank of another "
+        "group",
+        None,
+    ),
+    "ddp": (
+        "ranks 0–2 wait in backward (its gradient all-reduce) (train.py:55); rank 3 is in main at train.py:54, asleep",
+        3,
+    ),
+    "ckpt": ("ranks 1–3 wait in all_reduce (train.py:11); rank 0 is in save at train.py:23, asleep", 0),
+    "compile": (f"{WAIT} is in a subprocess: main at train.py:45, waiting for a subprocess", 3),
+    "eval": ("ranks 1–3 wait in all_reduce (train.py:11); rank 0 is in evaluate at train.py:17", 0),
+}
+
+
+@pytest.mark.parametrize("file", sorted(STACKS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_sentence_of_a_recorded_hang(file: Path) -> None:
+    ranks = json.loads(file.read_text())["ranks"]
+    found = stall([position(int(rank), facts) for rank, facts in ranks.items()])
+    assert found == SENTENCES[file.stem.partition(".")[0]]
+
+
+def facts(*frames: tuple[str, str, int], **more: Any) -> dict[str, Any]:
+    return {"state": "S", "threads": [{"name": "MainThread", "frames": [list(frame) for frame in frames]}], **more}
+
+
+MAIN = ("<module>", "train.py", 9)
+INSTALLED = [("step", "site-packages/mytrain/loop.py", 31), ("<module>", "site-packages/mytrain/__main__.py", 4)]
+RUNPY = ("_run_code", "<frozen runpy>", 88)
+BACKWARD = ("_engine_run_backward", "site-packages/torch/autograd/graph.py", 70)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words", "spot"),
+    [
+        ({}, "unknown", "could not be read", ""),
+        ({"state": "S", "error": "no py-spy"}, "unknown", "could not be read (no py-spy)", ""),
+        ({"state": "D"}, "unknown", "could not be read (in the kernel: state D)", ""),
+        ({"state": "T"}, "stopped", "is stopped (SIGSTOP)", "no frame of the program's own"),
+        ({"state": "Z"}, "stopped", "has ended", ""),
+        (facts(MAIN), "place", "is in <module> at train.py:9", ""),
+        (facts(*INSTALLED, RUNPY), "place", "is in step at loop.py:31", ""),
+        (facts(MAIN, source="comm.Barrier()  # all"), "collective", "Barrier", "train.py:9"),
+        (facts(("f", "threading.py", 1), MAIN, source="x.Barrier()"), "place",
+         "is in <module> at train.py:9, waiting for a lock", ""),
+        (facts(BACKWARD, MAIN), "collective", "backward (its gradient all-reduce)", "train.py:9"),
+        (facts(BACKWARD, MAIN, moving=True), "place", "is in <module> at train.py:9", ""),
+        (facts(("launch", "site-packages/torch/distributed/run.py", 1), children=[facts(MAIN)]), "place",
+         "is in <module> at train.py:9", ""),
+        (facts(("save", "site-packages/torch/serialization.py", 5), MAIN), "place",
+         "is in a checkpoint: <module> at train.py:9", ""),
+    ],
+)  # fmt: skip
+def test_where_a_rank_is(found: dict[str, Any], kind: PositionKind, words: str, spot: str) -> None:
+    assert position(5, found) == Position(5, kind, words, spot, found.get("moving", False))
+
+
+WAITING = Position(0, "collective", "all_reduce", "train.py:9")
+ASLEEP = Position(1, "place", "is in read at data.py:8")
+
+
+@pytest.mark.parametrize(
+    ("positions", "still"),
+    [
+        ([WAITING, ASLEEP], True),
+        ([WAITING, ASLEEP._replace(moving=True)], False),  # it reads
+        ([WAITING._replace(moving=True), ASLEEP], True),  # an MPI's barrier waits busily
+        ([WAITING._replace(moving=True), WAITING._replace(rank=1, moving=True)], False),  # perhaps each a new one
+    ],
+)
+def test_whether_a_job_stands_still(positions: list[Position], still: bool) -> None:
+    assert stands_still(positions) is still
+
+
+def test_who_gets_on_is_named() -> None:
+    both = [WAITING._replace(moving=True), ASLEEP._replace(moving=True)]
+    assert busy_sentence(both) == "rank 1 is in read at data.py:8"
+    assert busy_sentence(both[:1]) == "rank 0 waits in all_reduce (train.py:9)"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [([3], "rank 3"), ([2, 0, 1, 5], "ranks 0–2, 5"), ([0, 1], "ranks 0, 1"),
+     (range(0, 40, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, …")],
+)  # fmt: skip
+def test_numbers_of_ranks(ranks: list[int], words: str) -> None:
+    assert numbers(ranks) == words
+
+
+names = st.text(max_size=300)
+frames = st.lists(st.tuples(names, names, st.integers()), max_size=4).map(lambda found: [list(one) for one in found])
+threads = st.lists(st.fixed_dictionaries({"name": names, "frames": frames}), max_size=3)
+processes = st.fixed_dictionaries({}, optional={"state": names, "wchan": names, "error": names, "threads": threads})
+
+
+@given(st.lists(st.tuples(processes, st.lists(processes, max_size=2), st.booleans()), min_size=1, max_size=5))
+def test_whatever_the_stacks_are_there_is_a_sentence_and_a_message(found: list[Any]) -> None:
+    positions = [
+        position(rank, {**process, "children": children, "moving": moving})
+        for rank, (process, children, moving) in enumerate(found)
+    ]
+    assert stall(positions).sentence
+    if any(one.moving for one in positions):
+        assert busy_sentence(positions)
+    for one in positions:
+        assert max(len(one.words), len(one.spot)) <= LONGEST
+        sent = Position.from_wire(json.loads(json.dumps(one)))
+        assert sent._replace(words="", spot="") == one._replace(words="", spot="")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {}, [], [1, "place", "x", "y"], [-1, "place", "", "", False], [True, "place", "", "", False],
+     [1, "nowhere", "", "", False], [1, "place", 2, "", False], [1, "place", "", "", 0]],
+)  # fmt: skip
+def test_what_is_no_position_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="a position"):
+        Position.from_wire(value)

@@ -1,0 +1,54 @@
+"""The command of a host: one process in its place, or several whose end is the host's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musterpoint.local.platforms import start
+from musterpoint.local.platforms.platform import HostProcess
+
+
+def python(code: str, cwd: str = "/", **environment: str) -> HostProcess:
+    return HostProcess((sys.executable, "-S", "-c", code), environment, cwd)
+
+
+def test_one_process_takes_the_commands_place(tmp_path: Path) -> None:
+    code = "import os; print(os.getpid(), os.getcwd(), os.environ['A'])"
+    with subprocess.Popen(start.command([python(code, str(tmp_path), A="b c")]), stdout=subprocess.PIPE) as host:
+        shown, _ = host.communicate()
+    assert shown.decode().split(maxsplit=2) == [str(host.pid), str(tmp_path), "b c\n"]
+    assert start.command([HostProcess(("train",))]) == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [(("0", "0"), 0), (("0", "7"), 7), (("'kill'", "0"), 137)],
+)
+def test_the_first_code_is_the_hosts(ends: tuple[str, str], code: int) -> None:
+    work = "import os, sys; end = {}; os.kill(os.getpid(), 9) if end == 'kill' else sys.exit(end)"
+    assert subprocess.run(start.command([python(work.format(end)) for end in ends]), check=False).returncode == code
+
+
+def test_a_stop_reaches_every_process(tmp_path: Path) -> None:
+    work = (  # a handler could run just before the wait for its signal begins
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]);"
+        "print('ready', flush=True); signal.sigwait([15]); sys.exit(int(os.environ['CODE']))"
+    )
+    processes = [python(work, str(tmp_path), CODE=code) for code in ("0", "3")]
+    with subprocess.Popen(start.command(processes), stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert [host.stdout.readline() for _ in processes] == [b"ready\n", b"ready\n"]
+        os.kill(host.pid, signal.SIGTERM)
+        assert host.wait() == 3
+
+
+def test_a_command_that_is_missing_is_named() -> None:
+    missing = HostProcess(("no-such-command",))
+    done = subprocess.run(start.command([missing, missing]), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (127, "no-such-command: No such file or directory\n" * 2)

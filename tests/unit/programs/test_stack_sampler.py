@@ -1,0 +1,125 @@
+"""The program that looks at quiet ranks, on real processes: their stacks, and whether they did anything meanwhile."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from musterpoint.programs import stack_sampler
+
+PROGRAM = """
+import faulthandler, os, subprocess, sys, threading, time
+
+def asleep():
+    time.sleep(60)
+
+def busy():
+    while True:
+        pass
+
+def writes():
+    with open("/dev/null", "wb") as file:
+        while True:
+            file.write(b"x" * 100_000)
+            time.sleep(0.01)
+
+def by_a_child():
+    subprocess.run([sys.executable, "-c", "while True: pass"])
+
+if os.environ.get("WITH_HANDLER"):
+    faulthandler.register(61, file=os.memfd_create("muster-stacks"), all_threads=True)
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ready", flush=True)
+globals()[sys.argv[1]]()
+"""
+Started = dict[str, "subprocess.Popen[bytes]"]
+
+
+def py_spy() -> str:
+    """The program of the package py-spy, wherever the test environment has it."""
+    files = importlib.metadata.distribution("py-spy").files or []
+    return str(next(file for file in files if file.name == "py-spy").locate())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Starts the program once for each of its functions that is named."""
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM)
+    started: Started = {}
+
+    def run(*names: str, **environ: str) -> Started:
+        for name in names:
+            started[name] = subprocess.Popen(
+                [sys.executable, str(file), name], stdout=subprocess.PIPE, start_new_session=True, cwd=tmp_path,
+                env={**os.environ, **environ},
+            )  # fmt: skip
+        for process in started.values():
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        return started
+
+    yield run
+    for process in started.values():
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def sample(tmp_path: Path, ranks: Started, reader: str) -> dict[str, Any]:
+    result = tmp_path / "result.json"
+    words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
+    sampler = subprocess.Popen(
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, str(result), *words], stdin=subprocess.PIPE
+    )
+    assert sampler.wait(60) == 0
+    assert sampler.stdin is not None
+    sampler.stdin.close()
+    found = json.loads(result.read_text())
+    return {name: found[str(number)] for number, name in enumerate(ranks)}
+
+
+MOVING = {"asleep": False, "busy": True, "writes": True, "by_a_child": True}
+
+
+@pytest.mark.parametrize("handler", [False, True])
+@pytest.mark.parametrize("reader", [True, False])
+def test_what_each_rank_does(tmp_path: Path, start: Callable[..., Started], reader: bool, handler: bool) -> None:
+    ranks = start(*MOVING, **({"WITH_HANDLER": "1"} if handler else {}))
+    found = sample(tmp_path, ranks, py_spy() if reader else "-")
+    assert {name: facts["moving"] for name, facts in found.items()} == MOVING
+    assert all(process.poll() is None for process in ranks.values())
+    asleep = found["asleep"]
+    assert asleep["state"] == "S"
+    if not reader and not handler:
+        assert asleep["error"] == "py-spy isn't installed"
+        return
+    assert asleep["source"] == "time.sleep(60)"
+    main = next(thread for thread in asleep["threads"] if thread["name"] == "MainThread")
+    assert [frame[:2] for frame in main["frames"]] == [["asleep", "train.py"], ["<module>", "train.py"]]
+    assert len(asleep["threads"]) == 1 + handler
+    assert len(found["by_a_child"]["children"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("reader", "error"),
+    [("/nowhere/py-spy", "FileNotFoundError from py-spy"), ("/bin/false", "py-spy failed"), ("/bin/true", "JSON")],
+)
+def test_a_reader_that_fails_is_named(tmp_path: Path, start: Callable[..., Started], reader: str, error: str) -> None:
+    assert error in sample(tmp_path, start("asleep"), reader)["asleep"]["error"]
+
+
+def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
+    sampler = subprocess.Popen(
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", str(tmp_path / "result")],
+        stdin=subprocess.PIPE,
+    )
+    sampler.communicate(timeout=60)
+    assert sampler.returncode == 1

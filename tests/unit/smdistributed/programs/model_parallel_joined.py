@@ -1,0 +1,53 @@
+"""A script that joined the ranks itself, with a backend for GPUs alone; and decisions that all ranks share."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from ending import leave
+from torch import nn
+
+
+def gpus_only(group, options):
+    return dist.ProcessGroupGloo(group.store, group.group_rank, group.group_size, group.timeout)
+
+
+dist.Backend.register_backend("gpus", gpus_only, extended_api=True, devices=["cuda"])
+dist.init_process_group("gpus")
+
+import smdistributed.modelparallel.torch as smp  # noqa: E402
+from smdistributed.modelparallel.torch.partition import agree  # noqa: E402
+
+rank = int(os.environ["RANK"])
+errors = []
+
+
+def refused(call):
+    try:
+        call()
+        errors.append("")
+    except Exception as error:
+        errors.append(f"{type(error).__name__}: {error}")
+
+
+refused(smp.rank)
+assert not smp.is_initialized()
+smp.init({"partitions": 3})  # what the job says counts more
+smp.init({"microbatches": 7})  # too late, and said
+assert smp.is_initialized() and smp.state.cfg.microbatches == 4 and smp.state.is_open_shim
+assert smp.get_world_process_group() is dist.group.WORLD and dist.get_backend() == "gpus"
+assert smp.state.module_manager.translate_functions == []
+
+# objects, although the world's own group has no place for tensors on CPUs
+if rank == 0:
+    smp.send({"tensor": torch.ones(3)}, 1)
+else:
+    assert smp.recv_from(0)["tensor"].sum() == 3
+assert smp.allgather(("rank", rank)) == [("rank", 0), ("rank", 1)]
+smp.barrier()
+
+model = nn.ModuleDict({name: nn.Linear(8, 8) for name in ("a", "b", "c", "d")})
+owner = agree(model, ["d", "c", "b", "a"] if rank == 0 else []).owner  # rank 0's order counts
+smp.state.cfg.partition_file, smp.state.cfg.load_partition = "missing.json", True
+refused(lambda: agree(model))
+leave(owner=owner, errors=errors)

@@ -1,0 +1,114 @@
+"""Whatever goes wrong on one rank is an error on all of them, in its words; two parts, two replicas."""
+
+import io
+import logging
+import os
+import socket
+import time
+
+os.environ["SMP_HINT_SECONDS"] = "0.5"
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from ending import leave
+from smdistributed.modelparallel.torch import absent
+from torch import nn
+
+smp.init({"microbatches": 2, "ddp": True, "partitions": 2})
+said = {}
+log = io.StringIO()
+smp.logger.addHandler(logging.StreamHandler(log))
+smp.logger.setLevel(logging.INFO)
+
+
+class Break(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("broken backwards")
+
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, how):
+        if how == "forward":
+            raise KeyError("broken forwards")
+        if how == "exit":
+            print('{"died": true}', flush=True)
+            os._exit(0)
+        x = self.linear(x)
+        return Break.apply(x) if how == "backward" else x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.part = Part()
+
+    def forward(self, x, how):
+        return self.part(self.first(x), how)
+
+
+@smp.step
+def train(model, x, how):
+    if how == "body":
+        raise ZeroDivisionError("broken body")
+    if how != "nothing":
+        model.backward(model(x, (lambda: None) if how == "lambda" else how).sum())
+
+
+def fresh():
+    smp.state.model = smp.state.optimizer = absent.fetch = None
+    return smp.DistributedModel(Net())
+
+
+def fails(how, x=None):
+    """The error of a step that goes wrong; on one rank of each pipeline, in both replicas."""
+    model = fresh()
+    train(model, torch.ones(4, 4), "fine")
+    try:
+        train(model, torch.ones(4, 4) if x is None else x, how)
+    except (RuntimeError, ValueError, KeyError, ArithmeticError) as error:
+        said[how] = [type(error).__name__, str(error)]
+    smp.state.wait = lambda work, kind: work.wait()
+    torch.distributed.barrier()
+
+
+for how in ("body", "forward", "backward", "lambda", "nothing"):
+    fails(how)
+fails("indivisible", torch.ones(3, 4))
+
+# the leader steps alone: it says what it waits for, and the others can still help
+model = fresh()
+train(model, torch.ones(4, 4), "fine")
+log.seek(0)
+log.truncate()
+if smp.pp_rank() == 1:
+    time.sleep(1.2)
+train(model, torch.ones(4, 4), "fine")
+said["hint"] = log.getvalue()
+
+# who doesn't know the token gets in nowhere
+address = model._server._transport.address
+with socket.create_connection(address, timeout=10) as stranger:
+    stranger.sendall(b"x" * 36)
+    stranger.recv(100)
+    stranger.sendall(b"y" * 32)
+    said["stranger"] = len(stranger.recv(100))
+smp.barrier()
+
+# a rank ends in the middle of a step: the other one of its pipeline says so at once, and the replica hears it from that
+began = time.monotonic()
+try:
+    train(model, torch.ones(4, 4), "exit" if smp.dp_rank() == 0 else "fine")
+except RuntimeError as error:
+    said["lost"] = [type(error).__name__, str(error)]
+said["seconds"] = time.monotonic() - began
+leave(**said)

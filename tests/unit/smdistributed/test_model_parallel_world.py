@@ -1,0 +1,51 @@
+"""``smp.init`` on real ranks: the groups, objects between ranks, and how it joins torch.distributed."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import pytest
+
+from .conftest import RunRanks
+
+pytestmark = pytest.mark.torch
+
+
+def test_groups_objects_and_barriers(run_ranks: RunRanks) -> None:
+    """While torch checks each collective."""
+    said = run_ranks("model_parallel_world.py", 4, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    for rank, each in enumerate(said):
+        assert each == {
+            "groups": {
+                "mp": [rank % 2, rank % 2 + 2], "pp": [rank % 2, rank % 2 + 2], "tp": [rank],
+                "dp": [rank // 2 * 2, rank // 2 * 2 + 1], "rdp": [rank // 2 * 2, rank // 2 * 2 + 1],
+            },
+            "debug": "DETAIL",
+            "backend": "smddp",
+        }  # fmt: skip
+
+
+def test_in_a_world_of_the_scripts_own(run_ranks: RunRanks) -> None:
+    """With a backend that has no CPU tensors, as NCCL's; the ranks agree, on errors as well."""
+    said = run_ranks("model_parallel_joined.py", 2, SM_HP_MP_PARAMETERS='{"partitions": 2, "microbatches": 4}')
+    for each in said:
+        assert each["owner"] == {"": 0, "a": 1, "b": 1, "c": 0, "d": 0}
+        before, missing = each["errors"]
+        assert before == "SMPNotInitializedError: smdistributed.modelparallel isn't initialized: call smp.init() first"
+        assert missing == "SMPConfigError: partition_file missing.json can't be read: No such file or directory"
+
+
+ALONE = """
+import smdistributed.modelparallel.torch as smp
+smp.init({"microbatches": 2, "strange": 1})
+smp.barrier()
+print(smp.rank(), smp.size(), smp.get_mp_group(), smp.allgather("x", smp.PP_GROUP), smp.state.cfg.strange)
+"""
+
+
+def test_without_a_launcher_it_is_one_rank(python_says: Callable[..., str]) -> None:
+    assert python_says(ALONE) == "0 1 [0] ['x'] 1"
+    said = python_says(ALONE, SM_HP_MP_PARAMETERS='{"partitions": 2}')
+    assert "SMPConfigError: pipeline_parallel_degree (partitions) 2 times" in said
+    assert said.endswith("doesn't divide the job's world size 1: start a multiple of 2 ranks, or change the degrees "
+                         "(SM_HP_MP_PARAMETERS)")  # fmt: skip

@@ -1,0 +1,146 @@
+"""What scripts import from smdistributed.modelparallel is there; what isn't supported says so when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+Modules = Callable[[str], Any]
+
+NAMES = """
+init is_initialized is_tracing rank size local_rank local_size get_world_process_group
+CommGroup RankType WORLD MP_GROUP DP_GROUP PP_GROUP TP_GROUP RDP_GROUP broadcast send recv_from allgather barrier
+state logger get_logger step StepOutput DistributedModel DistributedOptimizer model partition set_partition
+tensor_parallelism set_tensor_parallelism model_creation delay_param_initialization delayed_parameter_initialization
+tp_register tp_register_with_module set_activation_checkpointing patches amp nn optimizers
+save load save_checkpoint resume_from_checkpoint
+"""
+PUBLIC = NAMES.split() + [
+    each.format(kind=kind)
+    for kind in ("mp", "dp", "pp", "tp", "rdp")
+    for each in ("{kind}_rank", "{kind}_size", "get_{kind}_group", "get_{kind}_process_group", "{kind}_barrier")
+]
+FAMILIES = ("gpt2", "gptj", "gptneo", "gptneox", "bert", "roberta", "t5")
+PATHS = [
+    "", ".step", ".model", ".nn", ".nn.huggingface", ".amp", ".optimizers", ".patches", ".patches.checkpoint",
+    ".exceptions", *(f".nn.huggingface.{name}" for name in FAMILIES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths(modelparallel: Modules, path: str) -> None:
+    assert isinstance(modelparallel(f"torch{path}"), ModuleType)
+
+
+def test_names(modelparallel: Modules) -> None:
+    smp = modelparallel("torch")
+    assert [name for name in PUBLIC if not hasattr(smp, name)] == []
+    assert sorted(set(smp.__all__)) == sorted(smp.__all__)
+    assert [name for name in smp.__all__ if not hasattr(smp, name)] == []
+    assert callable(smp.step)
+    assert smp.step is modelparallel("torch.step").step
+    assert smp.model.DistributedModel is smp.DistributedModel
+
+
+def test_errors_of_the_library_are_where_the_toolkit_looks(modelparallel: Modules, environ: dict[str, str]) -> None:
+    """sagemaker-training takes the names of all classes in these modules, in a Python that may lack torch."""
+    base = modelparallel("backend.exceptions").SMPError
+    for path in ("backend.exceptions", "torch.exceptions"):
+        found = {name: each for name, each in vars(modelparallel(path)).items() if isinstance(each, type)}
+        assert len(found) >= 4
+        assert all(issubclass(each, base) and each.__name__ == name for name, each in found.items())
+    code = (
+        "import musterpoint.smdistributed, sys; sys.modules['torch'] = None\n"
+        "from smdistributed.modelparallel.backend import exceptions; print(exceptions.SMPError.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "SMPError\n", done.stderr
+
+
+def test_what_is_not_there_yet_says_so_when_it_is_used(modelparallel: Modules) -> None:
+    smp = modelparallel("torch")
+    gpt2 = modelparallel("torch.nn.huggingface.gpt2")
+
+    def derived() -> None:
+        type("Own", (smp.nn.DistributedTransformer,), {})
+
+    def delayed() -> None:
+        with smp.delay_param_initialization():
+            pass
+
+    uses: dict[str, Callable[[], Any]] = {
+        "smp.nn.DistributedTransformerLMHead": lambda: smp.nn.DistributedTransformerLMHead(num_layers=2),
+        "smp.nn.DistributedTransformer": derived,
+        "smp.nn.FlashAttentionLayer": smp.nn.FlashAttentionLayer,
+        "smp.optimizers.FusedNovoGrad": lambda: smp.optimizers.FusedNovoGrad([]),
+        "smp.optimizers.FusedLAMB": lambda: smp.optimizers.FusedLamb([]),
+        "smp.nn.huggingface.gpt2.translate_state_dict_to_hf_gpt2": lambda: gpt2.translate_state_dict_to_hf_gpt2({}, 8),
+        "smp.delay_param_initialization": delayed,
+    }
+    for name, use in uses.items():
+        with pytest.raises(NotImplementedError) as caught:
+            use()
+        assert str(caught.value).startswith(f"{name}: musterpoint's smdistributed.modelparallel doesn't have it yet; ")
+    assert not isinstance(3, smp.nn.DistributedLinear)
+    assert not hasattr(smp.nn, "DistributedNothing")
+    assert not hasattr(gpt2, "nothing")
+    with pytest.raises(ImportError):
+        importlib.import_module("smdistributed.modelparallel.torch.nn.huggingface.gpt2.nothing")
+
+
+def test_marks_for_tensor_parallelism_have_nothing_to_share_out(modelparallel: Modules) -> None:
+    torch = pytest.importorskip("torch")
+    smp = modelparallel("torch")
+    with smp.model_creation(tensor_parallelism=False, dtype=torch.float64), smp.delay_param_initialization(False):
+        assert smp.tp_register(object)(torch.nn.Linear)(2, 2).weight.dtype == torch.float64
+    with smp.tensor_parallelism(enabled=True, fused_bias_gelu=True):
+        layer = smp.nn.FusedLayerNorm(4)
+    smp.set_tensor_parallelism(layer, False)
+    assert layer.weight.dtype == torch.float32
+
+
+def test_activations_are_computed_again(modelparallel: Modules) -> None:
+    torch = pytest.importorskip("torch")
+    smp = modelparallel("torch")
+    again = smp.patches.checkpoint
+    calls = 0
+
+    class Counted(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, inputs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return super().forward(inputs).tanh()
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(Counted(3, 3), Counted(3, 3))
+    inputs = torch.randn(2, 3)
+
+    def gradients(call: Callable[[Any], Any]) -> Any:
+        nonlocal calls
+        calls = 0
+        model.zero_grad()
+        call(inputs).sum().backward()
+        return torch.cat([each.grad.reshape(-1) for each in model.parameters()])
+
+    expected = gradients(model)
+    assert calls == 2
+    for call in (
+        lambda inputs: again.checkpoint(model, inputs),
+        lambda inputs: again.checkpoint_sequential(model, inputs),
+        lambda inputs: again.checkpoint_sequential(model, inputs, strategy="group_2", pack_args_as_tuple=True),
+    ):
+        assert torch.equal(gradients(call), expected)
+        assert calls == 4
+    smp.set_activation_checkpointing(model)
+    smp.set_activation_checkpointing(model, strategy="contiguous")
+    assert torch.equal(gradients(model), expected)
+    assert calls == 4
+    with pytest.raises(ValueError, match="strategy='some': expected each, contiguous or group_N"):
+        smp.set_activation_checkpointing(model, strategy="some")

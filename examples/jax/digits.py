@@ -53,8 +53,11 @@ def main() -> None:
     data = NamedSharding(Mesh(numpy.array(jax.devices()), ("data",)), PartitionSpec("data"))
     images, labels = load_digits(return_X_y=True)
     images, labels = shard(data, (images / 16).astype("float32")), shard(data, labels.astype("int32"))
-    keys = jax.random.split(jax.random.key(0))
-    weights = {"hidden": jax.random.normal(keys[0], (64, 32)) / 8, "out": jax.random.normal(keys[1], (32, 10)) / 6}
+    random = numpy.random.default_rng(0)  # the same on every process
+    weights = {
+        "hidden": jnp.asarray(random.normal(size=(64, 32)) / 8, "float32"),
+        "out": jnp.asarray(random.normal(size=(32, 10)) / 6, "float32"),
+    }
     for epoch in range(options.epochs):
         weights, loss = step(weights, images, labels, options.lr)
         if epoch % 5 == 0 or epoch == options.epochs - 1:

@@ -48,10 +48,11 @@ OURS: dict[str, str] = {
     "port": "the head's port comes from the roll call",
     "block": "every node is watched",
     "node-ip-address": "every host's address comes from the roll call",
-    "temp-dir": "every job has a directory of its own",
 }
 """Options of ``ray start`` that ``--ray-options`` can't change, and why."""
-HEAD_ONLY = ("include-dashboard", "dashboard-host", "dashboard-port", "ray-client-server-port", "redis-shard-ports")
+HEAD_ONLY = (
+    "include-dashboard", "dashboard-host", "dashboard-port", "ray-client-server-port", "redis-shard-ports", "temp-dir",
+)  # fmt: skip
 """Options of ``--ray-options`` that only the head gets."""
 
 
@@ -80,7 +81,8 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     unset = tuple(name for name in (*IDENTITY, "RAY_ADDRESS") if name in inputs.environ)
     processes = (_node(inputs, leads), *((_driver(inputs),) if leads else ()))
     environment = tuple(setting for setting in environment if setting.name not in IDENTITY)
-    return inputs.plan(processes, environment, unset, notes if leads else ())._replace(temporary=_folder(inputs))
+    plan = inputs.plan(processes, environment, unset, notes if leads else ())
+    return plan if _asked_folder(inputs) else plan._replace(temporary=_folder(inputs))
 
 
 def _settings() -> tuple[EnvSetting, ...]:
@@ -131,10 +133,17 @@ def _address(inputs: LaunchInputs) -> str:
 
 
 def _folder(inputs: LaunchInputs) -> str:
-    """Ray's temporary directory, the same on all hosts and for no other job."""
+    """Ray's temporary directory, the same on all hosts: the one asked for, else one that is no other job's."""
+    asked_for = _asked_folder(inputs)
+    if asked_for:
+        return asked_for
     name = f"{TEMPORARY}{_port(inputs, 'gcs', of_leader=True)}-{zlib.crc32(inputs.roster.session.encode()):08x}"
     own = os.path.join(inputs.environ.get("TMPDIR") or "/tmp", name)
     return own if len(os.fsencode(own)) <= LONGEST_FOLDER else f"/tmp/{name}"
+
+
+def _asked_folder(inputs: LaunchInputs) -> str:
+    return next((flag.value or "" for flag in asked(inputs.settings.ray_options) if flag.name == "temp-dir"), "")
 
 
 def _driver(inputs: LaunchInputs) -> ProcessPlan:
@@ -167,7 +176,7 @@ def _node(inputs: LaunchInputs, leads: bool) -> ProcessPlan:
         (
             Argument(inputs.workspace.interpreter, "the program's Python, which has Ray"),
             program_of_ours("ray_node", "runs `ray start`; its own words come to the log, Ray's advice doesn't"),
-            Argument(_folder(inputs), "Ray's temporary directory; it is removed at the end"),
+            Argument(_folder(inputs), "Ray's temporary directory, made for this user alone"),
             Argument(f"{inputs.settings.rollcall_timeout:g}", "seconds a worker waits for the head at most"),
             Argument("start", "the command of ray"),
             *(flag.argument for flag in flags.values()),
@@ -190,7 +199,9 @@ def _place(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
         Flag("port", port, "free on this host"),
         watched,
         silent,
-        Flag("temp-dir", _folder(inputs), "a directory of this job alone; the workers take it over"),
+        Flag(
+            "temp-dir", _folder(inputs), "a directory of this job alone, removed at its end; the workers take it over"
+        ),
         Flag("include-dashboard", "false", "--ray-options '--include-dashboard=true' asks for it"),
     )
 

@@ -147,6 +147,10 @@ def test_options_of_the_users(ray: Planner) -> None:
     assert head["--labels"] == worker["--labels"] == "zone=a"
     assert "--no-monitor" in worker
     assert "--ray-client-server-port" not in head
+    kept = ray(ray_options="--temp-dir /scratch/ray"), ray("algo-2", ray_options="--temp-dir /scratch/ray")
+    assert [node(plan).words[2] for plan in kept] == ["/scratch/ray"] * 2
+    assert [flags(plan).get("--temp-dir") for plan in kept] == ["/scratch/ray", None]
+    assert [plan.temporary for plan in kept] == ["", ""], "a directory of the user's, with Ray's logs, stays"
     assert flags(ray(modules=frozenset({"grpc"})))["--ray-client-server-port"] == "20009"
 
 

@@ -28,8 +28,8 @@ from musterpoint.launch.ranks import IDENTITY
 
 SECONDS_TO_END = 4
 """What Ray's processes get to end by themselves: with an idle cluster they take 1 to 2."""
-SECONDS_WITHOUT_HEAD = 15
-"""After these a node gives up a head that is gone (Ray's default: 60). The roll call's channel waits as long."""
+SECONDS_WITHOUT_HEAD = 30
+"""After these a node gives up a head that is gone (Ray's default: 60). The head gives up a silent node no later."""
 LONGEST_FOLDER = 40
 """Bytes of Ray's temporary directory: sockets below it have names of up to 66, and 107 is the most there can be."""
 SHARE_OF_MEMORY = 0.3

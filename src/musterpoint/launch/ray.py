@@ -39,8 +39,8 @@ LEAST_STORE, LARGEST_ON_DISK = 75 << 20, 10**10
 """Bytes: what an object store must have, and the most that Ray keeps in a directory where /dev/shm is too small."""
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
 OPEN_NOTE = (
-    "Ray's cluster asks for no token: whoever reaches its ports may run code on every host; set MUSTER_SECRET "
-    "(--secret) or RAY_AUTH_TOKEN on all hosts"
+    "Ray's cluster is open, and whoever reaches its ports may run code on every host; set MUSTER_SECRET (--secret) or "
+    "RAY_AUTH_TOKEN on all hosts"
 )
 OURS: dict[str, str] = {
     "head": "the leader is the head",

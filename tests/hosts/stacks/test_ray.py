@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.launch.plan import TEMPORARY
+from musterpoint.launch.ray import OPEN_NOTE
 
 PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
 SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
@@ -45,7 +46,7 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
     log = ran.log("algo-1") + ran.log("algo-2")
     assert "Ray's cluster has all of its 2 nodes" in log
     assert "ray stop" not in log, "advice that would end other jobs' clusters, too"
-    assert "asks for no token" not in log
+    assert OPEN_NOTE not in log
 
 
 def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]

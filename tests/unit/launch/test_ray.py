@@ -11,6 +11,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.launch.plan import RAY_PORTS, LaunchPlan, ProcessPlan
 from musterpoint.launch.ray import OPEN_NOTE, OURS, asked
+from musterpoint.masking import Masker
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]
@@ -103,6 +104,7 @@ def test_who_may_use_it(
     assert ("RAY_AUTH_TOKEN" in told) == token
     assert made.notes == ((OPEN_NOTE,) if note else ())
     assert not ray("algo-2", **settings).notes, "said once"
+    assert Masker({}).mask(OPEN_NOTE) == OPEN_NOTE
     if token:
         assert len(told["RAY_AUTH_TOKEN"]) == 32 and settings["secret"] not in told["RAY_AUTH_TOKEN"]
         assert values(ray(secret="another one"))["RAY_AUTH_TOKEN"] != told["RAY_AUTH_TOKEN"]

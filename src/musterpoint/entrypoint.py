@@ -112,6 +112,7 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
         else:
+            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):

@@ -26,12 +26,12 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
         return plan_started(inputs, started)
     gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
     ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))
-    started = EnvSetting(
+    run_id = EnvSetting(
         RUN_ID,
         inputs.job.name or "muster",
         "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
     )
-    common = inputs.program_environment(*gloo.environment, *tracker.environment, started)
+    common = inputs.program_environment(*gloo.environment, *tracker.environment, run_id)
     plan = inputs.plan(
         (*gloo.services, *tracker.services, *ranks),
         tuple(setting for setting in common if setting.name not in IDENTITY),

@@ -62,7 +62,7 @@ class HostProcesses:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
         self._ranks = Ranks(context, self._others, self._rank_ended)
-        self._meetings: dict[int, "MeetingWatch"] = {}
+        self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)

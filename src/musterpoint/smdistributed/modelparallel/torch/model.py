@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from . import absent, communication, reducer
+from . import absent, communication, log, reducer
 from .errors import SMPStepError
 from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
@@ -205,8 +205,9 @@ class DistributedModel(nn.Module):
         """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
         pipeline = state.group("pp")
         device = _device()
-        self._share_values()
-        self._owner = agree(self.module).owner
+        with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
+            self._share_values()
+            self._owner = agree(self.module).owner
         self._local = {
             name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
         }
@@ -313,7 +314,8 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         if not self.partitioned or pipeline.size == 1:
             return self.module.state_dict(*args, **kwargs)
-        return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+        with log.waiting("model.state_dict()"):
+            return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
 
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""

@@ -54,7 +54,7 @@ Merge = Callable[[list[Any]], Any]
 
 _WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
 """The groups of a rank in which its leader is as well."""
-HINT = "SMP_HINT_SECONDS"
+HINT = log.HINT
 """The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
 """The variable that says after how long without any message a step fails; 1800, as torch's groups."""

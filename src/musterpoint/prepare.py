@@ -138,6 +138,11 @@ def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
             f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
             f"give every host its own {rank}"
         )
+    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
+        )
     if options.rollcall == "full":
         return
     how = f"--rollcall {options.rollcall}"
@@ -249,7 +254,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port))
+        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))
         leads = job.current_host == job.leader
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
     return ports

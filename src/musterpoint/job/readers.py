@@ -19,5 +19,22 @@ class Reader(NamedTuple):
     load: Callable[[], Callable[[Mapping[str, str], Settings], Job]]
 
 
-READERS: tuple[Reader, ...] = ()
+def _azureml(environ: Mapping[str, str]) -> bool:
+    return any(environ.get(name) for name in AZUREML_SIGNS)
+
+
+def _load_azureml() -> Callable[[Mapping[str, str], Settings], Job]:
+    from musterpoint.job.azureml import read
+
+    return read
+
+
+AZUREML_SIGNS = (
+    "AZUREML_RUN_ID", "AZUREML_NODE_COUNT", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST",
+    "AZ_BATCH_NODE_LIST", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "AZUREML_CR_DISTRIBUTED_CONFIG",
+    "AZ_BATCHAI_JOB_MASTER_NODE_IP",
+)  # fmt: skip
+"""Variables that only processes of AzureML's have."""
+
+READERS: tuple[Reader, ...] = (Reader("azureml", _azureml, _load_azureml),)
 """All but SageMaker's, in the order in which their variables are looked for; only the one found is imported."""

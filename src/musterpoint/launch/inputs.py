@@ -149,6 +149,12 @@ class LaunchInputs(NamedTuple):
             notes=notes,
         )
 
+    @property
+    def _expected(self) -> str:
+        if self.job.platform == "sagemaker":
+            return "what scripts expect on this platform"
+        return "as SageMaker's toolkit says it, for scripts that were made for it"
+
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
@@ -162,7 +168,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
-            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
+            *(EnvSetting(name, value, self._expected) for name, value in self.exports),
         )
 
 

@@ -33,15 +33,8 @@ PYTORCHJOB = {
     "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "4", "RANK": "0", "PET_NNODES": "1",
     "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456",
 }  # fmt: skip
-AZURE_MPI = {
-    "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-    "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000", "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.5", "AZUREML_NODE_COUNT": "2",
-}  # fmt: skip
-ON_KUBERNETES = (
-    '{"rank":"VK_TASK_INDEX","host_list":["azureml-workloads-ID-worker-0.azureml-workloads-ID.svc.cluster.local"%s]}'
-)
 TF_CONFIG = '{"cluster": {"worker": ["a:2222"%s]}, "task": {"type": "worker", "index": 0}}'
-SLURM, AZURE, TORCH = "Slurm", "Azure ML", "torch.distributed"
+SLURM, TORCH = "Slurm", "torch.distributed"
 
 SEVERAL = [
     ("SageMaker", {"SM_HOSTS": '["algo-1", "algo-2"]'}, "SM_HOSTS"),
@@ -55,17 +48,6 @@ SEVERAL = [
     (SLURM, {**ONE_NODE, **STEP_OF_ONE, "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_STEP_NUM_TASKS"),
     (SLURM, {"SLURM_NTASKS": "2"}, "SLURM_NTASKS"),
     (SLURM, {**ONE_NODE, "SLURM_PROCID": "1"}, "SLURM_PROCID"),
-    (AZURE, AZURE_MPI, "AZUREML_NODE_COUNT"),
-    (
-        AZURE,
-        {"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18,10.0.1.21", "AZ_BATCHAI_TASK_INDEX": "0"},
-        "AZ_BATCH_HOST_LIST",
-    ),
-    (AZURE, {"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5"}, "AZ_BATCH_NODE_LIST"),
-    (AZURE, {"AZ_BATCHAI_TASK_INDEX": "4"}, "AZ_BATCHAI_TASK_INDEX"),
-    (AZURE, {"AZUREML_CR_NODE_RANK": "1"}, "AZUREML_CR_NODE_RANK"),
-    (AZURE, {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % ',"other"'}, "AZUREML_CR_DISTRIBUTED_CONFIG"),
-    (AZURE, {"AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"}, "AZ_BATCH_MASTER_NODE"),
     (TORCH, {**TRAINJOB, "PET_NNODES": "1:4"}, "PET_NNODES"),
     (TORCH, {"PET_NODE_RANK": "1"}, "PET_NODE_RANK"),
     (TORCH, {"MASTER_ADDR": "job-master-0", "WORLD_SIZE": "2", "RANK": "1"}, "WORLD_SIZE"),
@@ -79,8 +61,6 @@ SEVERAL = [
     ("MPI", {"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK"),
     ("MPI", {"PMI_RANK": "1"}, "PMI_RANK"),
     ("MPI", {"PMIX_RANK": "3"}, "PMIX_RANK"),
-    (AZURE, {**AZURE_MPI, "AZUREML_NODE_COUNT": "2", "AZ_BATCH_MASTER_NODE": ""}, "AZUREML_NODE_COUNT"),
-    ("MPI", {**AZURE_MPI, "AZUREML_NODE_COUNT": "1"}, "OMPI_COMM_WORLD_SIZE"),
     ("TensorFlow", {"TF_CONFIG": TF_CONFIG % ', "b:2222"'}, "TF_CONFIG"),
     ("TensorFlow", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {}}'}, "TF_CONFIG"),
     ("Vertex AI", {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:1"], "workerpool1": ["b:1"]}}'}, "CLUSTER_SPEC"),
@@ -110,9 +90,6 @@ ONE: list[dict[str, str]] = [
     {**ONE_NODE, "SLURM_NTASKS": "4"},
     {**ONE_NODE, **STEP_OF_ONE},
     {**SBATCH, **STEP_OF_ONE},
-    {**AZURE_MPI, "AZUREML_NODE_COUNT": "1", "OMPI_COMM_WORLD_SIZE": "1"},
-    {"AZ_BATCHAI_MPI_MASTER_NODE": "10.0.0.4", "AZ_BATCH_HOST_LIST": "10.0.0.4", "AZUREML_CR_NODE_RANK": "0"},
-    {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % "", "AZ_BATCHAI_TASK_INDEX": "0"},
     {**TRAINJOB, "PET_NNODES": "1"},
     {**TRAINJOB, "PET_NNODES": "1:1"},
     PYTORCHJOB,
@@ -123,7 +100,7 @@ ONE: list[dict[str, str]] = [
     {"NHOSTS": "2"},
     {"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "1", "PMI_RANK": "0", "PMIX_RANK": "0"},
     {"TF_CONFIG": TF_CONFIG % ""},
-    {"TF_CONFIG": "no JSON", "CLUSTER_SPEC": "[]", "AZUREML_CR_DISTRIBUTED_CONFIG": "3"},
+    {"TF_CONFIG": "no JSON", "CLUSTER_SPEC": "[]"},
     {"JOB_COMPLETION_INDEX": "0", "JAX_NUM_PROCESSES": "1", "DMLC_NUM_WORKER": "1", "LSB_MCPU_HOSTS": "h1 4"},
     {"SLURM_ARRAY_TASK_COUNT": "8", "AWS_BATCH_JOB_ARRAY_INDEX": "3"},
 ]  # fmt: skip

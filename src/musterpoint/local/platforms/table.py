@@ -14,7 +14,13 @@ def _sagemaker() -> LocalPlatform:
     return SAGEMAKER
 
 
-PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {"sagemaker": _sagemaker}
+def _azureml() -> LocalPlatform:
+    from musterpoint.local.platforms.azureml import AZUREML
+
+    return AZUREML
+
+
+PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {"sagemaker": _sagemaker, "azureml": _azureml}
 """A platform's name, and how its module is loaded. The first one is the default."""
 
 

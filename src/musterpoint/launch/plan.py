@@ -79,6 +79,25 @@ class ProcessPlan(NamedTuple):
         return [argument.text for argument in self.argv]
 
 
+class Meeting(NamedTuple):
+    """Where the ranks of a plan meet, if they are one world; the leader watches it.
+
+    port: the port of this host at which every rank connects.
+    hosts: the addresses of the other hosts, to which ranks that met elsewhere have connections.
+    required: whether the job fails where the ranks never met; else that is a warning.
+    library: part of the name of a file that every program has in memory whose ranks are to meet.
+    modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
+    advice: what makes ranks meet, for the message.
+    """
+
+    port: int
+    hosts: tuple[str, ...]
+    required: bool
+    library: str
+    modules: tuple[str, ...]
+    advice: str
+
+
 BOOT = (
     "from __future__ import annotations;import os;"
     '[exec(part,globals())for part in open(os.environ["MUSTER_STUB"]).read().split("\\n\\n\\n")]'
@@ -160,6 +179,7 @@ class LaunchPlan(NamedTuple):
     under_mpi: whether an mpirun of the platform's started the entry points.
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
+    meeting: where the ranks meet, on the leader; None: nobody watches that.
     """
 
     launcher: Launcher
@@ -180,6 +200,7 @@ class LaunchPlan(NamedTuple):
     under_mpi: bool = False
     expands: bool = False
     temporary: str = ""
+    meeting: Meeting | None = None
 
     @property
     def foreign(self) -> bool:
@@ -204,6 +225,7 @@ class LaunchPlan(NamedTuple):
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
                 daemons=tuple(plan.daemons),
+                meeting=plan.meeting and _meeting(*plan.meeting),
             )
             check_types(plan, _PLAN_TYPES)
             if plan.launcher not in get_args(Launcher):
@@ -230,10 +252,21 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "under_mpi": (bool,), "expands": (bool,),
     "temporary": _TEXT,
 }  # fmt: skip
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {
+    "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
+}  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
     "time_to_end": _COUNT,
 }  # fmt: skip
+
+
+def _meeting(*row: Any) -> Meeting:
+    from musterpoint.untrusted import check_types
+
+    meeting = Meeting(*row)
+    check_types(meeting, _MEETING_TYPES)
+    return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
 
 
 def _process(*row: Any) -> ProcessPlan:

@@ -13,7 +13,7 @@ from musterpoint.job.read import read_job
 from musterpoint.job.unnamed import settled, unnamed_job
 from musterpoint.settings import Settings, split_endpoint
 
-PET = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "tj-node-0-0.tj", "PET_MASTER_PORT": "29500"}
+PET = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "node-1.cluster", "PET_MASTER_PORT": "29500"}
 NAMED = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
 
 
@@ -29,10 +29,10 @@ def found(job: Job) -> tuple[int, int | None, str, int]:
 @pytest.mark.parametrize(
     ("environ", "expected", "slots"),
     [
-        (PET, (2, 1, "tj-node-0-0.tj", 0), None),
-        ({**PET, "PET_NPROC_PER_NODE": "4"}, (2, 1, "tj-node-0-0.tj", 0), 4),
-        ({**PET, "PET_NPROC_PER_NODE": "gpu"}, (2, 1, "tj-node-0-0.tj", 0), None),
-        ({**PET, "PET_NNODES": "2:2"}, (2, 1, "tj-node-0-0.tj", 0), None),
+        (PET, (2, 1, "node-1.cluster", 0), None),
+        ({**PET, "PET_NPROC_PER_NODE": "4"}, (2, 1, "node-1.cluster", 0), 4),
+        ({**PET, "PET_NPROC_PER_NODE": "gpu"}, (2, 1, "node-1.cluster", 0), None),
+        ({**PET, "PET_NNODES": "2:2"}, (2, 1, "node-1.cluster", 0), None),
         (
             {"PET_NNODES": "3", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:29400"},
             (3, None, "h", 29400),

@@ -249,7 +249,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port))
+        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))
         leads = job.current_host == job.leader
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
     return ports

@@ -129,7 +129,7 @@ class Runtime:
         """
         from musterpoint import probe
 
-        return probe.ask(words, environ, cwd, errors, self.loop, self._check)
+        return probe.ask(words, environ, cwd, errors, self.loop, self.check_stop)
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
@@ -169,7 +169,8 @@ class Runtime:
             if self._tools is not None:
                 self._tools.stop(signo)
 
-    def _check(self) -> None:
+    def check_stop(self) -> None:
+        """Raises StoppedEarly if this host was told to stop."""
         if self._stop_signal is not None:
             raise StoppedEarly(self._job.own_name if self._job else "", self._stop_signal, PREPARING)
 

@@ -13,7 +13,7 @@ Launcher = Literal[
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
+Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
@@ -23,6 +23,8 @@ ROLLCALL_PORT = 7776
 """The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
 MASTER_PORT = 7777
 """The master port that the leader tries first; without the roll call's channel it is always used."""
+AZUREML_PORT = 6105
+"""The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
 PARAMETER_SERVER_PORT = 2222
@@ -266,8 +268,8 @@ OPTIONS: tuple[Option, ...] = (
            "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
            unless_given="the platform's"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
-           unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
-           f"{MASTER_PORT}"),
+           unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the roll call's "
+           "channel always that one"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", "NAME", _signal),

@@ -1,7 +1,7 @@
 """Platforms without a reader: tells from their variables whether they started several hosts or processes.
 
-Without this check each host of such a job would run alone, as a job of one host, and succeed. Sources: recorded
-variables of Azure ML jobs, each launcher's documentation.
+Without this check each host of such a job would run alone, as a job of one host, and succeed. Source: each launcher's
+documentation.
 """
 
 import json
@@ -111,14 +111,6 @@ def _range(text: str) -> int:
     return int(text.rpartition(":")[2])
 
 
-def _commas(text: str) -> int:
-    return len(text.split(","))
-
-
-def _semicolons(text: str) -> int:
-    return len(text.split(";"))
-
-
 def _lsf(text: str) -> int:
     """``host slots host slots``."""
     return len(text.split()[::2])
@@ -142,10 +134,6 @@ def _resource_hosts(text: str) -> int:
     return len(json.loads(text).get("hosts") or ())
 
 
-def _azure_hosts(text: str) -> int:
-    return len(json.loads(text).get("host_list") or ())
-
-
 def _cluster_tasks(text: str) -> int:
     """The tasks of a TF_CONFIG."""
     return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
@@ -158,13 +146,6 @@ PLATFORMS: tuple[Platform, ...] = (
         (Sign("SM_HOSTS", _listed_hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
          Sign("SM_RESOURCE_CONFIG", _resource_hosts)),
         (Sign("SM_CURRENT_HOST", _is_set),),
-    )),
-    Platform("Azure ML", (
-        (Sign("AZUREML_NODE_COUNT"),),
-        (Sign("AZ_BATCH_HOST_LIST", _commas), Sign("AZ_BATCH_NODE_LIST", _semicolons),
-         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _azure_hosts), Sign("AZUREML_CR_NODE_RANK", _index),
-         Sign("AZ_BATCHAI_TASK_INDEX", _index)),
-        (Sign("AZ_BATCH_MASTER_NODE", _is_set),),
     )),
     # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
     Platform("torch.distributed", (

@@ -19,6 +19,24 @@ class Reader(NamedTuple):
     load: Callable[[], Callable[[Mapping[str, str], Settings], Job]]
 
 
+def _azureml(environ: Mapping[str, str]) -> bool:
+    return any(environ.get(name) for name in AZUREML_SIGNS)
+
+
+def _load_azureml() -> Callable[[Mapping[str, str], Settings], Job]:
+    from musterpoint.job.azureml import read
+
+    return read
+
+
+AZUREML_SIGNS = (
+    "AZUREML_RUN_ID", "AZUREML_NODE_COUNT", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST",
+    "AZ_BATCH_NODE_LIST", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "AZUREML_CR_DISTRIBUTED_CONFIG",
+    "AZ_BATCHAI_JOB_MASTER_NODE_IP",
+)  # fmt: skip
+"""Variables that only processes of AzureML's have."""
+
+
 def _slurm(environ: Mapping[str, str]) -> bool:
     """An allocation or a step; or a task's number, where a container was given no more of Slurm's variables."""
     named = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
@@ -72,6 +90,7 @@ def _load_vertex() -> Callable[[Mapping[str, str], Settings], Job]:
 
 
 READERS: tuple[Reader, ...] = (
+    Reader("azureml", _azureml, _load_azureml),
     Reader("slurm", _slurm, _load_slurm),
     Reader("kubeflow", _kubeflow, _load_kubeflow),
     Reader("vertex", lambda environ: bool(environ.get("CLUSTER_SPEC")), _load_vertex),

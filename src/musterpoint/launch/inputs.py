@@ -151,11 +151,17 @@ class LaunchInputs(NamedTuple):
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow"):
+        if self.job.platform not in ("slurm", "kubeflow") or (self.job.started and self.launcher == "ranks"):
             return ()
         from musterpoint.launch.numbering import misleading
 
         return misleading(self.job.platform, self.launcher, self.environ)
+
+    @property
+    def _expected(self) -> str:
+        if self.job.platform == "sagemaker":
+            return "what scripts expect on this platform"
+        return "as SageMaker's toolkit says it, for scripts that were made for it"
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
@@ -170,7 +176,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
-            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
+            *(EnvSetting(name, value, self._expected) for name, value in self.exports),
         )
 
 

@@ -155,6 +155,8 @@ class LaunchPlan(NamedTuple):
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
+    of_others: what each other entry point runs that the platform started on this host; one process, or none.
+    under_mpi: whether an mpirun of the platform's started the entry points.
     """
 
     launcher: Launcher
@@ -172,6 +174,8 @@ class LaunchPlan(NamedTuple):
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
     temporary: str = ""
+    of_others: tuple[ProcessPlan, ...] = ()
+    under_mpi: bool = False
 
     @property
     def foreign(self) -> bool:
@@ -191,6 +195,7 @@ class LaunchPlan(NamedTuple):
             plan = cls(**value)
             plan = plan._replace(
                 processes=tuple(_process(*row) for row in plan.processes),
+                of_others=tuple(_process(*row) for row in plan.of_others),
                 environment=_settings(plan.environment),
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
@@ -218,7 +223,7 @@ _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
-    "temporary": _TEXT,
+    "temporary": _TEXT, "under_mpi": (bool,),
 }  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),

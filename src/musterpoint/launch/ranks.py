@@ -15,7 +15,12 @@ IDENTITY = (
 
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: one process per slot."""
+    """This host's plan: one process per slot, or those that the platform has started."""
+    started = inputs.job.started
+    if started is not None and started.local_size == inputs.roster.seat.slots:
+        from musterpoint.launch.started import plan_started
+
+        return plan_started(inputs, started)
     gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
     ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))
     common = inputs.program_environment(*gloo.environment, *tracker.environment)

@@ -22,15 +22,8 @@ BOTH = {
     "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "0", "PET_NNODES": "1",
     "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "10.0.0.1",
 }  # fmt: skip
-AZURE_MPI = {
-    "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-    "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000", "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.5", "AZUREML_NODE_COUNT": "2",
-}  # fmt: skip
-ON_KUBERNETES = (
-    '{"rank":"VK_TASK_INDEX","host_list":["azureml-workloads-ID-worker-0.azureml-workloads-ID.svc.cluster.local"%s]}'
-)
 TF_CONFIG = '{"cluster": {"worker": ["a:2222"%s]}, "task": {"type": "worker", "index": 0}}'
-AZURE, TORCH = "Azure ML", "torch.distributed"
+TORCH = "torch.distributed"
 
 SEVERAL = [
     ("SageMaker", {"SM_HOSTS": '["algo-1", "algo-2"]'}, "SM_HOSTS"),
@@ -39,17 +32,6 @@ SEVERAL = [
     ("SageMaker", {"SM_CURRENT_HOST_RANK": "1"}, "SM_CURRENT_HOST_RANK"),
     ("SageMaker", {"SM_RESOURCE_CONFIG": '{"hosts": ["a", "b"]}'}, "SM_RESOURCE_CONFIG"),
     ("SageMaker", {"SM_CURRENT_HOST": "algo-1"}, "SM_CURRENT_HOST"),
-    (AZURE, AZURE_MPI, "AZUREML_NODE_COUNT"),
-    (
-        AZURE,
-        {"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18,10.0.1.21", "AZ_BATCHAI_TASK_INDEX": "0"},
-        "AZ_BATCH_HOST_LIST",
-    ),
-    (AZURE, {"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5"}, "AZ_BATCH_NODE_LIST"),
-    (AZURE, {"AZ_BATCHAI_TASK_INDEX": "4"}, "AZ_BATCHAI_TASK_INDEX"),
-    (AZURE, {"AZUREML_CR_NODE_RANK": "1"}, "AZUREML_CR_NODE_RANK"),
-    (AZURE, {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % ',"other"'}, "AZUREML_CR_DISTRIBUTED_CONFIG"),
-    (AZURE, {"AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"}, "AZ_BATCH_MASTER_NODE"),
     (TORCH, {**PET, "PET_NNODES": "1:4"}, "PET_NNODES"),
     (TORCH, {"PET_NODE_RANK": "1"}, "PET_NODE_RANK"),
     (TORCH, {"MASTER_ADDR": "job-master-0", "WORLD_SIZE": "2", "RANK": "1"}, "WORLD_SIZE"),
@@ -63,8 +45,6 @@ SEVERAL = [
     ("MPI", {"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK"),
     ("MPI", {"PMI_RANK": "1"}, "PMI_RANK"),
     ("MPI", {"PMIX_RANK": "3"}, "PMIX_RANK"),
-    (AZURE, {**AZURE_MPI, "AZUREML_NODE_COUNT": "2", "AZ_BATCH_MASTER_NODE": ""}, "AZUREML_NODE_COUNT"),
-    ("MPI", {**AZURE_MPI, "AZUREML_NODE_COUNT": "1"}, "OMPI_COMM_WORLD_SIZE"),
     ("TensorFlow", {"TF_CONFIG": TF_CONFIG % ', "b:2222"'}, "TF_CONFIG"),
     ("TensorFlow", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {}}'}, "TF_CONFIG"),
     ("JAX", {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "JAX_NUM_PROCESSES"),
@@ -89,9 +69,6 @@ ONE: list[dict[str, str]] = [
     {},
     {"SM_HOSTS": '["algo-1"]'},
     {"SM_HOSTS": "", "SM_HOST_COUNT": "1", "SM_CURRENT_HOST_RANK": "0", "SM_RESOURCE_CONFIG": '{"hosts": ["a"]}'},
-    {**AZURE_MPI, "AZUREML_NODE_COUNT": "1", "OMPI_COMM_WORLD_SIZE": "1"},
-    {"AZ_BATCHAI_MPI_MASTER_NODE": "10.0.0.4", "AZ_BATCH_HOST_LIST": "10.0.0.4", "AZUREML_CR_NODE_RANK": "0"},
-    {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % "", "AZ_BATCHAI_TASK_INDEX": "0"},
     {**PET, "PET_NNODES": "1"},
     {**PET, "PET_NNODES": "1:1"},
     BOTH,
@@ -102,7 +79,7 @@ ONE: list[dict[str, str]] = [
     {"NHOSTS": "2"},
     {"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "1", "PMI_RANK": "0", "PMIX_RANK": "0"},
     {"TF_CONFIG": TF_CONFIG % ""},
-    {"TF_CONFIG": "no JSON", "AZUREML_CR_DISTRIBUTED_CONFIG": "3"},
+    {"TF_CONFIG": "no JSON"},
     {"JAX_NUM_PROCESSES": "1", "DMLC_NUM_WORKER": "1", "LSB_MCPU_HOSTS": "h1 4"},
     {"SLURM_ARRAY_TASK_COUNT": "8", "AWS_BATCH_JOB_ARRAY_INDEX": "3"},
 ]  # fmt: skip

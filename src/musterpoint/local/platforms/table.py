@@ -14,6 +14,12 @@ def _sagemaker() -> LocalPlatform:
     return SAGEMAKER
 
 
+def _azureml() -> LocalPlatform:
+    from musterpoint.local.platforms.azureml import AZUREML
+
+    return AZUREML
+
+
 def _kubernetes() -> LocalPlatform:
     from musterpoint.local.platforms.kubernetes import KUBERNETES
 
@@ -33,7 +39,7 @@ def _slurm() -> LocalPlatform:
 
 
 PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {
-    "sagemaker": _sagemaker, "kubernetes": _kubernetes, "kubeflow": _kubeflow, "slurm": _slurm,
+    "sagemaker": _sagemaker, "azureml": _azureml, "kubernetes": _kubernetes, "kubeflow": _kubeflow, "slurm": _slurm,
 }  # fmt: skip
 """A platform's name, and how its module is loaded. The first one is the default."""
 

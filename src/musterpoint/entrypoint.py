@@ -112,12 +112,15 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
         else:
+            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
+    if job.platform == "azureml":
+        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():

@@ -160,9 +160,7 @@ def _distribution(form: Form, started: _Started, environ: Mapping[str, str]) -> 
     if form == "tensorflow":
         servers = bool(azureml_hosts.tasks(environ, "ps"))
         return Distribution("parameter_server" if servers else "multi_worker_mirrored_strategy")
-    if form == "ray":
-        return Distribution("none", 1)
-    if form == "none":
+    if form in ("ray", "none"):
         return Distribution("none", 1)
     return Distribution("torch_distributed", started.per_host or 1)
 

@@ -58,6 +58,8 @@ def whole(environ: Mapping[str, str], variable: str, least: int) -> int:
 
 def node_count(environ: Mapping[str, str], form: Form, local_size: Value) -> Value:
     """How many hosts the job has; its ``variable`` says why."""
+    if form == "ray":  # the program runs once, beside the head of a cluster that AzureML has started
+        return Value("", "RAY_ADDRESS", 1)
     if form == "tensorflow" and (machines := _machines(environ)):
         return Value("", "TF_CONFIG", len(machines))
     if environ.get(NODE_COUNT):

@@ -1,7 +1,7 @@
 """Platforms without a reader: tells from their variables whether they started several hosts or processes.
 
-Without this check each host of such a job would run alone, as a job of one host, and succeed. Source: each launcher's
-documentation.
+Without this check each host of such a job would run alone, as a job of one host, and succeed. Sources: each
+launcher's documentation.
 """
 
 import json

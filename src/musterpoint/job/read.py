@@ -45,7 +45,7 @@ def read_job(
         job = _read_variables(platform, environ, settings)
         if job.unnamed is not None or _describes_hosts(settings):
             job = _settled(job, settings)
-        return _launched(job, environ, program, module, arguments or ())
+        return _launched(_named(job, settings), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
@@ -56,7 +56,7 @@ def read_job(
         if arguments is None:
             style = settings.args or "json"
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
-        return _launched(job, environ, program, module, arguments)
+        return _launched(_named(job, settings), environ, program, module, arguments)
     return job._replace(
         arguments=(*job.arguments, *_typed(environ)),
         notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
@@ -94,6 +94,10 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
         if settings.nnodes is None:
             refuse_several(environ)
     return read_plain()
+
+
+def _named(job: Job, settings: Settings) -> Job:
+    return job._replace(name=job.name or settings.job_name)
 
 
 def _describes_hosts(settings: Settings) -> bool:

@@ -30,9 +30,9 @@ class SupervisorContext(NamedTuple):
     ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
-    the kernel's OOM kills in this container. ``keep`` writes a text for people to a file of that name, and returns its
-    path (empty: the job has no place for it); it raises OSError.
-    ``others`` are this host's other entry points, where it has any.
+    the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
+    writes a text for people to a file of that name, and returns its path (empty: the job has no place for it); it
+    raises OSError.
     """
 
     loop: Loop
@@ -44,8 +44,8 @@ class SupervisorContext(NamedTuple):
     mask: Callable[[str], str] = str
     code: str = ""
     oom_kills: Callable[[], int] = oom_kills
-    keep: Callable[[str, str], str] = lambda _name, _text: ""
     others: OtherEntryPoints | None = None
+    keep: Callable[[str, str], str] = lambda _name, _text: ""
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

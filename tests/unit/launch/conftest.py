@@ -7,6 +7,7 @@ from typing import Callable, Mapping
 import pytest
 
 from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.accelerate import Accelerate
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
@@ -25,6 +26,10 @@ WORKSPACE = Workspace(
 
 EIGHT_PROCESSORS = Devices(cpus=8)
 NO_DISTRIBUTION = Distribution()
+NO_GPUS = Accelerate(
+    "1.15.0", on_cpus=True, backend="gloo",
+    variables={"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"},
+)  # fmt: skip
 UNKNOWN = Memory()
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
@@ -66,6 +71,7 @@ def plan() -> Callable[..., LaunchPlan]:
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
         platform: Platform = "sagemaker",
+        accelerate: Accelerate = NO_GPUS,
         memory: Memory = UNKNOWN,
         ports: tuple[int, ...] = (),
         slots_option: int | None = None,
@@ -82,7 +88,7 @@ def plan() -> Callable[..., LaunchPlan]:
         return build_plan(
             LaunchInputs(
                 launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, memory,
+                modules, mpi, memory, accelerate,
             )
         )  # fmt: skip
 

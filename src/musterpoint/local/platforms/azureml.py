@@ -159,7 +159,9 @@ def environment(host: PlayedHost) -> dict[str, str]:
         **{f"AZURE_ML_INPUT_{name}": path for name, path in job.channels.items()},
     }
     kind = job.distribution["type"]
-    if kind == "mpi":
+    if kind == "ray":
+        found["MUSTER_LAUNCHER"] = "ray"  # it starts the cluster that AzureML would
+    elif kind == "mpi":
         several = {"AZ_BATCH_MASTER_NODE": f"{addresses[0]}:{MPI_PORT}"} if len(addresses) > 1 else {}
         found.update(AZ_BATCHAI_MPI_MASTER_NODE=addresses[0], **several)
     elif kind == "pytorch":

@@ -346,6 +346,7 @@ class _Follower:
         gone = set(order["unset"])
         environ = {name: value for name, value in settings.without_own(self._environ).items() if name not in gone}
         environ.update(order["set"])
+        environ.update(RANK=str(self._started.rank), LOCAL_RANK=str(self._started.local_rank))
         environ["MUSTER_STUB"] = self._texts.path("rank_stub")
         stdin = os.open(os.devnull, os.O_RDONLY)
         try:

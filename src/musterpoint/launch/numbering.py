@@ -34,10 +34,10 @@ def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str
     if platform == "slurm":
         if launcher in ONE_PER_HOST and in_step(environ):
             return ()
-        if launcher == "ranks":  # which sets the others for each rank
+        if launcher in ("ranks", "accelerate"):  # which set the others for each rank
             return tuple(name for name in ("SLURM_NTASKS_PER_NODE", *_OF_ONE_TASK) if name in environ)
         return tuple(name for name in SLURM if name in environ)
-    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, "ranks"):
+    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, "ranks", "accelerate"):
         return tuple(name for pair in KUBEFLOW for name in pair if name in environ)
     return ()
 

@@ -17,6 +17,7 @@ STACKS = {
     "horovod": ("horovod", "horovod-gloo"),
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
+    "huggingface": ("huggingface",),
     "ray": ("ray",),
     "jax": ("jax",),
     "xgboost": ("xgboost",),
@@ -122,6 +123,12 @@ def tensorflow() -> list[Path]:
     legacy = (*PIP, "--no-deps", "tf-keras==2.21.*")
     loads = ("{env}/bin/python", "-c", "import tensorflow, tf_keras")
     return [cached("tensorflow", ("tensorflow-cpu==2.21.*", "scikit-learn"), steps=[legacy, loads])]
+
+
+def huggingface(torch: Path) -> list[Path]:
+    """accelerate, transformers and Lightning over the environment of ``torch``, which they train with."""
+    wanted = ("accelerate==1.15.0", "transformers==5.23.0", "lightning==2.6.6")
+    return [cached("huggingface", wanted, over=[torch], steps=[("{env}/bin/python", "-c", "import accelerate")])]
 
 
 def ray(torch: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLaun
 from musterpoint.diagnosis.traceback import is_greeting, lines_of
 from musterpoint.errors import FetchError, MusterError, RollCallError
 from musterpoint.failure import ERROR_SHARE, Failure, Kind, fit
-from musterpoint.launch.plan import ProcessPlan
+from musterpoint.launch.plan import Meeting, ProcessPlan
 from musterpoint.untrusted import clip
 
 KILLED = 137
@@ -179,6 +179,20 @@ def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) ->
     return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
+def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext) -> Failure:
+    """The ranks of one world ended well, but never met."""
+    text = f"muster: {worlds_of_one(host, world, meeting)}"
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
+    """What happened where the ranks of one world never met, and what makes them meet."""
+    return (
+        f"none of the {world} ranks connected to port {meeting.port} of {host}, where they were to meet: each ran "
+        f"alone, as a world of one; {meeting.advice}"
+    )
+
+
 def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisContext) -> Failure:
     """The launcher started a rank that the plan puts on another host, or one rank twice."""
     text = (
@@ -186,6 +200,15 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
         f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
     )
     return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
+    """An entry point of this host that the platform started for a rank has ended before that rank ran."""
+    text = (
+        f"muster: the entry point of rank {rank} (local rank {local_rank}) on {context.host} ended before its rank was "
+        "started: the platform ended it, or it ran out of memory"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:

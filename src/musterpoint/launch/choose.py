@@ -9,7 +9,9 @@ from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
 from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
-NEEDED: dict[Launcher, str] = {"torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax"}
+NEEDED: dict[Launcher, str] = {
+    "torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax", "accelerate": "accelerate",
+}  # fmt: skip
 """The Python module that a launcher needs."""
 USED: dict[Launcher, tuple[str, ...]] = {"mpi": ("mpi4py",), "ranks": ("horovod", "xgboost"), "ray": ("grpc",)}
 """The Python modules that a launcher uses if they are there."""
@@ -38,6 +40,9 @@ _SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelpara
 """Kinds whose ranks torchrun can start as well."""
 
 
+_TYPED_ACCELERATE: tuple[Launcher, str] = ("accelerate", "the program is `accelerate launch`")
+
+
 class Choice(NamedTuple):
     """How this host's ranks are started.
 
@@ -53,21 +58,23 @@ class Choice(NamedTuple):
 
 def choose(
     job: Job, settings: Settings, devices: Devices, has: Callable[[str], bool], local: bool,
-    environ: Mapping[str, str] = {},
+    environ: Mapping[str, str] = {}, typed: bool = False,
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
     answer matters. ``local``: the user typed the program (``muster launch``, ``muster local``); a job without
     distribution settings then still uses all slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts
-    run no rank, only a server.
+    run no rank, only a server. ``typed``: the program was given behind `accelerate launch`.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
-    launcher, reason = _launcher(job, settings, capacity, has, local)
+    launcher, reason = _as_started(job, settings) or (
+        _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
+    )
     needed = NEEDED.get(launcher)
     if needed and job.in_group and not has(needed):
         raise LauncherError(
@@ -76,11 +83,32 @@ def choose(
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
-            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
-            "it out, or pass --launcher torchrun"
+            f"--numa-binding={settings.numa_binding} (MUSTER_NUMA_BINDING) is torchrun's, and the launcher is "
+            f"{launcher} ({reason}): leave it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
+
+
+def _as_started(job: Job, settings: Settings) -> tuple[Launcher, str] | None:
+    """The launcher for ranks that the platform has started; None where ranks are to be started.
+
+    Raises:
+        LauncherError: there is a process per rank already, and each is asked to start ranks.
+    """
+    started = job.started
+    if started is None:
+        return None
+    if settings.launcher in ("auto", "ranks") and settings.slots in (None, started.local_size):
+        return "ranks", f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
+    if started.local_size == 1:
+        return None
+    asked = f"--slots {settings.slots}" if settings.launcher in ("auto", "ranks") else f"--launcher {settings.launcher}"
+    raise LauncherError(
+        f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
+        "would start ranks of its own: leave the option out, or let the platform start one process per host "
+        "(process_count_per_instance: 1)"
+    )
 
 
 def slots_of(
@@ -104,6 +132,13 @@ def slots_of(
 
 def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     """A warning where another toolkit's count is used and this host has another number of devices; else empty."""
+    if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
+        room = capacity_of(job, settings, devices)
+        unused = "GPU" if devices.gpus else "Neuron core"
+        return (
+            f"warning: this host has {_count(devices.slots, unused)}, and the job asks for {_count(room, 'process')} "
+            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
+        )
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
@@ -154,7 +189,7 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) ->
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
@@ -236,6 +271,8 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.mpi.plan import plan_mpi as plan
     elif launcher == "deepspeed":
         from musterpoint.launch.deepspeed import plan_deepspeed as plan
+    elif launcher == "accelerate":
+        from musterpoint.launch.accelerate import plan_accelerate as plan
     elif launcher == "ray":
         from musterpoint.launch.ray import plan_ray as plan
     elif launcher == "jax":
@@ -244,10 +281,15 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    made = plan(inputs)
+    made = _without_mpi(plan(inputs), inputs)
     if launcher != "mpi" and inputs.roster.seat.grouped:
         made = _with_mpi_options(inputs, made)
-    return _with_local_rank(inputs, made)
+    made = _with_local_rank(inputs, made)
+    if inputs.job.platform != "azureml" or not any("$" in word for word in inputs.workspace.argv):
+        return made
+    from musterpoint.launch.expansion import expand
+
+    return expand(made, inputs.environ)
 
 
 def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
@@ -278,4 +320,21 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
         return plan._replace(local_rank_at=at + runner)
-    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))
+    processes = tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
+    return plan._replace(processes=processes, local_rank_at=at if plan.of_others else plan.local_rank_at)
+
+
+MPI_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "ORTE_", "PRTE_", "HYDI_", "HYDRA_", "I_MPI_HYDRA_")
+"""How the variables begin by which an mpirun identifies the processes that it has started."""
+_IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+
+def _without_mpi(plan: LaunchPlan, inputs: LaunchInputs) -> LaunchPlan:
+    """``plan`` without the variables of a rank that the platform started this process as, where ranks are started."""
+    started = inputs.job.started
+    if started is None or (plan.launcher == "ranks" and started.local_size == plan.local_ranks):
+        return plan
+    own = {name for name in inputs.environ if name in _IDENTITY}
+    if plan.launcher != "script":
+        own |= {name for name in inputs.environ if name.startswith(MPI_VARIABLES)}
+    return plan._replace(unset=tuple(dict.fromkeys((*plan.unset, *sorted(own)))))

@@ -79,6 +79,25 @@ class ProcessPlan(NamedTuple):
         return [argument.text for argument in self.argv]
 
 
+class Meeting(NamedTuple):
+    """Where the ranks of a plan meet, if they are one world; the leader watches it.
+
+    port: the port of this host at which every rank connects.
+    hosts: the addresses of the other hosts, to which ranks that met elsewhere have connections.
+    required: whether the job fails where the ranks never met; else that is a warning.
+    library: part of the name of a file that every program has in memory whose ranks are to meet.
+    modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
+    advice: what makes ranks meet, for the message.
+    """
+
+    port: int
+    hosts: tuple[str, ...]
+    required: bool
+    library: str
+    modules: tuple[str, ...]
+    advice: str
+
+
 BOOT = (
     "from __future__ import annotations;import os;"
     '[exec(part,globals())for part in open(os.environ["MUSTER_STUB"]).read().split("\\n\\n\\n")]'
@@ -98,10 +117,12 @@ def rank_process(
     )
 
 
-def told_local_rank(process: ProcessPlan, at: int) -> ProcessPlan:
-    """``process`` with ``--local_rank=N`` at that place of its argv, if it is a rank."""
-    if process.role != "rank":
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int) -> ProcessPlan:
+    """``process`` with ``--local_rank=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+    before = len(process.argv) - len(program)
+    if process.role != "rank" or process.words[before:] != list(program):
         return process
+    at += before
     word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
     return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 
@@ -154,7 +175,11 @@ class LaunchPlan(NamedTuple):
     daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
+    of_others: what each other entry point runs that the platform started on this host; one process, or none.
+    under_mpi: whether an mpirun of the platform's started the entry points.
+    expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
+    meeting: where the ranks meet, on the leader; None: nobody watches that.
     """
 
     launcher: Launcher
@@ -171,7 +196,11 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    of_others: tuple[ProcessPlan, ...] = ()
+    under_mpi: bool = False
+    expands: bool = False
     temporary: str = ""
+    meeting: Meeting | None = None
 
     @property
     def foreign(self) -> bool:
@@ -191,10 +220,12 @@ class LaunchPlan(NamedTuple):
             plan = cls(**value)
             plan = plan._replace(
                 processes=tuple(_process(*row) for row in plan.processes),
+                of_others=tuple(_process(*row) for row in plan.of_others),
                 environment=_settings(plan.environment),
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
                 daemons=tuple(plan.daemons),
+                meeting=plan.meeting and _meeting(*plan.meeting),
             )
             check_types(plan, _PLAN_TYPES)
             if plan.launcher not in get_args(Launcher):
@@ -218,12 +249,24 @@ _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
+    "under_mpi": (bool,), "expands": (bool,),
     "temporary": _TEXT,
+}  # fmt: skip
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {
+    "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
 }  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
     "time_to_end": _COUNT,
 }  # fmt: skip
+
+
+def _meeting(*row: Any) -> Meeting:
+    from musterpoint.untrusted import check_types
+
+    meeting = Meeting(*row)
+    check_types(meeting, _MEETING_TYPES)
+    return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
 
 
 def _process(*row: Any) -> ProcessPlan:

@@ -1,7 +1,8 @@
 """The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
 
 import os
-from typing import Callable, Mapping, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
@@ -24,6 +25,9 @@ from musterpoint.supervise.mpi_exits import MpiExits
 from musterpoint.supervise.ranks import Rank, Ranks
 from musterpoint.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
+if TYPE_CHECKING:
+    from musterpoint.supervise.meeting import MeetingWatch
+
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
 
@@ -39,7 +43,7 @@ class Session(NamedTuple):
     @property
     def is_mpi(self) -> bool:
         """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
-        return bool(self.plan.daemons) or self.plan.launcher == "mpi"
+        return bool(self.plan.daemons) or self.plan.launcher == "mpi" or self.plan.under_mpi
 
 
 class HostProcesses:
@@ -57,7 +61,8 @@ class HostProcesses:
     ) -> None:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
-        self._ranks = Ranks(context, self._others, emit)
+        self._ranks = Ranks(context, self._others, self._rank_ended)
+        self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
@@ -75,9 +80,39 @@ class HostProcesses:
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._ranks.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        if owner is not None and 0 in self._meetings:
+            self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
+        if plan.meeting is not None:
+            from musterpoint.supervise.meeting import MeetingWatch
+
+            pids = partial(self._ranks.pids, session.number)
+            self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
             self._start_planned(session, process)
+        for process in plan.of_others:
+            self._let_others_start(session, process)
         return session.number
+
+    def _let_others_start(self, session: Session, process: ProcessPlan) -> None:
+        """The host's other entry points start their ranks, each with the variables that it has itself."""
+        others = self._context.others
+        if others is None:
+            return
+        environment = self.environment_for(session.number, process)
+        given = {name: value for name, value in environment.items() if session.environ.get(name) != value}
+        others.watch(lambda rank, local: self._lost_entry_point((session.number, local), rank))
+        others.start(process.words, given, [name for name in session.environ if name not in environment])
+
+    def _lost_entry_point(self, key: Key, number: int) -> None:
+        """Another entry point of this host has ended: its rank isn't watched any more."""
+        if self.is_ending and not self._ranks.is_missing(key):
+            self._ranks.lost_entry_point(key)
+            return
+        self._context.record("entry-point-lost", rank=number, local_rank=key[1])
+        if not self._ranks.lost_entry_point(key):
+            from musterpoint.diagnosis import failures
+
+            self._emit(Broken(failures.lost_entry_point(number, key[1], self._context.diagnosis)))
 
     def _start_planned(self, session: Session, process: ProcessPlan) -> None:
         try:
@@ -231,6 +266,16 @@ class HostProcesses:
 
     # -- ends --
 
+    def _rank_ended(self, event: LocalEvent) -> None:
+        """Passes the end of a rank on, behind what its last end says about all of them."""
+        meeting = self._meetings.get(event.key[0]) if isinstance(event, RankEnded) else None
+        if meeting is not None and isinstance(event, RankEnded):
+            last = not self._ranks.running(event.key[0])
+            failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
+            if failure is not None:
+                self._emit(Broken(failure))
+        self._emit(event)
+
     def reported(self, failure: Failure) -> None:
         """A nested launcher reports why its rank will end."""
         self._context.record("reported", code=failure.code)
@@ -295,6 +340,8 @@ class HostProcesses:
         self.is_ending = True
         self._ranks.being_killed()
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
+        if self._context.others is not None:
+            self._context.others.kill()
 
     def end_services(self) -> int:
         """SIGTERM to services that end by themselves then; seconds that they get, 0 where there are none."""
@@ -318,6 +365,8 @@ class HostProcesses:
         self.is_ending = True
         self._terminal.take_back()
         self._ranks.close()
+        for meeting in self._meetings.values():
+            meeting.close()
         self.control_socket.close()
         self._texts.close()
         self._temporary.close()

@@ -121,6 +121,10 @@ class Ranks:
         """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
+    def pids(self, session: int) -> list[int]:
+        """The pids of a session's programs that run."""
+        return [pid for pid, rank in self._by_pid.items() if rank.session == session]
+
     # -- how they end --
 
     def reaped(self, pid: int, status: int) -> None:
@@ -145,6 +149,18 @@ class Ranks:
             # it called MPI_Abort and still runs, because the MPI killed the stub instead
             tree.send(rank.pid, signal.SIGKILL)
             self.ended(rank, None)
+
+    def lost_entry_point(self, key: Key) -> bool:
+        """The entry point that started a rank beside us has ended, so nobody could reap that rank: it is killed.
+
+        Returns whether there was such a rank.
+        """
+        rank = self._ranks.get(key)
+        if rank is not None and key in self._expected:
+            if rank.pid:
+                tree.send(rank.pid, signal.SIGKILL)
+            self.ended(rank, None)
+        return rank is not None
 
     def _abort_code(self, rank: Rank) -> int | None:
         """The code with which a rank asked its MPI to end the job; None if it didn't."""

@@ -16,7 +16,6 @@ from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
 from musterpoint.preview import HostView, Preview, preview
 
-
 ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""
 

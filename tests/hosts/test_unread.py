@@ -122,11 +122,6 @@ def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
 TRAINJOB = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": "tj-node-0-0.tj"}
 RECIPES = {
     "slurm": ([slurm(node) for node in NODES], list(NODES)),
-    "azureml": (
-        [{"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18", "AZUREML_NODE_COUNT": "2", "OWN": own}
-         for own in ("172.17.0.1 10.0.1.17 ", "10.0.1.18 fe80::1 ")],
-        ["10.0.1.17", "10.0.1.18"],
-    ),
     "kubeflow": (
         [{**TRAINJOB, "PET_NODE_RANK": str(rank)} for rank in range(2)], ["tj-node-0-0.tj", "tj-node-0-1.tj"],
     ),

@@ -174,10 +174,10 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    temporary: str = ""
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
     expands: bool = False
-    temporary: str = ""
 
     @property
     def foreign(self) -> bool:

@@ -17,6 +17,7 @@ STACKS = {
     "horovod": ("horovod", "horovod-gloo"),
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
+    "huggingface": ("huggingface",),
     "ray": ("ray",),
     "jax": ("jax",),
     "xgboost": ("xgboost",),
@@ -124,6 +125,12 @@ def tensorflow() -> list[Path]:
     return [cached("tensorflow", ("tensorflow-cpu==2.21.*", "scikit-learn"), steps=[legacy, loads])]
 
 
+def huggingface(torch: Path) -> list[Path]:
+    """accelerate, transformers and Lightning over the environment of ``torch``, which they train with."""
+    wanted = ("accelerate==1.15.0", "transformers==5.23.0", "lightning==2.6.6")
+    return [cached("huggingface", wanted, over=[torch], steps=[("{env}/bin/python", "-c", "import accelerate")])]
+
+
 def ray(torch: Path) -> list[Path]:
     """Ray with Ray Train, over the environment of ``torch``."""
     return [cached("ray", ("ray[train]==2.60.0",), over=[torch], steps=[("{env}/bin/ray", "--version")])]
@@ -131,14 +138,15 @@ def ray(torch: Path) -> list[Path]:
 
 def jax() -> list[Path]:
     """JAX for CPUs, whose collectives are Gloo's."""
-    return [cached("jax", ("jax==0.10.2", "jaxlib==0.10.2"), steps=[("{env}/bin/python", "-c", "import jax.numpy")])]
+    wanted = ("jax==0.10.2", "jaxlib==0.10.2", "scikit-learn")
+    return [cached("jax", wanted, steps=[("{env}/bin/python", "-c", "import jax.numpy")])]
 
 
 def xgboost() -> list[Path]:
     """XGBoost without NCCL, which only GPUs need."""
     alone = (*PIP, "--no-deps", "xgboost==3.2.0")
     loads = ("{env}/bin/python", "-c", "import xgboost.tracker")
-    return [cached("xgboost", ("numpy", "scipy"), steps=[alone, loads])]
+    return [cached("xgboost", ("scikit-learn",), steps=[alone, loads])]
 
 
 def s3() -> list[Path]:

@@ -88,7 +88,8 @@ def _run_job(
     would wait for it.
     """
     for note in job.notes:
-        runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
+        if note.level != "plan":
+            runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     host, plan, refusal, stop = None, None, None, None
     offer = empty_offer(job)
     try:
@@ -111,6 +112,7 @@ def _run_job(
         except MusterError as error:
             refusal = runtime.failure_of(error)
         else:
+            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
@@ -144,6 +146,8 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
+    if job.rollcall_port and options.rollcall_port == settings.ROLLCALL_PORT:
+        options = options._replace(rollcall_port=job.rollcall_port)
     participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
     roll_call = RollCall(
         runtime.loop, participant, runtime.console.say, runtime.timeline.add, master_port=job.master_port

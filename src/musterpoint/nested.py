@@ -72,13 +72,14 @@ def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     # each host's slots are in the outer one's roster
     job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
     host = prepare_host(job, options, environ, typed=True)
-    seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job)) for seat in offered.seats)
+    asked = bool(options.slots or host.slots_asked)
+    seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job, asked)) for seat in offered.seats)
     return plan_host(job, options, host, offered._replace(seats=seats), environ)
 
 
-def _slots(seat: Seat, choice: Choice, options: Settings, job: Job) -> int:
+def _slots(seat: Seat, choice: Choice, options: Settings, job: Job, asked: bool) -> int:
     if not seat.grouped:
         return 0
     if choice.launcher in ONE_PER_HOST:
         return slots_of(seat.name, choice.launcher, job, options, seat.capacity)
-    return choice.slots if options.slots else seat.capacity
+    return choice.slots if asked else seat.capacity

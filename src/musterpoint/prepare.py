@@ -3,8 +3,9 @@
 ``muster plan`` and a nested launcher take the same steps.
 """
 
+import os
 import sys
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple
 
 from musterpoint import __version__
 from musterpoint.code.workspace import Workspace, prepare
@@ -37,6 +38,7 @@ from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoi
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
+    from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.probe import Ask
 
 
@@ -45,7 +47,8 @@ class PreparedHost(NamedTuple):
 
     ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
     slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
-    where the launcher is one, ``memory`` this host's where the launcher is Ray.
+    where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
+    where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
     """
 
     workspace: Workspace
@@ -54,6 +57,8 @@ class PreparedHost(NamedTuple):
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
     memory: Memory = Memory()
+    accelerate: "Accelerate | None" = None
+    slots_asked: int | None = None
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -81,40 +86,75 @@ def prepare_host(
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
     """
-    workspace = prepare(job, environ, environ.get(PYTHON) or sys.executable, tools, options.installer)
+    interpreter = environ.get(PYTHON) or sys.executable
+    job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
+    workspace = prepare(job, environ, interpreter, tools, options.installer)
     devices = survey(environ)
 
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
     launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
 
-    def find(module: str, environ: Mapping[str, str]) -> bool:
+    def find(modules: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
         from musterpoint import probe
-        from musterpoint.code.interpreter import has_module
+        from musterpoint.code.interpreter import modules_among
 
-        return has_module(workspace.interpreter, module, environ, "/", ask or probe.ask)
+        return modules_among(modules, workspace.interpreter, environ, "/", ask or probe.ask)
 
     answers: dict[str, bool] = {}
 
     def has(module: str) -> bool:
         if module not in answers:
-            answers[module] = bool(mpirun_of(environ)) if module == MPIRUN else find(module, launcher_environ)
+            here = bool(mpirun_of(environ)) if module == MPIRUN else module in find((module,), launcher_environ)
+            answers[module] = here
         return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
-    choice = choose(job, options, devices, has, local, environ)
+    choice = choose(job, options, devices, has, local, environ, typed=accelerate is not None)
     _check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
+    if choice.launcher == "accelerate" and accelerate is None:
+        from musterpoint.fabric.accelerate import ask_accelerate
+
+        accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
-        smdistributed.check(job, environ, lambda module: find(module, environ))
-    modules = frozenset(module for module in modules_for(choice.launcher) if has(module))
+        smdistributed.check(job, environ, lambda module: module in find((module,), environ))
+    if unknown := [module for module in modules_for(choice.launcher) if module not in answers]:
+        found = find(unknown, launcher_environ)
+        answers.update((module, module in found) for module in unknown)
+    modules = frozenset(module for module in modules_for(choice.launcher) if answers[module])
     mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
     memory = Memory()
     if choice.launcher == "ray":
         from musterpoint.fabric.memory import survey_memory
 
         memory = survey_memory()
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory)
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked)
+
+
+def _typed_accelerate(
+    job: Job, options: Settings, interpreter: str, environ: Mapping[str, str], ask: "Ask | None"
+) -> tuple[Job, Settings, "Accelerate | None", int | None]:
+    """Reads a program that is `accelerate launch SCRIPT`: the job and the options that it stands for."""
+    if not _HANDS_OVER.intersection((os.path.basename(job.entry_point.program), job.entry_point.program)):
+        return job, options, None, None
+    from musterpoint.launch.accelerate import as_typed, typed_words
+
+    words = typed_words(job, options)
+    if words is None:
+        return job, options, None, None
+    from musterpoint.fabric.accelerate import ask_accelerate
+
+    found = ask_accelerate(interpreter, words, options.accelerate_config, job.paths.code, environ, ask)
+    job, slots = as_typed(job, options, found)
+    return job, options._replace(slots=slots or options.slots), found, slots
+
+
+_HANDS_OVER = frozenset({
+    "accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "trl",
+    "trl.cli",
+})  # fmt: skip
+"""Programs that start ranks of their own by accelerate's launcher."""
 
 
 def named_job(job: Job, roster: Roster) -> Job:
@@ -138,6 +178,11 @@ def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
             f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
             f"give every host its own {rank}"
         )
+    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
+        )
     if options.rollcall == "full":
         return
     how = f"--rollcall {options.rollcall}"
@@ -154,7 +199,7 @@ def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
         )
 
 
-_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed")
+_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed", "accelerate")
 """Launchers that need nothing of the other hosts but the leader's address."""
 
 
@@ -182,7 +227,7 @@ def plan_host(
         fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
     inputs = LaunchInputs(
         host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.memory,
+        host.modules, host.mpi, host.memory, host.accelerate,
     )  # fmt: skip
     plan = build_plan(inputs)
     if job.in_group:

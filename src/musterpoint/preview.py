@@ -66,10 +66,14 @@ def preview_request(request: Request) -> Preview:
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
-    if request.program is None and options.platform == "auto" and platform_here(base, request.environ) == "plain":
+    here = options.platform if options.platform != "auto" else platform_here(base, request.environ)
+    if request.program is None and here != "sagemaker" and options.platform != "plain":
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
+            if here == "plain"
+            else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
+            "follow `muster launch` there"
         )
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     if job.unnamed is not None and (wrong := misplaced(job.unnamed)):

@@ -119,6 +119,11 @@ class Runtime:
         here = paths.base if self._is_train else paths.input_config
         return paths if os.path.isdir(here) else Paths()
 
+    @property
+    def leads(self) -> bool:
+        """Whether this host speaks for the job: the first of the group, or any while the job can't be read."""
+        return self._job is None or self._job.current_host == self._job.leader
+
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
         from musterpoint.diagnosis.failures import failure_of_error

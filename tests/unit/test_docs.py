@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from musterpoint import exit_codes
 from musterpoint.job.exports import sagemaker_exports
 from musterpoint.job.model import EntryPoint, Job
+from musterpoint.settings import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -65,3 +67,8 @@ def test_the_licence_is_apache_2() -> None:
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_every_launcher_has_a_line_in_the_table_of_launchers() -> None:
+    rows = (ROOT / "docs" / "launchers.md").read_text(encoding="utf-8").split("\n## ")[0]
+    assert [name for name in get_args(Launcher) if f"| `{name}` |" not in rows and f"`{name}` for " not in rows] == []

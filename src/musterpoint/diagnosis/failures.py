@@ -15,7 +15,7 @@ from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLaun
 from musterpoint.diagnosis.traceback import is_greeting, lines_of
 from musterpoint.errors import FetchError, MusterError, RollCallError
 from musterpoint.failure import ERROR_SHARE, Failure, Kind, fit
-from musterpoint.launch.plan import ProcessPlan
+from musterpoint.launch.plan import Meeting, ProcessPlan
 from musterpoint.untrusted import clip
 
 KILLED = 137
@@ -177,6 +177,20 @@ def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) ->
     """The launcher started another number of ranks than planned."""
     text = f"muster: rank {rank} on {context.host} got a world of {got} rank(s), but {planned} were planned"
     return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext) -> Failure:
+    """The ranks of one world ended well, but never met."""
+    text = f"muster: {worlds_of_one(host, world, meeting)}"
+    return _failure(context, exit_codes.LAUNCHER, [text], "infra")
+
+
+def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
+    """What happened where the ranks of one world never met, and what makes them meet."""
+    return (
+        f"none of the {world} ranks connected to port {meeting.port} of {host}, where they were to meet: each ran "
+        f"alone, as a world of one; {meeting.advice}"
+    )
 
 
 def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisContext) -> Failure:

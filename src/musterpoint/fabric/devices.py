@@ -1,6 +1,7 @@
 """Counts this host's devices: processors, GPUs, Neuron cores, network interfaces."""
 
 import os
+import sys
 from typing import Iterator, Mapping, NamedTuple
 
 NEURON_CORES_PER_DEVICE = 2
@@ -16,6 +17,7 @@ class Devices(NamedTuple):
     neuron_cores: cores of AWS's accelerators.
     interfaces: the kernel's names of network interfaces.
     infiniband: the kernel's names of RDMA devices of any kind, EFA included.
+    cpu_only: whether a program can surely use no accelerator of any make here.
     """
 
     cpus: int = 1
@@ -24,6 +26,7 @@ class Devices(NamedTuple):
     neuron_cores: int = 0
     interfaces: tuple[str, ...] = ()
     infiniband: tuple[str, ...] = ()
+    cpu_only: bool = False
 
     @property
     def slots(self) -> int:
@@ -40,14 +43,36 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     allowed = affinity or _affinity() or machine
     quota = _cpu_quota(root)
     neuron_devices = _numbered(os.path.join(root, "dev"), "neuron")
+    gpus = _gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)
     return Devices(
         cpus=max(1, allowed if quota is None else min(allowed, int(quota))),
         machine_cpus=machine,
-        gpus=_gpus(environ.get("CUDA_VISIBLE_DEVICES"), root),
+        gpus=gpus,
         neuron_cores=sum(_neuron_cores(device, root) for device in neuron_devices),
         interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
         infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
+        cpu_only=not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root),
     )
+
+
+ACCELERATORS = (
+    "accel", "davinci", "dri/render", "dxg", "hl", "kfd", "mlu", "mtgpu", "neuron", "nvgpu", "nvhost", "vfio/",
+)  # fmt: skip
+"""How names below /dev begin where there is an accelerator of another make than NVIDIA's, or NVIDIA's own on Tegra and
+WSL: TPUs and Gaudi, Ascend, AMD and Intel, WSL, Gaudi before Linux 6.8, AMD, Cambricon, Moore Threads, AWS."""
+
+
+def _is_cpu_only(hidden: bool, root: str) -> bool:
+    """Whether no accelerator's device is here but NVIDIA's that are ``hidden`` by CUDA_VISIBLE_DEVICES.
+
+    False on systems other than Linux, and for devices that may be no accelerators, such as a display's.
+    """
+    dev = os.path.join(root, "dev")
+    names = entries(dev)
+    for folder in ("dri", "vfio"):
+        names += [f"{folder}/{name}" for name in entries(os.path.join(dev, folder)) if name != "vfio"]
+    others = ACCELERATORS if hidden else (*ACCELERATORS, "nvidia")
+    return "null" in names and sys.platform == "linux" and not any(name.startswith(others) for name in names)
 
 
 def _affinity() -> int | None:

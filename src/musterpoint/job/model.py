@@ -145,9 +145,9 @@ class Counted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One sentence for the log."""
+    """One sentence for the log; ``plan``: for ``muster plan`` alone."""
 
-    level: Literal["info", "warning"]
+    level: Literal["info", "warning", "plan"]
     text: str
 
 
@@ -165,6 +165,8 @@ class Job(NamedTuple):
     (``node-0``, ``node-1``, ...) until the roll call is over.
     ``started``: the rank that this process was started as; None where ranks are to be started.
     ``master_port``: the port for the framework's rendezvous that the platform prefers.
+    ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
+    the usual one.
     """
 
     platform: Platform
@@ -192,6 +194,7 @@ class Job(NamedTuple):
     unnamed: UnnamedHosts | None = None
     started: StartedRank | None = None
     master_port: int = MASTER_PORT
+    rollcall_port: int = 0
 
     @property
     def rank_of_host(self) -> int:

@@ -9,7 +9,9 @@ from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
 from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
-NEEDED: dict[Launcher, str] = {"torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax"}
+NEEDED: dict[Launcher, str] = {
+    "torchrun": "torch", "deepspeed": "deepspeed", "ray": "ray", "jax": "jax", "accelerate": "accelerate",
+}  # fmt: skip
 """The Python module that a launcher needs."""
 USED: dict[Launcher, tuple[str, ...]] = {"mpi": ("mpi4py",), "ranks": ("horovod", "xgboost"), "ray": ("grpc",)}
 """The Python modules that a launcher uses if they are there."""
@@ -38,6 +40,9 @@ _SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelpara
 """Kinds whose ranks torchrun can start as well."""
 
 
+_TYPED_ACCELERATE: tuple[Launcher, str] = ("accelerate", "the program is `accelerate launch`")
+
+
 class Choice(NamedTuple):
     """How this host's ranks are started.
 
@@ -53,21 +58,23 @@ class Choice(NamedTuple):
 
 def choose(
     job: Job, settings: Settings, devices: Devices, has: Callable[[str], bool], local: bool,
-    environ: Mapping[str, str] = {},
+    environ: Mapping[str, str] = {}, typed: bool = False,
 ) -> Choice:  # fmt: skip
     """The launcher and this host's slots.
 
     ``has`` asks the user's interpreter for a module, or this host for :data:`MPIRUN`; it is called only where the
     answer matters. ``local``: the user typed the program (``muster launch``, ``muster local``); a job without
     distribution settings then still uses all slots of all hosts. ``environ`` may have a TF_CONFIG by which some hosts
-    run no rank, only a server.
+    run no rank, only a server. ``typed``: the program was given behind `accelerate launch`.
 
     Raises:
         LauncherError: no launcher of this release fits the job, or the launcher's module is missing.
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
-    launcher, reason = _as_started(job, settings) or _launcher(job, settings, capacity, has, local)
+    launcher, reason = _as_started(job, settings) or (
+        _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
+    )
     needed = NEEDED.get(launcher)
     if needed and job.in_group and not has(needed):
         raise LauncherError(
@@ -76,8 +83,8 @@ def choose(
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
-            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
-            "it out, or pass --launcher torchrun"
+            f"--numa-binding={settings.numa_binding} (MUSTER_NUMA_BINDING) is torchrun's, and the launcher is "
+            f"{launcher} ({reason}): leave it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
@@ -264,6 +271,8 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.mpi.plan import plan_mpi as plan
     elif launcher == "deepspeed":
         from musterpoint.launch.deepspeed import plan_deepspeed as plan
+    elif launcher == "accelerate":
+        from musterpoint.launch.accelerate import plan_accelerate as plan
     elif launcher == "ray":
         from musterpoint.launch.ray import plan_ray as plan
     elif launcher == "jax":
@@ -311,7 +320,7 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
         return plan._replace(local_rank_at=at + runner)
-    processes = tuple(told_local_rank(process, at) for process in plan.processes)
+    processes = tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
     return plan._replace(processes=processes, local_rank_at=at if plan.of_others else plan.local_rank_at)
 
 

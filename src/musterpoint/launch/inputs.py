@@ -1,7 +1,7 @@
 """The input of a launcher's plan, and what the plans of all launchers have in common."""
 
 import os
-from typing import Mapping, NamedTuple
+from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import musterpoint
 from musterpoint.code.workspace import Workspace
@@ -16,6 +16,9 @@ from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
 from musterpoint.stop_budget import rank_grace
+
+if TYPE_CHECKING:
+    from musterpoint.fabric.accelerate import Accelerate
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -48,6 +51,7 @@ class LaunchInputs(NamedTuple):
     modules: those of :func:`musterpoint.launch.choose.modules_for` that the user's interpreter has.
     mpi: this host's MPI, for launcher ``mpi``.
     memory: this host's memory, for launcher ``ray``.
+    accelerate: what accelerate says, for launcher ``accelerate``.
     """
 
     launcher: Launcher
@@ -62,6 +66,7 @@ class LaunchInputs(NamedTuple):
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
     memory: Memory = Memory()
+    accelerate: "Accelerate | None" = None
 
     @property
     def hosts(self) -> int:
@@ -145,7 +150,7 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=unset,
+            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
             notes=notes,
         )
 
@@ -154,6 +159,14 @@ class LaunchInputs(NamedTuple):
         if self.job.platform == "sagemaker":
             return "what scripts expect on this platform"
         return "as SageMaker's toolkit says it, for scripts that were made for it"
+
+    def _misleading(self) -> tuple[str, ...]:
+        """Variables with which the platform numbers processes that aren't this host's ranks."""
+        if self.job.platform not in ("slurm", "kubeflow"):
+            return ()
+        from musterpoint.launch.numbering import misleading
+
+        return misleading(self.job.platform, self.launcher, self.environ)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
@@ -164,12 +177,33 @@ class LaunchInputs(NamedTuple):
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
             *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices.cpus, ranks)),) if ranks else ()),
+            *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
             *(EnvSetting(name, value, self._expected) for name, value in self.exports),
         )
+
+    def _meets_on_cpus(self) -> bool:
+        """Whether accelerate has to be told that several ranks without accelerators are one world.
+
+        With the variable set it ignores DeepSpeed, and Hugging Face's Trainer the library of a smdistributed job.
+        """
+        words = (*self.job.arguments, *(name for name in ("ACCELERATE_USE_DEEPSPEED",) if name in self.environ))
+        return (
+            self.devices.cpu_only
+            and self.roster.world_size > 1
+            and self.launcher != "deepspeed"
+            and not self.job.distribution.kind.startswith("smdistributed")
+            and not any("deepspeed" in word.lower() for word in words)
+        )
+
+
+_ON_CPUS = EnvSetting(
+    "ACCELERATE_USE_CPU", "true",
+    "no accelerator here: without it accelerate and Hugging Face's Trainer take each rank for a world of one",
+)  # fmt: skip
 
 
 def _threads(cpus: int, ranks: int) -> tuple[str, str]:

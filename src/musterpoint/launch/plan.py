@@ -79,6 +79,25 @@ class ProcessPlan(NamedTuple):
         return [argument.text for argument in self.argv]
 
 
+class Meeting(NamedTuple):
+    """Where the ranks of a plan meet, if they are one world; the leader watches it.
+
+    port: the port of this host at which every rank connects.
+    hosts: the addresses of the other hosts, to which ranks that met elsewhere have connections.
+    required: whether the job fails where the ranks never met; else that is a warning.
+    library: part of the name of a file that every program has in memory whose ranks are to meet.
+    modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
+    advice: what makes ranks meet, for the message.
+    """
+
+    port: int
+    hosts: tuple[str, ...]
+    required: bool
+    library: str
+    modules: tuple[str, ...]
+    advice: str
+
+
 BOOT = (
     "from __future__ import annotations;import os;"
     '[exec(part,globals())for part in open(os.environ["MUSTER_STUB"]).read().split("\\n\\n\\n")]'
@@ -98,10 +117,12 @@ def rank_process(
     )
 
 
-def told_local_rank(process: ProcessPlan, at: int) -> ProcessPlan:
-    """``process`` with ``--local_rank=N`` at that place of its argv, if it is a rank."""
-    if process.role != "rank":
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int) -> ProcessPlan:
+    """``process`` with ``--local_rank=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+    before = len(process.argv) - len(program)
+    if process.role != "rank" or process.words[before:] != list(program):
         return process
+    at += before
     word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
     return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 
@@ -158,6 +179,7 @@ class LaunchPlan(NamedTuple):
     under_mpi: whether an mpirun of the platform's started the entry points.
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
+    meeting: where the ranks meet, on the leader; None: nobody watches that.
     """
 
     launcher: Launcher
@@ -175,6 +197,7 @@ class LaunchPlan(NamedTuple):
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
     temporary: str = ""
+    meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
     expands: bool = False
@@ -202,6 +225,7 @@ class LaunchPlan(NamedTuple):
                 unset=tuple(plan.unset),
                 notes=tuple(plan.notes),
                 daemons=tuple(plan.daemons),
+                meeting=plan.meeting and _meeting(*plan.meeting),
             )
             check_types(plan, _PLAN_TYPES)
             if plan.launcher not in get_args(Launcher):
@@ -228,10 +252,21 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "under_mpi": (bool,), "expands": (bool,),
     "temporary": _TEXT,
 }  # fmt: skip
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {
+    "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
+}  # fmt: skip
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "cwd": _TEXT, "rank": _RANK, "local_rank": _RANK, "users": (bool,), "optional": (bool,),
     "time_to_end": _COUNT,
 }  # fmt: skip
+
+
+def _meeting(*row: Any) -> Meeting:
+    from musterpoint.untrusted import check_types
+
+    meeting = Meeting(*row)
+    check_types(meeting, _MEETING_TYPES)
+    return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
 
 
 def _process(*row: Any) -> ProcessPlan:

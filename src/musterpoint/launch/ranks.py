@@ -5,6 +5,7 @@ from __future__ import annotations
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.horovod import Gloo, plan_gloo
 from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.launch.xgboost import Tracker, plan_tracker
 
@@ -12,6 +13,8 @@ IDENTITY = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 """The variables that identify a rank. Existing values belong to another job and are replaced, as in torchrun."""
+
+RUN_ID = "TORCHELASTIC_RUN_ID"
 
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
@@ -23,17 +26,25 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
         return plan_started(inputs, started)
     gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
     ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))
-    common = inputs.program_environment(*gloo.environment, *tracker.environment)
-    return inputs.plan(
+    run_id = EnvSetting(
+        RUN_ID,
+        inputs.job.name or "muster",
+        "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
+    )
+    common = inputs.program_environment(*gloo.environment, *tracker.environment, run_id)
+    plan = inputs.plan(
         (*gloo.services, *tracker.services, *ranks),
         tuple(setting for setting in common if setting.name not in IDENTITY),
         notes=gloo.notes,
     )
+    # Horovod's ranks meet at a port of their own
+    return plan if gloo.environment else plan._replace(meeting=rendezvous(inputs))
 
 
 def _process(inputs: LaunchInputs, gloo: Gloo, tracker: Tracker, local_rank: int) -> ProcessPlan:
     settings = (
         *identity(inputs, local_rank),
+        *_of_platform(inputs, local_rank),
         *(gloo.identities[local_rank] if gloo.identities else ()),
         *(tracker.identities[local_rank] if tracker.identities else ()),
     )
@@ -53,3 +64,12 @@ def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
+
+
+def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    """The variables by which the platform itself would number this rank."""
+    if inputs.job.platform not in ("slurm", "kubeflow"):
+        return ()
+    from musterpoint.launch.numbering import numbers
+
+    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)

@@ -12,6 +12,7 @@ from typing import Mapping, NamedTuple
 from musterpoint.errors import UsageError
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
+from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 PREFIX = "PET_"
@@ -85,7 +86,9 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
     node_rank = EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; torchrun sets no such")
     order = (C10D_NOTE,) if inputs.settings.rendezvous == "c10d" and inputs.hosts > 1 else ()
     unset = (*(name for name in ("PYTHONPATH",) if name in inputs.environ), *own.unset)
-    return inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
+    plan = inputs.plan((agent,), inputs.environment(node_rank), unset, (*order, *own.notes))
+    # with c10d torchrun itself chooses where ranks meet
+    return plan if inputs.settings.rendezvous == "c10d" else plan._replace(meeting=rendezvous(inputs))
 
 
 def _world(inputs: LaunchInputs) -> tuple[Argument, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
 from musterpoint.masking import Masker
-from musterpoint.settings import Platform
+from musterpoint.settings import Launcher, Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -123,6 +123,13 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
+LAUNCHERS: dict[str, Launcher] = {
+    "accelerate": "accelerate", "deepspeed": "deepspeed", "mpiexec": "mpi", "mpirun": "mpi", "torchrun": "torchrun",
+    "trl": "accelerate",
+}  # fmt: skip
+"""Commands that people put before their scripts, and the launcher to name instead."""
+
+
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
     """The source directory (absolute) and the program relative to it.
 
@@ -137,7 +144,9 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script")
+            launcher = LAUNCHERS.get(os.path.basename(program), "")
+            instead = f"; `muster local --launcher {launcher} SCRIPT` starts one as {program} would" if launcher else ""
+            raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
         return os.path.dirname(path), os.path.basename(path)
     source = find_directory(source_dir, cwd)
     for base in (source, cwd):

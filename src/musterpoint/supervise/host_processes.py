@@ -1,7 +1,8 @@
 """The processes of this host: starts them from plans, and emits an event when one starts, fails or ends."""
 
 import os
-from typing import Callable, Mapping, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
 from musterpoint.failure import Failure
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
@@ -23,6 +24,9 @@ from musterpoint.supervise.events import (
 from musterpoint.supervise.mpi_exits import MpiExits
 from musterpoint.supervise.ranks import Rank, Ranks
 from musterpoint.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
+
+if TYPE_CHECKING:
+    from musterpoint.supervise.meeting import MeetingWatch
 
 _DIGITS = 10
 """Of the longest number that a stub or an agent sends."""
@@ -57,7 +61,8 @@ class HostProcesses:
     ) -> None:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
-        self._ranks = Ranks(context, self._others, emit)
+        self._ranks = Ranks(context, self._others, self._rank_ended)
+        self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
@@ -75,6 +80,13 @@ class HostProcesses:
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
         self._ranks.expect(keys)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
+        if owner is not None and 0 in self._meetings:
+            self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
+        if plan.meeting is not None:
+            from musterpoint.supervise.meeting import MeetingWatch
+
+            pids = partial(self._ranks.pids, session.number)
+            self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
             self._start_planned(session, process)
         for process in plan.of_others:
@@ -254,6 +266,16 @@ class HostProcesses:
 
     # -- ends --
 
+    def _rank_ended(self, event: LocalEvent) -> None:
+        """Passes the end of a rank on, behind what its last end says about all of them."""
+        meeting = self._meetings.get(event.key[0]) if isinstance(event, RankEnded) else None
+        if meeting is not None and isinstance(event, RankEnded):
+            last = not self._ranks.running(event.key[0])
+            failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
+            if failure is not None:
+                self._emit(Broken(failure))
+        self._emit(event)
+
     def reported(self, failure: Failure) -> None:
         """A nested launcher reports why its rank will end."""
         self._context.record("reported", code=failure.code)
@@ -343,6 +365,8 @@ class HostProcesses:
         self.is_ending = True
         self._terminal.take_back()
         self._ranks.close()
+        for meeting in self._meetings.values():
+            meeting.close()
         self.control_socket.close()
         self._texts.close()
         self._temporary.close()

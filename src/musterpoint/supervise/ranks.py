@@ -121,6 +121,10 @@ class Ranks:
         """The ranks of a session that have come up so far."""
         return [rank for rank in self._ranks.values() if rank.session == session]
 
+    def pids(self, session: int) -> list[int]:
+        """The pids of a session's programs that run."""
+        return [pid for pid, rank in self._by_pid.items() if rank.session == session]
+
     # -- how they end --
 
     def reaped(self, pid: int, status: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,21 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
-    """The losses each rank printed, checked to be the same everywhere, and falling."""
+def trained(output: str) -> dict[int, list[float]]:
+    """The losses that each rank printed in a job's output, checked to be the same everywhere, and falling."""
     losses: dict[int, list[float]] = {}
-    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
+    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", output):
         losses.setdefault(int(rank), []).append(float(loss))
     assert len({tuple(each) for each in losses.values()}) == 1, losses
     assert losses[0][-1] < losses[0][0] < 2.5
     return losses
+
+
+def shown(root: Path, page: str, program: str) -> list[str]:
+    """The words behind `muster local` in the block of a page of docs/ that runs ``program``, without its arguments."""
+    text = (root / "docs" / page).read_text(encoding="utf-8")
+    lines = re.findall(r"<!-- runs in stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
+    (line,) = [line for line in lines if program in line]
+    words = shlex.split(line)
+    at = words.index(program)
+    return [*words[:at], str(root / program)]

@@ -155,3 +155,26 @@ def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     assert entries(str(tmp_path / "none")) == []
     assert read(str(tmp_path / "none")) == ""
     assert read(str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "hidden", "expected"),
+    [
+        (("null", "shm", "tty"), False, True),
+        (("null", "nvidia0", "nvidiactl"), False, False),
+        (("null", "nvidia0", "nvidiactl"), True, True),
+        (("null", "kfd"), True, False),
+        (("null", "dri/card0"), False, True),
+        (("null", "dri/renderD128"), False, False),
+        (("null", "accel/accel0"), False, False),
+        (("null", "vfio/vfio"), False, True),
+        (("null", "vfio/12"), False, False),
+        (("null", "neuron0"), False, False),
+        (("null", "dxg"), False, False),
+        ((), False, False),
+    ],
+)
+def test_a_host_without_any_accelerator(tmp_path: Path, names: tuple[str, ...], hidden: bool, expected: bool) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": ""} if hidden else {}
+    root = tree(tmp_path, dict.fromkeys((f"dev/{name}" for name in names), ""))
+    assert survey(environ, root, 1).cpu_only is expected

@@ -7,6 +7,7 @@ from typing import Callable, Mapping
 import pytest
 
 from musterpoint.code.workspace import Workspace
+from musterpoint.fabric.accelerate import Accelerate
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
@@ -16,7 +17,7 @@ from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.settings import Platform, Settings
 
 PYTHON = "/usr/bin/python3"
 WORKSPACE = Workspace(
@@ -25,6 +26,10 @@ WORKSPACE = Workspace(
 
 EIGHT_PROCESSORS = Devices(cpus=8)
 NO_DISTRIBUTION = Distribution()
+NO_GPUS = Accelerate(
+    "1.15.0", on_cpus=True, backend="gloo",
+    variables={"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"},
+)  # fmt: skip
 UNKNOWN = Memory()
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
@@ -65,6 +70,8 @@ def plan() -> Callable[..., LaunchPlan]:
         workspace: Workspace = WORKSPACE,
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
+        platform: Platform = "sagemaker",
+        accelerate: Accelerate = NO_GPUS,
         memory: Memory = UNKNOWN,
         ports: tuple[int, ...] = (),
         slots_option: int | None = None,
@@ -75,13 +82,13 @@ def plan() -> Callable[..., LaunchPlan]:
         group = tuple(name for name in hosts if name not in outside)
         table = seats(slots, outside, addresses, ports)
         leader = next(seat for seat in table if seat.grouped)
-        job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), distribution)
+        job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
         options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(
             LaunchInputs(
                 launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, memory,
+                modules, mpi, memory, accelerate,
             )
         )  # fmt: skip
 

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import PLANNED, Argument, LaunchPlan, ProcessPlan, Role, stub_arguments, through_stub
+from musterpoint.launch.plan import (
+    PLANNED,
+    Argument,
+    LaunchPlan,
+    Meeting,
+    ProcessPlan,
+    Role,
+    stub_arguments,
+    through_stub,
+)
 from musterpoint.settings import Launcher
 
 TEXT = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), max_size=8)
@@ -27,11 +36,12 @@ PROCESSES = st.builds(
     st.lists(st.builds(Argument, TEXT, TEXT, OURS), min_size=1, max_size=3).map(tuple), SETTINGS, TEXT,
     st.none() | COUNT, st.none() | COUNT, st.booleans(), st.booleans(), st.integers(0, 60),
 )  # fmt: skip
+WORDS = st.lists(TEXT, max_size=2).map(tuple)
+MEETINGS = st.none() | st.builds(Meeting, COUNT, WORDS, st.booleans(), TEXT, WORDS, TEXT)
 PLANS = st.builds(
     LaunchPlan, st.sampled_from(get_args(Launcher)), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
-    st.lists(TEXT, max_size=2).map(tuple), st.booleans(), st.lists(TEXT, max_size=2).map(tuple),
-    st.lists(TEXT, max_size=2).map(tuple), st.integers(-1, 9), st.sampled_from(["", "/tmp/muster-ray-7-x"]),
+    WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), st.sampled_from(["", "/tmp/muster-ray-7-x"]), MEETINGS,
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),

@@ -38,7 +38,9 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
 @pytest.mark.parametrize(
     ("program", "source", "words"),
     [
-        ("nothing.py", "", "there is no file"),
+        ("nothing.py", "", "there is no file .*; give the path of a script$"),
+        ("accelerate", "", "--launcher accelerate SCRIPT` starts one as accelerate would"),
+        ("mpirun", "", "--launcher mpi SCRIPT"),
         ("code", "", "is a directory without a __main__.py"),
         ("train.py", "nowhere", "there is no directory"),
         ("outside.py", "code", "no such file in --source-dir"),

@@ -10,9 +10,9 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
+from musterpoint.launch.plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
 from musterpoint.loop import Loop
-from musterpoint.processes.control_socket import address_of
+from musterpoint.processes.control_socket import Connection, address_of
 from musterpoint.processes.pump import Pump
 from musterpoint.supervise import mpi_exits
 from musterpoint.supervise.events import (
@@ -352,3 +352,32 @@ def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPat
     bench.turn()
     assert not [event for event in bench.events if isinstance(event, Broken)]
     bench.close()
+
+
+MEETING = Meeting(7777, (), True, "libtorch", ("torch",), "call it")
+WORLD = LaunchPlan(
+    "accelerate", "algo-1", (ProcessPlan("rank", "rank 0", (Argument("sleep"), Argument("0")), rank=0, local_rank=0),),
+    (), 1, 2, 0, "/", meeting=MEETING,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_world_whose_ranks_never_met_is_broken(handed_over: bool) -> None:
+    """Also one that the job's own ranks handed over: those are launchers then, which meet nobody."""
+    first = WORLD._replace(processes=(WORLD.processes[0]._replace(argv=(Argument("sleep"), Argument("600"))),))
+    bench = Bench(first if handed_over else WORLD)
+    try:
+        if handed_over:
+            left, right = socket.socketpair()
+            with left, right:
+                bench.processes.start(WORLD, dict(os.environ), Connection(bench.loop, left, print, print))
+        while not any(isinstance(event, RankEnded) for event in bench.events):
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            bench.processes.reap()
+        (broken,) = [event for event in bench.events if isinstance(event, Broken)]
+        assert (broken.failure.code, bench.events[-1]) == (72, RankEnded((int(handed_over), 0), None))
+        bench.events.clear()
+        bench.processes.signal_ranks(9)
+    finally:
+        bench.close()
+    assert not [event for event in bench.events if isinstance(event, Broken)]

@@ -1,0 +1,177 @@
+"""accelerate and Hugging Face's Trainer on two hosts: one world under every launcher, and what would make several.
+
+Without what is set here, accelerate 1.15 makes each rank on CPUs a world of its own, which ends with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterpoint.errors import UsageError
+from musterpoint.fabric.accelerate import ask_accelerate
+from musterpoint.rollcall.ports import any_free
+
+from ..conftest import survivors
+from .conftest import shown, trained
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+
+TWO = ("--hosts", "2", "--backend", "netns")
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config: {fsdp_version: 2, fsdp_state_dict_type: SHARDED_STATE_DICT}
+mixed_precision: bf16
+num_machines: 4
+num_processes: 32
+machine_rank: 0
+main_training_function: main
+use_cpu: false
+"""
+
+
+@pytest.fixture
+def hugging(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have accelerate and transformers, in a home without settings."""
+    local.environ |= {"MUSTER_PYTHON": str(stack("huggingface") / "python"), "HF_HOME": str(tmp_path / "hugging")}
+    return local
+
+
+def test_accelerate_trains_one_world_as_its_file_says(hugging, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A SageMaker job. The file of `accelerate config` is followed where it is about more than the job's shape."""
+    file = tmp_path / "hugging" / "accelerate" / "default_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(CONFIG)
+    line = shown(root, "huggingface.md", "examples/huggingface/accelerated.py")
+    ran = hugging.run("--backend", "netns", *line, "--epochs", "2", "--batch-size", "128")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert sorted(trained(ran)) == [0, 1, 2, 3]
+    assert len(set(re.findall(r"rank \d weights (\S+)", ran.stdout))) == 1
+    for rank in range(4):
+        assert f"rank {rank} of 4 on cpu:0, bf16" in ran.stdout
+    assert f"{file}: num_processes 32 isn't followed, it is 4 here" in ran.log("algo-2")
+    assert f"warning: {file} asks for FSDP, but accelerate finds no accelerator on algo-2" in ran.log("algo-2")
+    assert "none of the" not in ran.stderr
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_the_trainer_trains_one_world(hugging, root: Path, launcher: str) -> None:  # type: ignore[no-untyped-def]
+    line = shown(root, "huggingface.md", "examples/huggingface/trainer.py")
+    line[line.index("torchrun")] = launcher
+    ran = hugging.run("--backend", "netns", *line, "--max_steps", "4")
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert len(re.findall(r"rank \d of 2 on cpu:0", ran.stdout)) == 2
+    weights = re.findall(r"rank \d loss \S+ weights (\S+)", ran.stdout)
+    assert len(weights) == 2
+    assert len(set(weights)) == 1
+    assert "none of the" not in ran.stderr
+
+
+FAILS = """
+import os
+from accelerate import Accelerator
+accelerator = Accelerator()
+if accelerator.process_index == 1:
+    raise LookupError("no such shard")
+accelerator.wait_for_everyone()
+"""
+
+
+def test_a_failing_rank_is_the_reason(hugging) -> None:  # type: ignore[no-untyped-def]
+    ran = hugging.run(*TWO, "--slots", "1", "--launcher", "accelerate", hugging.program(FAILS))
+    assert ran.code == 1, ran.stderr
+    assert ran.reason.startswith("LookupError: no such shard\nrank 1 (local rank 0) on algo-2, exit code 1")
+
+
+ALONE = """
+import torch
+print("trains alone", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("launcher", "code"), [("accelerate", 72), ("torchrun", 0)])
+def test_ranks_that_never_meet(hugging, launcher: str, code: int) -> None:  # type: ignore[no-untyped-def]
+    """Under accelerate that is a failure, elsewhere a warning. torchrun's own connections to the port don't count."""
+    ran = hugging.run("--hosts", "1", "--slots", "2", "--launcher", launcher, hugging.program(ALONE))
+    assert ran.code == code, ran.stderr
+    said = r"none of the 2 ranks connected to port \d+ of algo-1, where they were to meet: each ran alone"
+    if code:
+        assert re.match(f"muster: {said}", ran.reason)
+        assert "ACCELERATE_USE_CPU=true" in ran.reason
+    else:
+        assert re.search(f"warning: {said}", ran.log("algo-1"))
+
+
+NODES = {"fa-1": "127.0.0.41", "fa-2": "127.0.0.42"}
+
+
+def test_accelerate_launch_as_the_program(hugging, python: str, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """On hosts that another toolkit describes. By itself this line starts two worlds of one."""
+    (tmp_path / "names").write_text("".join(f"{address} {name}\n" for name, address in NODES.items()))
+    token = f"muster-test-{uuid.uuid4().hex}"
+    environ = {
+        **hugging.environ, "MUSTER_TEST_TOKEN": token, "MUSTER_HOSTS_FILE": str(tmp_path / "names"),
+        "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
+        "SM_HOSTS": '["fa-1", "fa-2"]', "SAGEMAKER_BASE_DIR": str(tmp_path / "none"),
+        "PATH": f"{Path(hugging.environ['MUSTER_PYTHON']).parent}{os.pathsep}{hugging.environ['PATH']}",
+    }  # fmt: skip
+    script = str(root / "examples/huggingface/accelerated.py")
+    line = ["--cpu", "--num_processes", "4", "--num_machines", "2", "--machine_rank", "0", "--mixed_precision", "bf16"]
+    words = [python, "-m", "musterpoint", "launch", "accelerate", "launch", *line,
+             script, "--epochs", "1", "--batch-size", "256", "--model-dir", str(tmp_path)]  # fmt: skip
+    running = [
+        subprocess.Popen(words, env={**environ, "SM_CURRENT_HOST": name}, cwd=tmp_path, text=True,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for name in NODES
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=200)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0], said
+    for rank in range(4):
+        assert f"rank {rank} of 4 on cpu:0, bf16" in said[rank // 2]
+    assert len(set(re.findall(r"rank \d weights (\S+)", "".join(said)))) == 1
+    assert "accelerate launch: machine_rank 0 isn't followed, it is 1 here" in said[1]
+    assert survivors(token) == [], "processes of the job were left behind"
+
+
+def test_what_accelerate_itself_says(hugging, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Its own parser and its reader of files, for what people type."""
+    (tmp_path / "fsdp.yaml").write_text(CONFIG)
+    environ = {**hugging.environ, "ACCELERATE_LOG_LEVEL": "info"}
+
+    def ask(*words: str) -> Any:
+        try:
+            return ask_accelerate(environ["MUSTER_PYTHON"], words, "", str(tmp_path), environ)
+        except UsageError as error:
+            return str(error)
+
+    lines = [
+        ("--config_file", "fsdp.yaml", "--num_processes", "8", "--max_restarts", "3", "-m", "pkg.train", "--lr", "1"),
+        ("--use_deepspeed", "--zero_stage", "2", "--num_cpu_threads_per_process", "3", "train.py"),
+        ("--config_file", "none.yaml", "train.py"),
+        ("--bogus", "1", "train.py"),
+    ]
+    with ThreadPoolExecutor(2) as threads:
+        fsdp, deep, missing, bogus = threads.map(lambda words: ask(*words), lines)
+    assert (fsdp.script, fsdp.module, fsdp.arguments) == ("pkg.train", True, ("--lr", "1"))
+    assert (fsdp.kind, fsdp.on_cpus, fsdp.backend) == ("FSDP", True, "gloo")
+    assert (fsdp.given("num_processes", "words"), fsdp.given("num_machines", "file")) == (8, 4)
+    assert fsdp.unused == ("max_restarts",)
+    names = {"ACCELERATE_MIXED_PRECISION": "bf16", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}
+    assert {name: fsdp.variables[name] for name in names} == names
+    assert not {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "PYTHONPATH"} & fsdp.variables.keys()
+    assert (deep.kind, deep.variables["ACCELERATE_DEEPSPEED_ZERO_STAGE"]) == ("deepspeed", "2")
+    assert "ACCELERATE_USE_CPU" not in deep.variables, "it would leave DeepSpeed out"
+    assert f"{tmp_path}/none.yaml` does not exist" in missing
+    assert bogus == "accelerate launch: unrecognized arguments: --bogus"

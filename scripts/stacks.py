@@ -138,14 +138,15 @@ def ray(torch: Path) -> list[Path]:
 
 def jax() -> list[Path]:
     """JAX for CPUs, whose collectives are Gloo's."""
-    return [cached("jax", ("jax==0.10.2", "jaxlib==0.10.2"), steps=[("{env}/bin/python", "-c", "import jax.numpy")])]
+    wanted = ("jax==0.10.2", "jaxlib==0.10.2", "scikit-learn")
+    return [cached("jax", wanted, steps=[("{env}/bin/python", "-c", "import jax.numpy")])]
 
 
 def xgboost() -> list[Path]:
     """XGBoost without NCCL, which only GPUs need."""
     alone = (*PIP, "--no-deps", "xgboost==3.2.0")
     loads = ("{env}/bin/python", "-c", "import xgboost.tracker")
-    return [cached("xgboost", ("numpy", "scipy"), steps=[alone, loads])]
+    return [cached("xgboost", ("scikit-learn",), steps=[alone, loads])]
 
 
 def s3() -> list[Path]:

@@ -162,7 +162,9 @@ class Fuzzer:
             "seats": [[name, found[0], 1, True, "0.1", 1, [21000]] for name, found in ADDRESSES.items()],
         }  # fmt: skip
         return [
-            _fields(hello.pack()), _fields(hello._replace(stop=0, nonce=random_token()).pack()), _fields(Resume(me,
+            _fields(hello.pack()), _fields(hello._replace(stop=0, nonce=random_token()).pack()),
+            _fields(hello._replace(nnodes=3, place=1).pack()), {"t": "welcome", "host": "algo-1", "job": JOB,
+            "token": "t", "answer": "a", "seat": 1}, _fields(Resume(me,
             session or "s", "t", 0).pack()), {"t": "proof", "proof": "0" * 32}, {"t": "challenge",
             "nonce": "0" * 32}, {"t": "wait"}, {"t": "bye"}, {"t": "leaving"}, {"t": "welcome", "host": "algo-1",
             "job": JOB, "token": "t", "answer": "a"}, {"t": "roster", "roster": roster}, {"t": "abandon",

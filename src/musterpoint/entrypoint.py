@@ -10,6 +10,7 @@ Each step turns one typed value into the next::
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
@@ -42,18 +43,30 @@ from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
+if TYPE_CHECKING:
+    from musterpoint.entry_points import Leader
+
 
 def run(request: Request) -> int:
     """Runs this host's part of the job. Returns the exit code of this process; every ending has left its report."""
     runtime = Runtime(request)
     options = Settings()
+    others: Leader | None = None
     try:
         options = settings.from_environ(request.environ, request.given)
-        runtime.watch_pid1(options.pid1_watch)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+        if job.started is not None and job.started.local_size > 1:
+            from musterpoint.entry_points import meet
+
+            met = meet(runtime, request.environ, job, job.started)
+            if isinstance(met, int):
+                runtime.close()
+                return met
+            others = met
+        runtime.watch_pid1(options.pid1_watch)
         runtime.set_job(job)
         request = request._replace(environ=user_environment(request.environ, options.python))
-        outcome = _run_job(runtime, request, job, options)
+        outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
         outcome = Outcome(exit_codes.of_job(0, stop.signal, options.stop_exit_code), None, stop.host)
         runtime.console.say(str(stop))
@@ -62,20 +75,27 @@ def run(request: Request) -> int:
         outcome = Outcome(failure.code, failure)
         runtime.console.say(failure.reason.removeprefix("muster: "))
     finish(runtime, outcome)
+    if others is not None:
+        others.end(outcome.code)
     runtime.close()
     return outcome.code
 
 
-def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) -> Outcome:
+def _run_job(
+    runtime: Runtime, request: Request, job: Job, options: Settings, others: Leader | None
+) -> Outcome:  # fmt: skip
     """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
     would wait for it.
     """
     for note in job.notes:
-        runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
+        if note.level != "plan":
+            runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     host, plan, refusal, stop = None, None, None, None
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
+        if others is not None:
+            others.gather(options.rollcall_timeout)
     except StoppedEarly as error:
         stop = error
     except MusterError as error:
@@ -92,15 +112,20 @@ def _run_job(runtime: Runtime, request: Request, job: Job, options: Settings) ->
         except MusterError as error:
             refusal = runtime.failure_of(error)
         else:
+            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
+    if job.platform == "azureml":
+        runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
-    context, rules = _context(runtime, job, pump), _rules(job, options, plan)
+    for rank, (out, err) in others.outlets.items() if others is not None else ():
+        pump.give(rank, out, err)
+    context, rules = _context(runtime, job, pump)._replace(others=others), _rules(job, options, plan)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -121,8 +146,12 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
+    if job.rollcall_port and options.rollcall_port == settings.ROLLCALL_PORT:
+        options = options._replace(rollcall_port=job.rollcall_port)
     participant = Participant(job.hosts, job.group_hosts, job.own_name, offer, options, job.unnamed)
-    roll_call = RollCall(runtime.loop, participant, runtime.console.say, runtime.timeline.add)
+    roll_call = RollCall(
+        runtime.loop, participant, runtime.console.say, runtime.timeline.add, master_port=job.master_port
+    )
 
     def on_signal(signo: int) -> None:
         if signo in STOPPING and not roll_call.stop(signo):

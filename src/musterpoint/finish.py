@@ -10,6 +10,9 @@ import os
 from musterpoint.runtime import Runtime
 from musterpoint.supervise.state import Outcome
 
+TRAINJOB_STATUS = "KUBEFLOW_TRAINER_SERVER_URL"
+"""Variable: where a TrainJob's status goes (:mod:`musterpoint.report.trainjob_status`)."""
+
 
 def finish(runtime: Runtime, outcome: Outcome) -> None:
     """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
@@ -48,6 +51,11 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
 
     for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
         runtime.console.say(f"warning: {problem}")
+    if outcome.failure is not None and runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
+        from musterpoint.report import trainjob_status
+
+        if problem := trainjob_status.report(outcome.failure, runtime.environ):
+            runtime.console.say(f"warning: {problem}")
 
 
 def _write_timeline(runtime: Runtime) -> None:

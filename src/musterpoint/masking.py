@@ -67,6 +67,12 @@ class Masker:
         self._added.append(secret)
         self._values = None
 
+    def know_named(self, variables: Iterable[tuple[str, str]]) -> None:
+        """Hides the values of those ``variables`` whose names say that they are secret."""
+        for name, value in variables:
+            if is_secret(name) and not is_plain(value):
+                self.know(value)
+
     def mask(self, text: str) -> str:
         """``text`` for a line we print. Hides known and named values (``--api-key X``) and credentials."""
         from musterpoint.secret_shapes import by_name, by_shape

@@ -5,7 +5,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple
 
 from musterpoint import __version__
 from musterpoint.code.workspace import Workspace, prepare
@@ -94,17 +94,18 @@ def prepare_host(
     # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
     launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
 
-    def find(module: str, environ: Mapping[str, str]) -> bool:
+    def find(modules: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
         from musterpoint import probe
-        from musterpoint.code.interpreter import has_module
+        from musterpoint.code.interpreter import modules_among
 
-        return has_module(workspace.interpreter, module, environ, "/", ask or probe.ask)
+        return modules_among(modules, workspace.interpreter, environ, "/", ask or probe.ask)
 
     answers: dict[str, bool] = {}
 
     def has(module: str) -> bool:
         if module not in answers:
-            answers[module] = bool(mpirun_of(environ)) if module == MPIRUN else find(module, launcher_environ)
+            here = bool(mpirun_of(environ)) if module == MPIRUN else module in find((module,), launcher_environ)
+            answers[module] = here
         return answers[module]
 
     local = typed or bool(environ.get(LOCAL))
@@ -117,8 +118,11 @@ def prepare_host(
 
         accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
-        smdistributed.check(job, environ, lambda module: find(module, environ))
-    modules = frozenset(module for module in modules_for(choice.launcher) if has(module))
+        smdistributed.check(job, environ, lambda module: module in find((module,), environ))
+    if unknown := [module for module in modules_for(choice.launcher) if module not in answers]:
+        found = find(unknown, launcher_environ)
+        answers.update((module, module in found) for module in unknown)
+    modules = frozenset(module for module in modules_for(choice.launcher) if answers[module])
     mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
     memory = Memory()
     if choice.launcher == "ray":
@@ -173,6 +177,11 @@ def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
         raise UsageError(
             f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
             f"give every host its own {rank}"
+        )
+    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
+        raise UsageError(
+            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
+            "set MUSTER_SECRET, the same on all hosts, which proves more"
         )
     if options.rollcall == "full":
         return
@@ -285,7 +294,7 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
-        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port))
+        agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))
         leads = job.current_host == job.leader
         check_agreed(f"--rollcall {options.rollcall}", options.master_port, agreed, leads)
     return ports

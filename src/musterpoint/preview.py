@@ -66,10 +66,14 @@ def preview_request(request: Request) -> Preview:
     """
     options = settings.from_environ(request.environ, request.given)
     base = base_of(request.environ)
-    if request.program is None and options.platform == "auto" and platform_here(base, request.environ) == "plain":
+    here = options.platform if options.platform != "auto" else platform_here(base, request.environ)
+    if request.program is None and here != "sagemaker" and options.platform != "plain":
         raise UsageError(
             f"there is no job here to plan: {paths_of(base).input_config} has none, and no PROGRAM was given; for a "
             "job of this machine run `muster plan --hosts 2 PROGRAM`"
+            if here == "plain"
+            else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
+            "follow `muster launch` there"
         )
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
@@ -93,10 +97,15 @@ def seen_from(job: Job, host: str) -> Job:
         if group.name:
             own.update(current_group_name=group.name, current_instance_type=group.instance_type)
         files[RESOURCES] = {**files[RESOURCES], **own}
+    started = job.started
+    if started is not None:
+        apart = job.hosts.index(host) - job.rank_of_host
+        started = started._replace(rank=started.rank + apart * started.local_size)
     unnamed = job.unnamed
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
     return job._replace(
+        started=started,
         unnamed=unnamed,
         current_host=host,
         current_group=group.name or job.current_group,
@@ -178,7 +187,7 @@ def assumed_roster(
         session="",
         seats=seats,
         master_address=_address(job, job.unnamed.leader if job.unnamed else job.leader, addresses),
-        master_port=agreed_master_port(options.master_port),
+        master_port=agreed_master_port(options.master_port, job.master_port),
         me=job.current_host,
     )
 

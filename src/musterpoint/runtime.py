@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
+    from musterpoint.processes.scheduled_events import EventsWatch
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -71,6 +72,7 @@ class Runtime:
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
+        self._events: EventsWatch | None = None
         self._tools: Tools | None = None
         self._stop_signal: int | None = None
 
@@ -86,6 +88,15 @@ class Runtime:
             self._pid1_watch = Pid1Watch(
                 self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
             )
+
+    def watch_scheduled_events(self) -> None:
+        """Watches the events of Azure that end this machine, where its metadata service answers."""
+        from musterpoint.processes.scheduled_events import EventsWatch
+
+        self._events = EventsWatch(
+            self.sidecars, self.environ, self.console.say, self.timeline.add,
+            lambda: self.signals.deliver(signal.SIGTERM),
+        )  # fmt: skip
 
     def set_job(self, job: Job) -> None:
         """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
@@ -108,6 +119,11 @@ class Runtime:
         here = paths.base if self._is_train else paths.input_config
         return paths if os.path.isdir(here) else Paths()
 
+    @property
+    def leads(self) -> bool:
+        """Whether this host speaks for the job: the first of the group, or any while the job can't be read."""
+        return self._job is None or self._job.current_host == self._job.leader
+
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""
         from musterpoint.diagnosis.failures import failure_of_error
@@ -124,7 +140,7 @@ class Runtime:
         """
         from musterpoint import probe
 
-        return probe.ask(words, environ, cwd, errors, self.loop, self._check)
+        return probe.ask(words, environ, cwd, errors, self.loop, self.check_stop)
 
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
@@ -155,6 +171,8 @@ class Runtime:
         if self._pid1_watch is not None:
             self._pid1_watch.close()
         self.sidecars.close()
+        if self._events is not None:
+            self._events.close()
         self.signals.close()
 
     def _on_early_signal(self, signo: int) -> None:
@@ -164,7 +182,8 @@ class Runtime:
             if self._tools is not None:
                 self._tools.stop(signo)
 
-    def _check(self) -> None:
+    def check_stop(self) -> None:
+        """Raises StoppedEarly if this host was told to stop."""
         if self._stop_signal is not None:
             raise StoppedEarly(self._job.own_name if self._job else "", self._stop_signal, PREPARING)
 

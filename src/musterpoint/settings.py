@@ -13,14 +13,20 @@ Launcher = Literal[
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
-Platform = Literal["sagemaker", "plain"]
+Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
 """The platforms that have a reader in ``job/``; plain: no platform."""
 Installer = Literal["auto", "pip", "uv", "none"]
 Switch = Literal["auto", "off"]
 TF_ROLES = ("worker", "ps", "evaluator")
 
+MOST_HOSTS = 65536
+"""The most hosts that a job can have where they are only counted."""
+ROLLCALL_PORT = 7776
+"""The leader's port for the roll call, unless the platform's hosts are shared by several jobs."""
 MASTER_PORT = 7777
 """The master port that the leader tries first; without the roll call's channel it is always used."""
+AZUREML_PORT = 6105
+"""The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
 PARAMETER_SERVER_PORT = 2222
@@ -40,7 +46,8 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
-    rollcall_port: int = 7776
+    rollcall_port: int = ROLLCALL_PORT
+    job_name: str = ""
     rollcall_leader: str = ""
     nnodes: int | None = None
     node_rank: int | None = None
@@ -169,10 +176,22 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _place(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("expected a whole number, 0 or more")
+def _nnodes(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _SHOWN or not 0 < int(text) <= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 1 to {MOST_HOSTS}")
     return int(text)
+
+
+def _place(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _SHOWN or int(text) >= MOST_HOSTS:
+        raise ValueError(f"expected a whole number, 0 to {MOST_HOSTS - 1}")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip() or len(text) > 255 or not text.isprintable():
+        raise ValueError("expected a name of at most 255 characters that can be printed")
+    return text.strip()
 
 
 def _leader(text: str) -> str:
@@ -256,17 +275,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
-           unless_given="a free one in muster local"),
+           unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
+    Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
+           "NAME", _name, unless_given="the program's"),
     Option("rollcall_leader", "where the platform names no hosts: the first host, which the others call; their names "
            "come with the roll call", "HOST[:PORT]", _leader, unless_given="the platform's"),
-    Option("nnodes", "where the platform names no hosts: how many there are", "N", _count,
+    Option("nnodes", "where the platform names no hosts: how many there are", "N", _nnodes,
            unless_given="the platform's"),
     Option("node_rank", "where the platform names no hosts: this host's place, from 0 (the leader); left out on all "
            "hosts, who has the leader's address leads, and the others' places go by arrival", "I", _place,
            unless_given="the platform's"),
     Option("master_port", "rendezvous port given to the framework; chosen on the leader, told to all", "P", _port,
-           unless_given=f"{MASTER_PORT} if free, else a free one; without the roll call's channel always "
-           f"{MASTER_PORT}"),
+           unless_given=f"{MASTER_PORT} (AzureML: {AZUREML_PORT}) if free, else a free one; without the roll call's "
+           "channel always that one"),
     Option("stop_grace", "time the user's processes get between SIGTERM and SIGKILL", "S", _seconds,
            unless_given="the platform's grace less a reserve: SageMaker 105 of 120, elsewhere 25 of 30"),
     Option("stop_signal", "what a rank gets first", "NAME", _signal),

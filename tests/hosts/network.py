@@ -124,6 +124,15 @@ class Network:
     def switch_address(self) -> str:
         return "fd78::ffff" if self._six else "10.78.0.254"
 
+    def netns(self, host: str) -> str:
+        """The name of the host's network namespace."""
+        return self._prefix + host
+
+    def pids(self, host: str) -> list[int]:
+        """The processes on ``host``."""
+        found = subprocess.run(["ip", "netns", "pids", self.netns(host)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
     def _make(self) -> None:
         for name in self._names:
             ip("netns", "add", name)

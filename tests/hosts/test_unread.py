@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import uuid
@@ -42,8 +41,6 @@ class Nodes:
         (folder / "names").write_text("".join(f"{address} {name}\n" for name, address in NODES.items()))
         (folder / "bin").mkdir()
         self.stub("muster", f'exec {python} -m musterpoint "$@"')
-        self.stub("scontrol", '[ "$*" = "show hostnames" ] && printf "%s\\n" ' + " ".join(NODES))
-        self.stub("srun", 'exec "$@"')
         self.environ = {
             **environ, "MUSTER_TEST_TOKEN": self.token, "PATH": f"{folder}/bin:{environ['PATH']}",
             "MUSTER_HOSTS_FILE": str(folder / "names"), "MUSTER_ROLLCALL_PORT": str(any_free()),
@@ -81,15 +78,18 @@ def nodes(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Node
 
 
 @pytest.mark.parametrize("command", ["launch", "plan"])
-def test_slurm_is_refused_and_what_the_error_offers_trains_one_world(nodes: Nodes, command: str) -> None:
-    tasks = [slurm(node) for node in NODES]
+def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes, command: str) -> None:
+    tasks = [{"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)]
     refused = nodes.run(f"muster {command} train.py", *tasks)
     assert [done.returncode for done in refused] == [64, 64]
     for done in refused:
-        assert "SLURM_STEP_NUM_NODES=2, SLURM_STEP_NUM_TASKS=2: by Slurm's variables" in done.stdout
-        assert "RANK" not in done.stdout
-    (offered,) = {re.findall(r"\(on Slurm: (.*), under srun with", done.stdout)[0] for done in refused}
-    ran = nodes.run(f"{offered} muster launch train.py", *tasks)
+        assert "SKYPILOT_NUM_NODES=2" in done.stdout
+        assert " OF " not in done.stdout
+    (offered,) = {re.findall(r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", done.stdout)[0] for done in refused}
+    names = offered.replace("node-1", "fa-1").replace("node-2", "fa-2")
+    ran = nodes.run(
+        f"{names} muster launch train.py", *({**task, "SM_CURRENT_HOST": node} for task, node in zip(tasks, NODES))
+    )
     assert [done.returncode for done in ran] == [0, 0], ran
     for rank, (node, done) in enumerate(zip(NODES, ran, strict=True)):
         assert f'RANK {rank} OF 2 ["fa-1", "fa-2"] {node}' in done.stdout
@@ -119,16 +119,16 @@ def test_a_launcher_below_our_own_ranks(nodes: Nodes, python: str) -> None:
     assert ran.stdout.count("RANK") == 2, ran.stdout
 
 
-TRAINJOB = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": "tj-node-0-0.tj"}
+HOST_LIST = {"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18", "AZUREML_NODE_COUNT": "2"}
+SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "10.0.1.17\n10.0.1.18"}
 RECIPES = {
-    "slurm": ([slurm(node) for node in NODES], list(NODES)),
-    "azureml": (
-        [{"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18", "AZUREML_NODE_COUNT": "2", "OWN": own}
-         for own in ("172.17.0.1 10.0.1.17 ", "10.0.1.18 fe80::1 ")],
-        ["10.0.1.17", "10.0.1.18"],
+    "skypilot": (
+        [{**SKYPILOT, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)],
+        [f"launch --nnodes 2 --node-rank {rank} --rollcall-leader 10.0.1.17 train.py" for rank in range(2)],
     ),
-    "kubeflow": (
-        [{**TRAINJOB, "PET_NODE_RANK": str(rank)} for rank in range(2)], ["tj-node-0-0.tj", "tj-node-0-1.tj"],
+    "azureml": (
+        [{**HOST_LIST, "OWN": own} for own in ("172.17.0.1 10.0.1.17 ", "10.0.1.18 fe80::1 ")],
+        [f'["10.0.1.17", "10.0.1.18"] {own} launch --slots 8 train.py' for own in ("10.0.1.17", "10.0.1.18")],
     ),
 }  # fmt: skip
 
@@ -137,8 +137,7 @@ RECIPES = {
 def test_the_lines_of_the_documentation_say_the_hosts(nodes: Nodes, root: Path, name: str) -> None:
     text = (root / "docs" / "platforms.md").read_text(encoding="utf-8")
     (lines,) = re.findall(rf"<!-- hosts {name} -->\n```sh\n(.*?)```", text, re.DOTALL)
-    environs, names = RECIPES[name]
+    environs, expected = RECIPES[name]
     nodes.stub("muster", 'echo "$SM_HOSTS" "$SM_CURRENT_HOST" "$@"')
     nodes.stub("hostname", '[ "$1" = -I ] && echo "$OWN"')
-    said = [done.stdout.strip() for done in nodes.run(lines, *environs)]
-    assert said == [f"{json.dumps(names)} {own} launch --slots 8 train.py" for own in names]
+    assert [done.stdout.strip() for done in nodes.run(lines, *environs)] == expected

@@ -1,4 +1,4 @@
-"""The manifest in docs/platforms.md: its form, what its policy makes of our codes, and its pods as containers.
+"""The manifest in docs/kubernetes.md: its form, what its policy makes of our codes, and its pods as containers.
 
 Docker runs the pods with what the kubelet would give them: the manifest's command, variables, user and volumes, a root
 that can't be written, the names of the headless Service, and a file for the termination message.
@@ -21,7 +21,7 @@ from musterpoint import exit_codes
 
 from .containers import LABEL, Host
 
-PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 VERSIONS = ("1.31", "1.34", "1.37")
 """Of Kubernetes; the pod failure policy is stable since 1.31."""
 READ = """
@@ -90,10 +90,39 @@ def test_what_the_api_server_asks_beyond_its_schemas(manifest: dict[str, dict[st
     assert service["spec"]["selector"] == {"job-name": manifest["Job"]["metadata"]["name"]}
     assert service["spec"]["clusterIP"] == "None"
     assert pod["subdomain"] == service["metadata"]["name"]
+    assert variables(pod["containers"][0])["MUSTER_NNODES"] == str(job["completions"]) == str(job["parallelism"])
     volumes = {volume["name"] for volume in pod["volumes"]}
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
     (grace,) = (int(each["value"]) for each in pod["containers"][0]["env"] if each["name"] == "MUSTER_STOP_GRACE")
     assert 0 < pod["terminationGracePeriodSeconds"] - grace <= 30
+
+
+def test_the_runtimes_pods_know_their_job(stack: Callable[[str], Path], python: str, environ: dict[str, str]) -> None:
+    """By the variables that the trainer's torch plugin gives the pods of the page's TrainJob."""
+    (text,) = re.findall(r"<!-- the runtime[^>]*-->\n```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    read = [
+        stack("kubernetes") / "python",
+        "-c",
+        "import json, sys, yaml; print(json.dumps([*yaml.safe_load_all(sys.stdin)]))",
+    ]
+    runtime, job = json.loads(subprocess.run(read, input=text, capture_output=True, text=True, check=True).stdout)
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert replicated["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    assert (replicated["name"], container["name"]) == ("node", "node"), "names follow from these"
+    assert container["command"] == ["muster", "launch"]
+    name, nodes = job["metadata"]["name"], job["spec"]["trainer"]["numNodes"]
+    given = {
+        **variables(container), "PET_NNODES": str(nodes), "PET_NODE_RANK": "1", "JOB_COMPLETION_INDEX": "1",
+        "PET_NPROC_PER_NODE": runtime["spec"]["mlPolicy"]["torch"]["numProcPerNode"],
+        "PET_MASTER_ADDR": f"{name}-node-0-0.{name}", "PET_MASTER_PORT": "29500",
+    }  # fmt: skip
+    command = [python, "-m", "musterpoint", "plan", "--json", "--launcher", "ranks", __file__]
+    done = subprocess.run(command, env={**environ, **given}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    hosts = [host["host"] for host in json.loads(done.stdout)["hosts"]]
+    assert hosts == [f"{name}-node-0-{pod}.{name}" for pod in range(nodes)]
 
 
 def action(policy: dict[str, Any], code: int, disrupted: bool = False) -> str:
@@ -167,11 +196,14 @@ class Pods:
                 binds[str(place / mount["name"])] = mount["mountPath"]
         own, whole = container["securityContext"], spec["securityContext"]
         name = f"{self.job['metadata']['name']}-{index}"
+        domain = f"{spec['subdomain']}.default.svc.cluster.local"
         alias = self.client.api.create_endpoint_config(aliases=[f"{name}.{spec['subdomain']}"])
+        of_kubelet = {"JOB_COMPLETION_INDEX": str(index), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         made = self.client.containers.create(
             self.image, entrypoint=container["command"], name=f"{self.labels[LABEL]}-{index}", hostname=name,
-            labels=self.labels, network=self.network.name, networking_config={self.network.name: alias},
-            environment={**variables(container, index), "KUBERNETES_SERVICE_HOST": "10.96.0.1", **environ},
+            domainname=domain, labels=self.labels, network=self.network.name,
+            networking_config={self.network.name: alias},
+            environment={**variables(container), **of_kubelet, **environ},
             user=f"{whole['runAsUser']}:{whole['runAsGroup']}", read_only=own["readOnlyRootFilesystem"],
             cap_drop=own["capabilities"]["drop"], security_opt=["no-new-privileges"], tmpfs=memory,
             volumes={path: {"bind": inside} for path, inside in binds.items()}, working_dir=container["workingDir"],
@@ -187,18 +219,8 @@ class Pods:
                 last.callback(pod.host.remove)
 
 
-def variables(container: dict[str, Any], index: int) -> dict[str, str]:
-    """The container's variables: values may refer to those before them, as ``$(NAME)``."""
-    found: dict[str, str] = {}
-    for each in container["env"]:
-        if "value" in each:
-            value = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], each["value"])
-        else:
-            field = each["valueFrom"]["fieldRef"]["fieldPath"]
-            assert field == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-            value = str(index)
-        found[each["name"]] = value
-    return found
+def variables(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container["env"]}
 
 
 @pytest.fixture

@@ -107,22 +107,22 @@ def test_estimators_that_ask_for_smdistributed(client: Client, image: Image, roo
     parameters = {"partitions": 2, "microbatches": 4, "ddp": True, "pipeline": "interleaved", "optimize": "speed"}
     model_parallel = {
         "smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}},
-        "mpi": {"enabled": True, "processes_per_host": 2},
+        "mpi": {"enabled": True},
     }
     jobs = {
         "data": {
             "estimator": "sagemaker.pytorch.PyTorch", "image_uri": image("torch"), "entry_point": "data_parallel.py",
-            "hyperparameters": {"epochs": 3}, "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
+            "hyperparameters": {"epochs": 2}, "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
         },
         "model": {
             "estimator": "sagemaker.pytorch.PyTorch", "image_uri": image("mpi"), "entry_point": "model_parallel.py",
-            "hyperparameters": {"epochs": 3}, "distribution": model_parallel,
+            "hyperparameters": {"epochs": 2}, "distribution": model_parallel,
         },
     }  # fmt: skip
     done = client.run(JOBS, json.dumps(jobs))
     assert done.returncode == 0, done.stdout
     for name, launcher, ranks, file in (
-        ("data", "torchrun", 2, "model.pt"), ("model", "mpi", 4, "checkpoint.pt"),
+        ("data", "torchrun", 2, "model.pt"), ("model", "mpi", 2, "checkpoint.pt"),
     ):  # fmt: skip
         log, end = client.part(done.stdout, name)
         assert end.startswith("model "), done.stdout

@@ -42,7 +42,7 @@ class Host:
     """
 
     def __init__(self, me: str, hosts: tuple[str, ...], port: int, **options: Any) -> None:
-        self.me = me
+        self.me, self.port = me, port
         self.events: list[PeerEvent] = []
         self.said: list[str] = []
         self.moments: list[str] = []

@@ -99,6 +99,12 @@ def test_known_values_are_hidden_wherever_they_occur() -> None:
     assert masker.mask(text) == masker.mask_user(text)
 
 
+def test_what_a_plan_adds_is_hidden_by_its_name() -> None:
+    masker = Masker({})
+    masker.know_named([("RAY_AUTH_TOKEN", "0a1b2c3d4e5f"), ("RAY_AUTH_MODE", "disabled"), ("MY_TOKEN", "none")])
+    assert masker.mask_user("0a1b2c3d4e5f disabled none") == f"{MASK} disabled none"
+
+
 def test_the_users_own_text_loses_known_values_only() -> None:
     text = f"KeyError: 'token: unknown word' {JWT}"
     assert Masker({"HF_TOKEN": "abcdefgh"}).mask_user(text) == text

@@ -94,6 +94,8 @@ def test_the_rosters_names_replace_placeholders() -> None:
             {"rollcall": "off", "launcher": "torchrun", "rendezvous": "c10d"},
             "--rollcall off: launcher torchrun with --rendezvous c10d needs every host's address",
         ),
+        ((2, 1), {"rollcall_check": "strict"}, "--rollcall-check strict: the platform names no hosts"),
+        ((2, 1), {"rollcall_check": "strict", "secret": "an example of a secret"}, ""),
         ((2, 1), {"rollcall": "off", "launcher": "ranks"}, ""),
         ((2, None), {"launcher": "ranks"}, ""),
     ],
@@ -105,7 +107,7 @@ def test_what_can_not_be_had_without_names(
     entry, paths = EntryPoint(str(tmp_path / "train.py")), Paths(code=str(tmp_path))
     job = UNNAMED._replace(unnamed=UnnamedHosts(*unnamed, "10.0.0.4"), entry_point=entry, paths=paths)
     if not sentence:
-        prepare_host(job, Settings(**options), {}, True)
+        prepare_host(job, Settings(**{"launcher": "ranks", **options}), {}, True)
         return
     with pytest.raises(UsageError) as error:
         prepare_host(job, Settings(**{"launcher": "ranks", **options}), {"PATH": os.environ["PATH"]}, True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from musterpoint.job.model import EntryPoint, InstanceGroup, Job
 from musterpoint.job.read import read_job
-from musterpoint.preview import assumed_roster, preview, seen_from, views_of
+from musterpoint.preview import assumed_roster, preview, preview_request, seen_from, views_of
+from musterpoint.runtime import Request
 from musterpoint.settings import Settings
 
 GROUPS = (InstanceGroup("gpu", "ml.p4d.24xlarge", ("algo-1",)), InstanceGroup("data", "ml.c5.xlarge", ("algo-2",)))
@@ -65,3 +68,17 @@ def test_one_host_is_on_the_loopback() -> None:
     roster = assumed_roster(job, Settings(), lambda host: 1, {"laptop": "192.0.2.7"})
     assert roster.master_address == roster.seat.address == "127.0.0.1"
     assert roster.master_port == 7777
+
+
+@pytest.mark.parametrize("node_rank", ["1", ""])
+def test_hosts_without_names_have_placeholders(tmp_path: Path, node_rank: str) -> None:
+    (tmp_path / "train.py").touch()
+    given = {"nnodes": 3, "rollcall_leader": "node-a:99", "launcher": "ranks", "slots": 2}
+    if node_rank:
+        given["node_rank"] = int(node_rank)
+    shown = preview_request(Request({}, given, str(tmp_path / "train.py"), typed=True))
+    assert [plan.host for plan in shown.plans] == ["node-0", "node-1", "node-2"]
+    assert [plan.first_rank for plan in shown.plans] == [0, 2, 4]
+    assert {roster.master_address for roster in shown.rosters} == {"node-a"}
+    note = "node-0 to node-2 stand for names that the hosts say in the roll call, at node-a port 99"
+    assert note + ("" if node_rank else "; which of them this host is, too") in shown.notes

@@ -90,12 +90,18 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
     add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
-    add("--job-name", default="", metavar="NAME", help="the job's name [the program's name and the time]")
+    add(
+        "--job-name",
+        dest="name_of_job",
+        default="",
+        metavar="NAME",
+        help="the job's name [the program's name and the time]",
+    )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
         help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
-    add_options(parser, leave_out=("platform",))
+    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank"))
     return parser
 
 
@@ -110,7 +116,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     checked = job.check(
         job.LocalJob(
-            name=asked.job_name or job.name_for(program, time.time()),
+            name=asked.name_of_job or job.name_for(program, time.time()),
             hosts=platform.host_names(asked.hosts, asked.host_names),
             program=program,
             source_dir=source_dir,

@@ -178,8 +178,8 @@ def _slots(said: Mapping[str, Said], environ: Mapping[str, str]) -> dict[str, in
     count = said.get("nproc_per_node")
     if count is None:
         return {"slots": 1}
-    if count.text.isdecimal() and int(count.text):
-        return {"slots": int(count.text)}
+    if count.text.isdecimal():
+        return {"slots": BY_FIELD["slots"].read(*_told(count))}
     if count.text not in ("gpu", "cpu", "auto"):
         count.wrong("expected a number, 1 or more, or gpu, cpu or auto")
     from musterpoint.fabric.devices import survey
@@ -207,8 +207,10 @@ def _hosts(said: Mapping[str, Said]) -> dict[str, Any]:
     found: dict[str, Any] = {} if nnodes is None else {"nnodes": nnodes}
     static = backend.text == "static"
     rank = said.get("node_rank")
-    if rank is not None and static and (_whole(rank, 0) or nnodes is not None):
-        found["node_rank"] = int(rank.text)
+    if rank is not None and static:
+        place = BY_FIELD["node_rank"].read(*_told(rank))
+        if place or nnodes is not None:
+            found["node_rank"] = place
     endpoint = said.get("rdzv_endpoint") or said.get("master_addr")
     if endpoint is not None and nnodes is not None and nnodes > 1:
         try:
@@ -227,15 +229,16 @@ def _hosts(said: Mapping[str, Said]) -> dict[str, Any]:
 
 def _nnodes(count: Said) -> int:
     least, colon, most = count.text.partition(":")
-    if not least.isdecimal() or not int(least) or (colon and not most.isdecimal()):
-        count.wrong("expected how many hosts there are, 1 or more")
-    if colon and most != least:
+    if colon and least.isdecimal() and most.isdecimal() and most != least:
         count.wrong("expected one number: hosts can't come and go while the job runs")
-    return int(least)
+    nnodes: int = BY_FIELD["nnodes"].read(least if most == least else count.text, _told(count)[1])
+    return nnodes
 
 
 def _ports_and_times(said: Mapping[str, Said]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    if "rdzv_id" in said:
+        found["job_name"] = BY_FIELD["job_name"].read(*_told(said["rdzv_id"]))
     if "master_port" in said:
         found["master_port"] = BY_FIELD["master_port"].read(*_told(said["master_port"]))
     if "shutdown_timeout" in said:
@@ -302,7 +305,7 @@ def _notes(said: Mapping[str, Said]) -> tuple[str, ...]:
 
 
 def _whole(said: Said, least: int) -> int:
-    if not said.text.isdecimal() or int(said.text) < least:
+    if not said.text.isdecimal() or len(said.text) > 9 or int(said.text) < least:
         said.wrong(f"expected a whole number, {least} or more")
     return int(said.text)
 

@@ -54,7 +54,8 @@ FLAGS: tuple[Flag, ...] = (
          "address leads, the others' places go by arrival. etcd is refused: nothing needs it here"),
     Flag("rdzv-endpoint", "", "HOST[:PORT]", "compared", "where the hosts meet: the leader, and with c10d the port of "
          "the roll call (--rollcall-leader)"),
-    Flag("rdzv-id", "", "ID", "ignored", "the job's own name tells jobs apart"),
+    Flag("rdzv-id", "", "ID", "honoured", "the job's name, where the platform gives none: hosts of another job are "
+         "refused (--job-name)"),
     Flag("rdzv-conf", "", "KEY=VALUE,...", "honoured", "join_timeout (c10d) or timeout (static) is --rollcall-timeout; "
          "other keys are ignored: the roll call has its own options"),
     Flag("standalone", "", "", "honoured", "this host is the whole job (--nnodes 1)"),
@@ -96,6 +97,9 @@ FLAGS: tuple[Flag, ...] = (
 BY_SPELLING = {spelling: flag for flag in FLAGS for spelling in flag.spellings}
 
 
+_SHOWN = 80
+
+
 class Said(NamedTuple):
     """The text of a flag, and the flag or variable that it is from. A switch that is on has the text ``1``."""
 
@@ -104,7 +108,8 @@ class Said(NamedTuple):
 
     def wrong(self, expected: str) -> NoReturn:
         """Raises the error for this value."""
-        raise UsageError(f"muster torchrun: {self.source}={self.text!r}: {expected}")
+        text = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "..."
+        raise UsageError(f"muster torchrun: {self.source}={text!r}: {expected}")
 
 
 class CommandLine(NamedTuple):

@@ -6,7 +6,7 @@ It may be another one than musterpoint's, so it is started once to answer.
 from __future__ import annotations
 
 import os
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
 from musterpoint import executables, probe
 from musterpoint.errors import UsageError
@@ -18,11 +18,13 @@ CONDA_ENVIRONMENT = "SAGEMAKER_JOB_CONDA_ENV"
 
 _HAS = """
 import importlib.util, sys
-try:
-    found = importlib.util.find_spec(sys.argv[1])
-except (ImportError, ValueError, AttributeError):
-    found = None
-sys.exit(0 if found else 3)
+for name in sys.argv[1].split(","):
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        found = None
+    if found:
+        print("has", name)
 """
 
 
@@ -31,7 +33,15 @@ def has_module(interpreter: str, name: str, environ: Mapping[str, str], cwd: str
 
     A dotted name imports its parents. False where the interpreter can't be started.
     """
-    return ask(interpreter, _HAS, name, environ, cwd, how)[0] == 0
+    return name in modules_among((name,), interpreter, environ, cwd, how)
+
+
+def modules_among(
+    names: Iterable[str], interpreter: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask
+) -> frozenset[str]:
+    """Those of ``names`` that :func:`has_module` would say yes to; the interpreter is started once."""
+    status, text = ask(interpreter, _HAS, ",".join(names), environ, cwd, how)
+    return frozenset(line.removeprefix("has ") for line in text.splitlines()) if status == 0 else frozenset()
 
 
 def ask(

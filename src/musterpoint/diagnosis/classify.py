@@ -39,8 +39,8 @@ _PEER_LOST = re.compile(
     r"|JAX distributed service detected fatal errors|(?:error from|RPC to|disconnect from) coordination service"
     r"|[Ss]hutdown barrier (?:in coordination service )?has failed|Gloo \w+ failed: "
     # Ray: ray/exceptions.py, and what its core worker says of a raylet or a head that is gone
-    r"|\b(?:NodeDied|LocalRayletDied|OwnerDied)Error\b|[Tt]he actor(?:'s node| died because its node) (?:has )?died"
-    r"|[Tt]he node .* (?:has died|was terminated|is dead)|[Ff]ailed to connect to GCS"
+    r"|\b(?:NodeDied|LocalRayletDied|OwnerDied)Error\b|node it was running on is dead|because its node has died"
+    r"|[Ff]ailed to connect to GCS|GCS server is dead"
     # XGBoost: src/collective/, where every message of its communicator comes from
     r"|XGBoostError: .*/src/collective/",
     re.S,

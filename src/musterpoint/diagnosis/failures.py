@@ -202,6 +202,15 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
     return _failure(context, exit_codes.LAUNCHER, [text], "infra")
 
 
+def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
+    """An entry point of this host that the platform started for a rank has ended before that rank ran."""
+    text = (
+        f"muster: the entry point of rank {rank} (local rank {local_rank}) on {context.host} ended before its rank was "
+        "started: the platform ended it, or it ran out of memory"
+    )
+    return _failure(context, exit_codes.LAUNCHER, [text], "peer")
+
+
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
     """MPI ended the job because a rank had ended with 0, but without MPI_Finalize."""
     text = (

@@ -58,9 +58,9 @@ def sagemaker_exports(
     named.update(each)
     for name, value in each:
         named.setdefault(_NOT_A_NAME.sub("_", name), value)
-    if not job.paths.base:  # no platform, no directories: scripts have defaults of their own
+    if not job.paths.base:  # directories that the platform doesn't have: scripts have defaults of their own
         directories = {f"SM_{name}_DIR" for name in _DIRECTORIES}.union({"SM_OUTPUT_FAILURE"})
-        named = {name: value for name, value in named.items() if name not in directories}
+        named = {name: value for name, value in named.items() if value or name not in directories}
     exports = ((name, _spelled(value)) for name, value in sorted(named.items()) if name not in environ)
     return tuple((name, value) for name, value in exports if value is not None and _fits(name, value))
 

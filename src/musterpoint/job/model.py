@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from musterpoint.settings import Platform
+from musterpoint.settings import MASTER_PORT, Platform
 
 
 class Hyperparameter(NamedTuple):
@@ -123,6 +123,20 @@ class UnnamedHosts(NamedTuple):
     sources: Sources = Sources()
 
 
+class StartedRank(NamedTuple):
+    """The rank that the platform has started this process as, where it starts one process per rank itself.
+
+    ``local_size``: how many ranks it starts on this host, each with an entry point of its own.
+    ``mpi``: an mpirun of the platform's started it, so its program may call MPI.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_size: int
+    mpi: bool = False
+
+
 class Counted(NamedTuple):
     """This host's accelerators as another toolkit counted them, and the variable that says so (empty: none does)."""
 
@@ -131,9 +145,9 @@ class Counted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One sentence for the log."""
+    """One sentence for the log; ``plan``: for ``muster plan`` alone."""
 
-    level: Literal["info", "warning"]
+    level: Literal["info", "warning", "plan"]
     text: str
 
 
@@ -149,6 +163,10 @@ class Job(NamedTuple):
     ``counted``: this host's accelerators, where another toolkit counted them.
     ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group_hosts`` are then placeholders
     (``node-0``, ``node-1``, ...) until the roll call is over.
+    ``started``: the rank that this process was started as; None where ranks are to be started.
+    ``master_port``: the port for the framework's rendezvous that the platform prefers.
+    ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
+    the usual one.
     """
 
     platform: Platform
@@ -174,6 +192,9 @@ class Job(NamedTuple):
     notes: tuple[Note, ...] = ()
     counted: Counted = Counted()
     unnamed: UnnamedHosts | None = None
+    started: StartedRank | None = None
+    master_port: int = MASTER_PORT
+    rollcall_port: int = 0
 
     @property
     def rank_of_host(self) -> int:

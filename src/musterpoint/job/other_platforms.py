@@ -1,7 +1,7 @@
 """Platforms without a reader: tells from their variables whether they started several hosts or processes.
 
-Without this check each host of such a job would run alone, as a job of one host, and succeed. Sources: Slurm's
-``srun`` and ``sbatch`` manuals, recorded variables of Azure ML jobs, Kubeflow's trainer, each launcher's documentation.
+Without this check each host of such a job would run alone, as a job of one host, and succeed. Sources: each
+launcher's documentation.
 """
 
 import json
@@ -22,11 +22,10 @@ class Sign(NamedTuple):
 
 
 class Platform(NamedTuple):
-    """``signs`` are in groups; the first group with a number decides. ``hosts`` says how to name the hosts there."""
+    """``signs`` are in groups; the first group with a number decides."""
 
     name: str
     signs: tuple[tuple[Sign, ...], ...]
-    hosts: str = ""
 
 
 class Detected(NamedTuple):
@@ -59,11 +58,10 @@ def refuse_several(environ: Mapping[str, str]) -> None:
     if detected is None:
         return
     named = ", ".join(f"{name}={_shown(text)}" for name, text in detected.variables)
-    own = f" (on {detected.platform.name}: {detected.platform.hosts})" if detected.platform.hosts else ""
     raise UsageError(
         f"{named}: by {detected.platform.name}'s variables this is one of several hosts or processes, and this release "
         "can't read from them which ones. Start one process per host, and tell each the names of all hosts and its "
-        f'own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1{own}; or set MUSTER_PLATFORM=plain '
+        'own, such as SM_HOSTS=\'["node-1", "node-2"]\' SM_CURRENT_HOST=node-1; or set MUSTER_PLATFORM=plain '
         "(--platform plain) where this host is a job of its own"
     )
 
@@ -117,10 +115,6 @@ def _commas(text: str) -> int:
     return len(text.split(","))
 
 
-def _semicolons(text: str) -> int:
-    return len(text.split(";"))
-
-
 def _lsf(text: str) -> int:
     """``host slots host slots``."""
     return len(text.split()[::2])
@@ -144,37 +138,18 @@ def _resource_hosts(text: str) -> int:
     return len(json.loads(text).get("hosts") or ())
 
 
-def _azure_hosts(text: str) -> int:
-    return len(json.loads(text).get("host_list") or ())
-
-
 def _cluster_tasks(text: str) -> int:
-    """The tasks of a TF_CONFIG, or of Vertex AI's CLUSTER_SPEC."""
+    """The tasks of a TF_CONFIG."""
     return sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
 
 
 _RANKS = ("RANK", "NODE_RANK", "MASTER_ADDR")
-_JOINED = "| python3 -c 'import json, sys; print(json.dumps(sys.stdin.read().split()))'"
 
 PLATFORMS: tuple[Platform, ...] = (
     Platform("SageMaker", (
         (Sign("SM_HOSTS", _listed_hosts), Sign("SM_HOST_COUNT"), Sign("SM_CURRENT_HOST_RANK", _index),
          Sign("SM_RESOURCE_CONFIG", _resource_hosts)),
         (Sign("SM_CURRENT_HOST", _is_set),),
-    )),
-    # inside a step the allocation's variables are still set; a batch script runs once, however many tasks it may start
-    Platform("Slurm", (
-        (Sign("SLURM_STEP_NUM_NODES"), Sign("SLURM_STEP_NUM_TASKS")),
-        (Sign("SLURM_JOB_NUM_NODES"), Sign("SLURM_NNODES"), Sign("SLURM_PROCID", _index)),
-        (Sign("SLURM_NTASKS"),),
-    ), f'SM_HOSTS="$(scontrol show hostnames {_JOINED})" SM_CURRENT_HOST=$SLURMD_NODENAME, under srun with '
-       "--ntasks-per-node=1"),
-    Platform("Azure ML", (
-        (Sign("AZUREML_NODE_COUNT"),),
-        (Sign("AZ_BATCH_HOST_LIST", _commas), Sign("AZ_BATCH_NODE_LIST", _semicolons),
-         Sign("AZUREML_CR_DISTRIBUTED_CONFIG", _azure_hosts), Sign("AZUREML_CR_NODE_RANK", _index),
-         Sign("AZ_BATCHAI_TASK_INDEX", _index)),
-        (Sign("AZ_BATCH_MASTER_NODE", _is_set),),
     )),
     # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
     Platform("torch.distributed", (
@@ -188,10 +163,8 @@ PLATFORMS: tuple[Platform, ...] = (
         (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index)),
     )),
     Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),
-    Platform("Vertex AI", ((Sign("CLUSTER_SPEC", _cluster_tasks),),)),
     Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
     Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
-    Platform("Kubernetes", ((Sign("JOB_COMPLETION_INDEX", _index),),)),
     Platform("AWS Batch", ((Sign("AWS_BATCH_JOB_NUM_NODES"), Sign("AWS_BATCH_JOB_NODE_INDEX", _index)),)),
     Platform("SkyPilot", ((Sign("SKYPILOT_NUM_NODES"), Sign("SKYPILOT_NODE_RANK", _index)),)),
     Platform("dstack", ((Sign("DSTACK_NODES_NUM"), Sign("DSTACK_NODE_RANK", _index)),)),

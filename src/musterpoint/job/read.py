@@ -45,7 +45,7 @@ def read_job(
         job = _read_variables(platform, environ, settings)
         if job.unnamed is not None or _describes_hosts(settings):
             job = _settled(job, settings)
-        return _launched(job, environ, program, module, arguments or ())
+        return _launched(_named(job, settings), environ, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
@@ -56,7 +56,7 @@ def read_job(
         if arguments is None:
             style = settings.args or "json"
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
-        return _launched(job, environ, program, module, arguments)
+        return _launched(_named(job, settings), environ, program, module, arguments)
     return job._replace(
         arguments=(*job.arguments, *_typed(environ)),
         notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
@@ -64,12 +64,16 @@ def read_job(
 
 
 def platform_here(base: str, environ: Mapping[str, str]) -> Platform:
-    """The platform whose settings are found here. An input folder without its main file still means SageMaker."""
-    if has_variables(environ) or os.path.isdir(paths_of(base).input_config):
+    """The platform whose settings are found here.
+
+    An input folder without its main file means SageMaker, unless variables are another platform's.
+    """
+    if has_variables(environ) or has_tree(base):
         return "sagemaker"
     from musterpoint.job.readers import READERS
 
-    return next((reader.platform for reader in READERS if reader.found(environ)), "plain")
+    unknown: Platform = "sagemaker" if os.path.isdir(paths_of(base).input_config) else "plain"
+    return next((reader.platform for reader in READERS if reader.found(environ)), unknown)
 
 
 def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Settings) -> Job:
@@ -92,6 +96,10 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
     return read_plain()
 
 
+def _named(job: Job, settings: Settings) -> Job:
+    return job._replace(name=job.name or settings.job_name)
+
+
 def _describes_hosts(settings: Settings) -> bool:
     return settings.nnodes is not None or settings.node_rank is not None or bool(settings.rollcall_leader)
 
@@ -104,12 +112,13 @@ def _settled(job: Job, settings: Settings) -> Job:
 
 def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
+    by_toolkit = counted(environ)
     return job._replace(
         name=job.name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
-        counted=counted(environ),
+        counted=by_toolkit if by_toolkit.variable else job.counted,
     )
 
 

@@ -11,10 +11,12 @@ from typing import Mapping
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import node_name, shown
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
-from musterpoint.settings import Platform, Settings, split_endpoint
+from musterpoint.settings import MOST_HOSTS, Platform, Settings, split_endpoint
 from musterpoint.untrusted import is_host_name
 
 _PET, _PLAIN = "PET_", ""
+_LONGEST_NUMBER = 80
+"""Digits; ``int()`` refuses thousands of them."""
 
 
 def placeholders(unnamed: UnnamedHosts) -> tuple[tuple[str, ...], str]:
@@ -85,10 +87,15 @@ def _merged(unnamed: UnnamedHosts, settings: Settings) -> UnnamedHosts:
 
 def _same(flag: str, value: int | None, source: str, known: int) -> None:
     if value is not None and value != known:
-        raise UsageError(f"{flag}={value}, but {source} says {known}: leave {flag} out, or give both the same value")
+        variable = "MUSTER_" + flag.strip("-").replace("-", "_").upper()
+        raise UsageError(
+            f"{flag}={value} ({variable}), but {source} says {known}: leave it out, or give both the same value"
+        )
 
 
 def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
+    if not 1 <= unnamed.nnodes <= MOST_HOSTS:
+        raise UsageError(f"{unnamed.sources.nnodes} is {unnamed.nnodes}, expected 1 to {MOST_HOSTS} hosts")
     if unnamed.nnodes == 1 and not unnamed.node_rank:
         name = unnamed.name or node_name()
         return job._replace(hosts=(name,), group_hosts=(name,), current_host=name, unnamed=None)
@@ -125,8 +132,8 @@ def _compared(job: Job, settings: Settings) -> Job:
         if settings.node_rank != where:
             place = f"its place among the hosts is {where}" if where >= 0 else "it takes no part in the distribution"
             raise UsageError(
-                f"--node-rank={settings.node_rank}, but this host is {job.current_host} ({job.platform}), and {place}: "
-                "leave --node-rank out"
+                f"--node-rank={settings.node_rank} (MUSTER_NODE_RANK), but this host is {job.current_host} "
+                f"({job.platform}), and {place}: leave --node-rank out"
             )
     return job
 
@@ -146,6 +153,7 @@ def from_variables(environ: Mapping[str, str]) -> Job | None:
                 f"{prefix}NNODES={shown(count)}: expected one number, since hosts can't come and go while the job runs"
             )
         if least.isdecimal() and (prefix or beside):
+            _number(prefix + "NNODES", least, 1)
             return _described(environ, prefix, int(least)) if int(least) > 1 else None
     return None
 
@@ -178,6 +186,6 @@ def _endpoint(name: str, text: str) -> tuple[str, int]:
 
 
 def _number(name: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise UsageError(f"{name}={shown(text)}: expected a whole number, {least} or more")
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER or not least <= int(text) <= MOST_HOSTS:
+        raise UsageError(f"{name}={shown(text)}: expected a whole number, {least} to {MOST_HOSTS}")
     return int(text)

@@ -114,7 +114,7 @@ def typed_words(job: Job, settings: Settings) -> tuple[str, ...] | None:
     Raises:
         UsageError: the program starts ranks of its own, which would make worlds of their own.
     """
-    program, _, name = job.entry_point.program.rpartition("/")
+    name = job.entry_point.program.rpartition("/")[2]
     words = job.arguments
     if job.entry_point.module:
         name = {"accelerate.commands.launch": "accelerate-launch", "accelerate.commands.accelerate_cli": "accelerate",

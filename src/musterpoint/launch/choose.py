@@ -72,7 +72,9 @@ def choose(
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
-    launcher, reason = _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
+    launcher, reason = _as_started(job, settings) or (
+        _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
+    )
     needed = NEEDED.get(launcher)
     if needed and job.in_group and not has(needed):
         raise LauncherError(
@@ -81,11 +83,32 @@ def choose(
         )
     if settings.numa_binding and launcher != "torchrun":
         raise UsageError(
-            f"--numa-binding={settings.numa_binding} is torchrun's, and the launcher is {launcher} ({reason}): leave "
-            "it out, or pass --launcher torchrun"
+            f"--numa-binding={settings.numa_binding} (MUSTER_NUMA_BINDING) is torchrun's, and the launcher is "
+            f"{launcher} ({reason}): leave it out, or pass --launcher torchrun"
         )
     slots = slots_of(job.current_host, launcher, job, settings, capacity, environ)
     return Choice(launcher, slots if job.in_group else 0, reason)
+
+
+def _as_started(job: Job, settings: Settings) -> tuple[Launcher, str] | None:
+    """The launcher for ranks that the platform has started; None where ranks are to be started.
+
+    Raises:
+        LauncherError: there is a process per rank already, and each is asked to start ranks.
+    """
+    started = job.started
+    if started is None:
+        return None
+    if settings.launcher in ("auto", "ranks") and settings.slots in (None, started.local_size):
+        return "ranks", f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
+    if started.local_size == 1:
+        return None
+    asked = f"--slots {settings.slots}" if settings.launcher in ("auto", "ranks") else f"--launcher {settings.launcher}"
+    raise LauncherError(
+        f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
+        "would start ranks of its own: leave the option out, or let the platform start one process per host "
+        "(process_count_per_instance: 1)"
+    )
 
 
 def slots_of(
@@ -109,6 +132,13 @@ def slots_of(
 
 def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
     """A warning where another toolkit's count is used and this host has another number of devices; else empty."""
+    if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
+        room = capacity_of(job, settings, devices)
+        unused = "GPU" if devices.gpus else "Neuron core"
+        return (
+            f"warning: this host has {_count(devices.slots, unused)}, and the job asks for {_count(room, 'process')} "
+            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
+        )
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
@@ -159,7 +189,7 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) ->
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
@@ -251,10 +281,15 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    made = plan(inputs)
+    made = _without_mpi(plan(inputs), inputs)
     if launcher != "mpi" and inputs.roster.seat.grouped:
         made = _with_mpi_options(inputs, made)
-    return _with_local_rank(inputs, made)
+    made = _with_local_rank(inputs, made)
+    if inputs.job.platform != "azureml" or not any("$" in word for word in inputs.workspace.argv):
+        return made
+    from musterpoint.launch.expansion import expand
+
+    return expand(made, inputs.environ)
 
 
 def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
@@ -285,4 +320,21 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
         return plan._replace(local_rank_at=at + runner)
-    return plan._replace(processes=tuple(told_local_rank(process, at) for process in plan.processes))
+    processes = tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
+    return plan._replace(processes=processes, local_rank_at=at if plan.of_others else plan.local_rank_at)
+
+
+MPI_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "ORTE_", "PRTE_", "HYDI_", "HYDRA_", "I_MPI_HYDRA_")
+"""How the variables begin by which an mpirun identifies the processes that it has started."""
+_IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+
+def _without_mpi(plan: LaunchPlan, inputs: LaunchInputs) -> LaunchPlan:
+    """``plan`` without the variables of a rank that the platform started this process as, where ranks are started."""
+    started = inputs.job.started
+    if started is None or (plan.launcher == "ranks" and started.local_size == plan.local_ranks):
+        return plan
+    own = {name for name in inputs.environ if name in _IDENTITY}
+    if plan.launcher != "script":
+        own |= {name for name in inputs.environ if name.startswith(MPI_VARIABLES)}
+    return plan._replace(unset=tuple(dict.fromkeys((*plan.unset, *sorted(own)))))

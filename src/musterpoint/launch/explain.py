@@ -43,13 +43,16 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
             lines += [_row(word, reason) for word, reason in _words(process, masker)]
         if process.environment:
             lines += ["  with", *_variables(process.environment, masker)]
+    for process in plan.of_others:
+        lines.append(f"  {process.name} ({plan.local_ranks - 1}) each run")
+        lines += [_row(word, reason) for word, reason in _words(process, masker)]
     if plan.daemons and not plan.processes:
         lines.append(f"  {' or '.join(plan.daemons)}, when the leader's mpirun asks for it")
     if plan.environment:
         lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
     if plan.unset:
         lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
-    if plan.foreign:
+    if plan.foreign or plan.of_others:
         lines += ["  its ranks run in", _row(plan.user_cwd, "the program's working directory")]
         if plan.user_pythonpath:
             lines.append(_row(f"PYTHONPATH={plan.user_pythonpath}", "set by the stub for the program alone"))
@@ -135,6 +138,7 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_pythonpath": plan.user_pythonpath,
         "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
+        "of_others": [_process_json(process, masker) for process in plan.of_others],
     }
 
 

@@ -150,9 +150,23 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=unset,
+            unset=(*unset, *(name for name in self._misleading() if name not in unset)),
             notes=notes,
         )
+
+    @property
+    def _expected(self) -> str:
+        if self.job.platform == "sagemaker":
+            return "what scripts expect on this platform"
+        return "as SageMaker's toolkit says it, for scripts that were made for it"
+
+    def _misleading(self) -> tuple[str, ...]:
+        """Variables with which the platform numbers processes that aren't this host's ranks."""
+        if self.job.platform not in ("slurm", "kubeflow"):
+            return ()
+        from musterpoint.launch.numbering import misleading
+
+        return misleading(self.job.platform, self.launcher, self.environ)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
@@ -168,7 +182,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
-            *(EnvSetting(name, value, "what scripts expect on this platform") for name, value in self.exports),
+            *(EnvSetting(name, value, self._expected) for name, value in self.exports),
         )
 
     def _meets_on_cpus(self) -> bool:

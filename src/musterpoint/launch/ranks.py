@@ -18,15 +18,20 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
-    """This host's plan: one process per slot."""
+    """This host's plan: one process per slot, or those that the platform has started."""
+    started = inputs.job.started
+    if started is not None and started.local_size == inputs.roster.seat.slots:
+        from musterpoint.launch.started import plan_started
+
+        return plan_started(inputs, started)
     gloo, tracker = plan_gloo(inputs), plan_tracker(inputs)
     ranks = (_process(inputs, gloo, tracker, local_rank) for local_rank in range(inputs.roster.seat.slots))
-    started = EnvSetting(
+    run_id = EnvSetting(
         RUN_ID,
         inputs.job.name or "muster",
         "as under torchrun: Lightning then refuses devices or num_nodes that don't fit",
     )
-    common = inputs.program_environment(*gloo.environment, *tracker.environment, started)
+    common = inputs.program_environment(*gloo.environment, *tracker.environment, run_id)
     plan = inputs.plan(
         (*gloo.services, *tracker.services, *ranks),
         tuple(setting for setting in common if setting.name not in IDENTITY),
@@ -39,6 +44,7 @@ def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
 def _process(inputs: LaunchInputs, gloo: Gloo, tracker: Tracker, local_rank: int) -> ProcessPlan:
     settings = (
         *identity(inputs, local_rank),
+        *_of_platform(inputs, local_rank),
         *(gloo.identities[local_rank] if gloo.identities else ()),
         *(tracker.identities[local_rank] if tracker.identities else ()),
     )
@@ -58,3 +64,12 @@ def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
+
+
+def _of_platform(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
+    """The variables by which the platform itself would number this rank."""
+    if inputs.job.platform not in ("slurm", "kubeflow"):
+        return ()
+    from musterpoint.launch.numbering import numbers
+
+    return numbers(inputs.job.platform, inputs.environ, inputs.roster, local_rank)

@@ -28,8 +28,8 @@ from musterpoint.launch.ranks import IDENTITY
 
 SECONDS_TO_END = 4
 """What Ray's processes get to end by themselves: with an idle cluster they take 1 to 2."""
-SECONDS_WITHOUT_HEAD = 15
-"""After these a node gives up a head that is gone (Ray's default: 60). The roll call's channel waits as long."""
+SECONDS_WITHOUT_HEAD = 30
+"""After these a node gives up a head that is gone (Ray's default: 60). The head gives up a silent node no later."""
 LONGEST_FOLDER = 40
 """Bytes of Ray's temporary directory: sockets below it have names of up to 66, and 107 is the most there can be."""
 SHARE_OF_MEMORY = 0.3
@@ -39,8 +39,8 @@ LEAST_STORE, LARGEST_ON_DISK = 75 << 20, 10**10
 """Bytes: what an object store must have, and the most that Ray keeps in a directory where /dev/shm is too small."""
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
 OPEN_NOTE = (
-    "Ray's cluster asks for no token: whoever reaches its ports may run code on every host; set MUSTER_SECRET "
-    "(--secret) or RAY_AUTH_TOKEN on all hosts"
+    "Ray's cluster is open, and whoever reaches its ports may run code on every host; set MUSTER_SECRET (--secret) or "
+    "RAY_AUTH_TOKEN on all hosts"
 )
 OURS: dict[str, str] = {
     "head": "the leader is the head",
@@ -48,10 +48,11 @@ OURS: dict[str, str] = {
     "port": "the head's port comes from the roll call",
     "block": "every node is watched",
     "node-ip-address": "every host's address comes from the roll call",
-    "temp-dir": "every job has a directory of its own",
 }
 """Options of ``ray start`` that ``--ray-options`` can't change, and why."""
-HEAD_ONLY = ("include-dashboard", "dashboard-host", "dashboard-port", "ray-client-server-port", "redis-shard-ports")
+HEAD_ONLY = (
+    "include-dashboard", "dashboard-host", "dashboard-port", "ray-client-server-port", "redis-shard-ports", "temp-dir",
+)  # fmt: skip
 """Options of ``--ray-options`` that only the head gets."""
 
 
@@ -80,7 +81,8 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     unset = tuple(name for name in (*IDENTITY, "RAY_ADDRESS") if name in inputs.environ)
     processes = (_node(inputs, leads), *((_driver(inputs),) if leads else ()))
     environment = tuple(setting for setting in environment if setting.name not in IDENTITY)
-    return inputs.plan(processes, environment, unset, notes if leads else ())._replace(temporary=_folder(inputs))
+    plan = inputs.plan(processes, environment, unset, notes if leads else ())
+    return plan if _asked_folder(inputs) else plan._replace(temporary=_folder(inputs))
 
 
 def _settings() -> tuple[EnvSetting, ...]:
@@ -131,10 +133,17 @@ def _address(inputs: LaunchInputs) -> str:
 
 
 def _folder(inputs: LaunchInputs) -> str:
-    """Ray's temporary directory, the same on all hosts and for no other job."""
+    """Ray's temporary directory, the same on all hosts: the one asked for, else one that is no other job's."""
+    asked_for = _asked_folder(inputs)
+    if asked_for:
+        return asked_for
     name = f"{TEMPORARY}{_port(inputs, 'gcs', of_leader=True)}-{zlib.crc32(inputs.roster.session.encode()):08x}"
     own = os.path.join(inputs.environ.get("TMPDIR") or "/tmp", name)
     return own if len(os.fsencode(own)) <= LONGEST_FOLDER else f"/tmp/{name}"
+
+
+def _asked_folder(inputs: LaunchInputs) -> str:
+    return next((flag.value or "" for flag in asked(inputs.settings.ray_options) if flag.name == "temp-dir"), "")
 
 
 def _driver(inputs: LaunchInputs) -> ProcessPlan:
@@ -167,7 +176,7 @@ def _node(inputs: LaunchInputs, leads: bool) -> ProcessPlan:
         (
             Argument(inputs.workspace.interpreter, "the program's Python, which has Ray"),
             program_of_ours("ray_node", "runs `ray start`; its own words come to the log, Ray's advice doesn't"),
-            Argument(_folder(inputs), "Ray's temporary directory; it is removed at the end"),
+            Argument(_folder(inputs), "Ray's temporary directory, made for this user alone"),
             Argument(f"{inputs.settings.rollcall_timeout:g}", "seconds a worker waits for the head at most"),
             Argument("start", "the command of ray"),
             *(flag.argument for flag in flags.values()),
@@ -190,7 +199,9 @@ def _place(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
         Flag("port", port, "free on this host"),
         watched,
         silent,
-        Flag("temp-dir", _folder(inputs), "a directory of this job alone; the workers take it over"),
+        Flag(
+            "temp-dir", _folder(inputs), "a directory of this job alone, removed at its end; the workers take it over"
+        ),
         Flag("include-dashboard", "false", "--ray-options '--include-dashboard=true' asks for it"),
     )
 

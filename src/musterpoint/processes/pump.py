@@ -79,11 +79,16 @@ class Pump:
         closes them after the spawn. May be called at any time. ``rank`` and ``name`` together identify a process: a
         rank that is a launcher starts ranks of the same numbers.
         """
-        if self._outlets.shared:
+        out_sink, err_sink = self._outlets.of(rank)
+        if out_sink is err_sink:
             end = self._pipe(rank, name, "both", SIZE)
             return end, end
         out = self._pipe(rank, name, "stdout", SIZE // 2)
         return out, self._pipe(rank, name, "stderr", SIZE)
+
+    def give(self, rank: int, out_fd: int, err_fd: int) -> None:
+        """From now on the output of ``rank`` goes to these descriptors. Call it before the rank's :meth:`open`."""
+        self._outlets.give(rank, out_fd, err_fd)
 
     def start(self) -> None:
         """Starts the thread. If that raises OSError (no more threads), :meth:`drain` does its work."""

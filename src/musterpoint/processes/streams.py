@@ -214,6 +214,7 @@ class Outlets:
         self.out = Sink(out_fd, lambda error: warn(error, "stdout"))
         self.err = self.out if self.shared else Sink(err_fd)
         self._options, self._warn = options, warn
+        self._own: dict[int, tuple[Sink, Sink]] = {}
         self._files: dict[str, Sink] = {}
         if options.log_dir:
             try:
@@ -225,9 +226,18 @@ class Outlets:
         """Whether the output of a rank is shown; that of other processes always is."""
         return rank is None or self._options.log_ranks is None or rank in self._options.log_ranks
 
+    def give(self, rank: int, out_fd: int, err_fd: int) -> None:
+        """From now on the output of ``rank`` goes to these descriptors."""
+        out = Sink(out_fd, lambda error: self._warn(error, f"stdout of rank {rank}"))
+        self._own[rank] = out, out if same_file(out_fd, err_fd) else Sink(err_fd)
+
+    def of(self, rank: int | None) -> tuple[Sink, Sink]:
+        """Where a process's stdout and stderr go; twice the same sink where they are the same file."""
+        return (self.out, self.err) if rank is None else self._own.get(rank, (self.out, self.err))
+
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:
         """The stream out of the pipe ``fd`` of a process."""
-        sink = self.err if label == "stderr" else self.out
+        sink = self.of(rank)[1 if label == "stderr" else 0]
         prefix = prefix_of(self._options.prefix, self._options.host, rank, name, label)
         return Stream(
             fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(tail_size),

@@ -81,8 +81,29 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
 
 
 OURS = (
-    "MUSTER_STUB", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER", "MUSTER_AGENT_STAYS", "MUSTER_LOCAL_RANK_AT",
-    "MUSTER_FIRST_RANK", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH", "MUSTER_USER_TMPDIR",
+    "MUSTER_STUB", "MUSTER_EXPAND", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER", "MUSTER_AGENT_STAYS",
+    "MUSTER_LOCAL_RANK_AT", "MUSTER_FIRST_RANK", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH", "MUSTER_USER_TMPDIR",
+)  # fmt: skip
+
+
+def expanded(words: list[str], environment: dict[str, str]) -> list[str]:
+    """The words with the values of ``$LOCAL_RANK`` and the like, in AzureML jobs."""
+    for name in EXPANDED if os.environ.get("MUSTER_EXPAND") else ():
+        if name in environment:
+            words = [replaced(word.replace("${" + name + "}", environment[name]), name, environment) for word in words]
+    return words
+
+
+def replaced(word: str, name: str, environment: dict[str, str]) -> str:
+    begin, *parts = word.split("$" + name)
+    for part in parts:
+        longer = part[:1].isalnum() or part[:1] == "_"
+        begin += ("$" + name if longer else environment[name]) + part
+    return begin
+
+
+EXPANDED = (
+    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "RANK",
 )  # fmt: skip
 
 
@@ -178,7 +199,8 @@ def main() -> None:
     _signal.set_wakeup_fd(wake_write)
     try:
         sock = connect(rank, local, world)
-        pid = run_program(words, environment_of(rank, local), receive_pipes(sock))
+        environment = environment_of(rank, local)
+        pid = run_program(expanded(words, environment), environment, receive_pipes(sock))
         sock.send(f"started {pid}\n".encode())
         status = watch(sock, pid, wake)
     except OSError:  # nobody at the control socket: the job is over

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 TRY_SECONDS = 0.1
-SAY_SECONDS = 10.0
+SAY_SECONDS = 30.0
 CANNOT_START = 72
 
 
@@ -33,7 +33,6 @@ def main() -> None:
 def wait_for(head: str, nodes: dict[str, str], seconds: float) -> None:
     """Returns when as many nodes are alive as there are in ``nodes``; ends this program after ``seconds``."""
     began = said = time.monotonic()
-    shown = -1
     error = ""
     while True:
         try:
@@ -51,8 +50,8 @@ def wait_for(head: str, nodes: dict[str, str], seconds: float) -> None:
         if now - began >= seconds:
             say(f"Ray's cluster is not complete, and --rollcall-timeout is over: it has {lacks}")
             sys.exit(CANNOT_START)
-        if now - said >= SAY_SECONDS and len(alive) != shown:
-            said, shown = now, len(alive)
+        if now - said >= SAY_SECONDS:
+            said = now
             say(f"Ray's cluster has {lacks}")
         time.sleep(TRY_SECONDS)
 

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.rollcall.roster import MOST_PORTS, MOST_SLOTS, Offer
+from musterpoint.settings import MOST_HOSTS
 from musterpoint.untrusted import printable
 
 MOST_ADDRESSES = 8
 """How many of the leader's addresses, as a host sees them, are sent."""
-MOST_HOSTS = 1 << 20
-"""The most hosts that a caller can count."""
 
 
 class Hello(NamedTuple):

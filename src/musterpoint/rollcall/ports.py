@@ -15,15 +15,20 @@ _FIRST_PORT, _LAST_PORT = 20000, 32000
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 
 
-def agreed_master_port(asked: int | None) -> int:
+def agreed_master_port(asked: int | None, preferred: int = MASTER_PORT) -> int:
     """The master port where no leader can tell it: every host takes this one. ``asked``: ``--master-port``."""
-    return asked or MASTER_PORT
+    return asked or preferred
 
 
-def leaders_master_port(asked: int | None, is_free: Callable[[int], bool], warn: Callable[[str], None]) -> int:
-    """The master port that the leader tells all hosts: the one asked for, else 7777 if it is free, else any."""
+def leaders_master_port(
+    asked: int | None, is_free: Callable[[int], bool], warn: Callable[[str], None], preferred: int = MASTER_PORT
+) -> int:
+    """The master port that the leader tells all hosts: the one asked for, else ``preferred`` if it is free, else any.
+
+    ``preferred``: the platform's own, or 7777.
+    """
     if asked is None:
-        return MASTER_PORT if is_free(MASTER_PORT) else any_free()
+        return preferred if is_free(preferred) else any_free()
     if asked and not is_free(asked):
         warn(f"warning: --master-port {asked} is in use")
     return asked or any_free()

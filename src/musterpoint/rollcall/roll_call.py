@@ -8,6 +8,7 @@ from musterpoint.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.loop import Loop
 from musterpoint.rollcall.ports import agreed_master_port, is_free, leaders_master_port
 from musterpoint.rollcall.roster import Participant, Roster, Seat
+from musterpoint.settings import MASTER_PORT
 
 if TYPE_CHECKING:
     from musterpoint.channel.link import Context
@@ -56,12 +57,13 @@ class RollCall:
     """Waits until all hosts of a job are connected.
 
     ``say`` prints a line, ``record`` adds an event and its facts to the timeline. ``addresses`` gives names that need
-    no look-up.
+    no look-up. ``master_port`` is the platform's own.
     """
 
     def __init__(
         self, loop: Loop, participant: Participant, say: Callable[[str], None], record: Callable[..., None],
         addresses: Mapping[str, tuple[str, ...]] | None = None, seams: Seams = _NO_SEAMS,
+        master_port: int = MASTER_PORT,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._participant = participant
@@ -70,6 +72,7 @@ class RollCall:
         self._record = record
         self._addresses = addresses or {}
         self._seams = seams
+        self._preferred_port = master_port
         self._call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
         self._other: OtherLeader | None = None
         self._leader = participant.leader
@@ -261,8 +264,14 @@ class RollCall:
 
     def _master_port(self) -> int:
         return leaders_master_port(
-            self._settings.master_port, self._seams.port_is_free, lambda text: self._say(f"{text} on {self._me}")
+            self._settings.master_port,
+            self._seams.port_is_free,
+            lambda text: self._say(f"{text} on {self._me}"),
+            self._preferred_port,
         )
+
+    def _agreed_port(self) -> int:
+        return agreed_master_port(self._settings.master_port, self._preferred_port)
 
     def _unlooked(self) -> dict[str, str]:
         """Each host's address without any look-up: its name, where the hosts file has none."""
@@ -294,5 +303,5 @@ class RollCall:
             for host in self._hosts
         )
         # no host could learn of another port
-        port = self._master_port() if len(self._hosts) == 1 else agreed_master_port(self._settings.master_port)
+        port = self._master_port() if len(self._hosts) == 1 else self._agreed_port()
         return Roster(offer.job, offer.job, seats, addresses[leader], port, me)

@@ -251,9 +251,10 @@ class WorkerCall:
     def _where(self) -> str:
         assert self._unnamed is not None
         sources = self._unnamed.sources
+        leads = "node rank 0" if self._unnamed.node_rank is not None else "that address"
         return (
             f"the leader was looked for at {self._endpoint} port {self._settings.rollcall_port}, as {sources.leader} "
-            f"says on {self._me}"
+            f"says on {self._me}: it is the host with {leads}"
         )
 
     def _end(self, error: MusterError) -> None:

@@ -1,6 +1,6 @@
 """What the supervisor and its parts work with."""
 
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.loop import Loop
 from musterpoint.processes.process import oom_kills
@@ -11,14 +11,28 @@ if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import DiagnosisContext
 
 
+class OtherEntryPoints(Protocol):
+    """The other entry points that the platform started on this host, each for a rank of its own."""
+
+    def start(self, argv: Sequence[str], given: Mapping[str, str], gone: Sequence[str]) -> None:
+        """Lets each start ``argv``, with the variables ``given`` in place of its own, and without those ``gone``."""
+
+    def watch(self, on_lost: Callable[[int, int], None]) -> None:
+        """From now on ``on_lost`` gets the rank and local rank of each that has ended."""
+
+    def kill(self) -> None:
+        """Kills what they have started."""
+
+
 class SupervisorContext(NamedTuple):
     """What the supervisor and its parts work with.
 
     ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
-    the kernel's OOM kills in this container. ``keep`` writes a text for people to a file of that name, and returns its
-    path (empty: the job has no place for it); it raises OSError.
+    the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
+    writes a text for people to a file of that name, and returns its path (empty: the job has no place for it); it
+    raises OSError.
     """
 
     loop: Loop
@@ -30,6 +44,7 @@ class SupervisorContext(NamedTuple):
     mask: Callable[[str], str] = str
     code: str = ""
     oom_kills: Callable[[], int] = oom_kills
+    others: OtherEntryPoints | None = None
     keep: Callable[[str, str], str] = lambda _name, _text: ""
 
     @property

@@ -40,6 +40,8 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     environment.pop("PYTHONPATH", None)
     if plan.local_rank_at >= 0:
         environment["MUSTER_LOCAL_RANK_AT"] = str(plan.local_rank_at)
+    if plan.expands:
+        environment["MUSTER_EXPAND"] = "1"
     if temporary:
         environment["MUSTER_USER_TMPDIR"] = environment.get("TMPDIR", "")
         environment["TMPDIR"] = temporary

@@ -43,7 +43,7 @@ class Session(NamedTuple):
     @property
     def is_mpi(self) -> bool:
         """Whether an MPI starts the ranks, on this host or on several: its processes end each other."""
-        return bool(self.plan.daemons) or self.plan.launcher == "mpi"
+        return bool(self.plan.daemons) or self.plan.launcher == "mpi" or self.plan.under_mpi
 
 
 class HostProcesses:
@@ -62,7 +62,7 @@ class HostProcesses:
         self._context, self._pump, self._emit, self._take_connection = context, context.pump, emit, take_connection
         self._others = ServicesAndLaunchers()
         self._ranks = Ranks(context, self._others, self._rank_ended)
-        self._meetings: dict[int, "MeetingWatch"] = {}
+        self._meetings: dict[int, MeetingWatch] = {}
         self.sessions: dict[int, Session] = {}
         self.is_ending = False
         self._mpi_exits = MpiExits(context, self._ranks, emit, lambda: self.is_ending)
@@ -89,7 +89,30 @@ class HostProcesses:
             self._meetings[session.number] = MeetingWatch(self._context, plan.meeting, plan.world_size, pids)
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
             self._start_planned(session, process)
+        for process in plan.of_others:
+            self._let_others_start(session, process)
         return session.number
+
+    def _let_others_start(self, session: Session, process: ProcessPlan) -> None:
+        """The host's other entry points start their ranks, each with the variables that it has itself."""
+        others = self._context.others
+        if others is None:
+            return
+        environment = self.environment_for(session.number, process)
+        given = {name: value for name, value in environment.items() if session.environ.get(name) != value}
+        others.watch(lambda rank, local: self._lost_entry_point((session.number, local), rank))
+        others.start(process.words, given, [name for name in session.environ if name not in environment])
+
+    def _lost_entry_point(self, key: Key, number: int) -> None:
+        """Another entry point of this host has ended: its rank isn't watched any more."""
+        if self.is_ending and not self._ranks.is_missing(key):
+            self._ranks.lost_entry_point(key)
+            return
+        self._context.record("entry-point-lost", rank=number, local_rank=key[1])
+        if not self._ranks.lost_entry_point(key):
+            from musterpoint.diagnosis import failures
+
+            self._emit(Broken(failures.lost_entry_point(number, key[1], self._context.diagnosis)))
 
     def _start_planned(self, session: Session, process: ProcessPlan) -> None:
         try:
@@ -317,6 +340,8 @@ class HostProcesses:
         self.is_ending = True
         self._ranks.being_killed()
         self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
+        if self._context.others is not None:
+            self._context.others.kill()
 
     def end_services(self) -> int:
         """SIGTERM to services that end by themselves then; seconds that they get, 0 where there are none."""

@@ -150,6 +150,18 @@ class Ranks:
             tree.send(rank.pid, signal.SIGKILL)
             self.ended(rank, None)
 
+    def lost_entry_point(self, key: Key) -> bool:
+        """The entry point that started a rank beside us has ended, so nobody could reap that rank: it is killed.
+
+        Returns whether there was such a rank.
+        """
+        rank = self._ranks.get(key)
+        if rank is not None and key in self._expected:
+            if rank.pid:
+                tree.send(rank.pid, signal.SIGKILL)
+            self.ended(rank, None)
+        return rank is not None
+
     def _abort_code(self, rank: Rank) -> int | None:
         """The code with which a rank asked its MPI to end the job; None if it didn't."""
         if not rank.mpi:

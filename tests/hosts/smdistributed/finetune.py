@@ -9,9 +9,9 @@ import copy
 import logging
 import os
 
+import numpy as np
 import smdistributed.modelparallel.torch as smp
 import torch
-from sklearn.datasets import load_digits
 from torch import nn, optim
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -66,10 +66,9 @@ def test_step(model, data, target, criterion):
 
 
 def loaders(batch_size):
-    images, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    inputs = torch.tensor(images / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)[order]
-    targets = torch.tensor(labels, dtype=torch.int64)[order]
+    digits = np.loadtxt(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "digits.csv.gz"), delimiter=",")
+    digits = torch.tensor(digits, dtype=torch.float32)[torch.randperm(1797, generator=torch.Generator().manual_seed(0))]
+    inputs, targets = digits[:, :64].reshape(-1, 1, 8, 8) / 16, digits[:, 64].long()
     train = TensorDataset(inputs[:1440], targets[:1440])
     val = TensorDataset(inputs[1440:1760], targets[1440:1760])
     sampler = DistributedSampler(train, num_replicas=smp.dp_size(), rank=smp.dp_rank())

@@ -6,10 +6,10 @@ The steps return numbers, which come back as lists; the network is in two groups
 import argparse
 import os
 
+import numpy as np
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import nn, optim
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -108,10 +108,9 @@ def main():
         device = "cuda"
     torch.manual_seed(3)
 
-    images, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    inputs = torch.tensor(images / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)[order]
-    targets = torch.tensor(labels, dtype=torch.int64)[order]
+    digits = np.loadtxt(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "digits.csv.gz"), delimiter=",")
+    digits = torch.tensor(digits, dtype=torch.float32)[torch.randperm(1797, generator=torch.Generator().manual_seed(0))]
+    inputs, targets = digits[:, :64].reshape(-1, 1, 8, 8) / 16, digits[:, 64].long()
     dataset = TensorDataset(inputs[:1440], targets[:1440])
     if smp.dp_size() > 1:
         dataset = Subset(dataset, range(smp.dp_rank(), 1440, smp.dp_size()))

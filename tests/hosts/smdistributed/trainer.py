@@ -10,9 +10,9 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import smdistributed.modelparallel.torch as smp
 import torch
-from sklearn.datasets import load_digits
 from smdistributed.modelparallel import __version__
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -191,10 +191,9 @@ def main():
     device = torch.device("cuda", smp.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
     if smp.state.cfg.fp16 or smp.state.cfg.prescaled_batch:
         raise ValueError("neither half precision nor one batch for several ranks is meant here")
-    images, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    inputs = torch.tensor(images / 16, dtype=torch.float32).reshape(-1, 8, 8)[order]
-    targets = torch.tensor(labels, dtype=torch.int64)[order]
+    digits = np.loadtxt(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "digits.csv.gz"), delimiter=",")
+    digits = torch.tensor(digits, dtype=torch.float32)[torch.randperm(1797, generator=torch.Generator().manual_seed(0))]
+    inputs, targets = digits[:, :64].reshape(-1, 8, 8) / 16, digits[:, 64].long()
     trainer = Trainer(args, device)
     trainer.train(inputs[:1440], targets[:1440], args.resume)
     accuracy, loss = trainer.evaluate(inputs[1440:1760], targets[1440:1760])

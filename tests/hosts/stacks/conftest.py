@@ -21,10 +21,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
-    """The losses each rank printed, checked to be the same everywhere, and falling."""
+def trained(output: str) -> dict[int, list[float]]:
+    """The losses that each rank printed in a job's output, checked to be the same everywhere, and falling."""
     losses: dict[int, list[float]] = {}
-    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", ran.stdout):
+    for rank, loss in re.findall(r"rank (\d+) epoch \d+: loss ([\d.]+)", output):
         losses.setdefault(int(rank), []).append(float(loss))
     assert len({tuple(each) for each in losses.values()}) == 1, losses
     assert losses[0][-1] < losses[0][0] < 2.5

@@ -29,7 +29,7 @@ def deep(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def trained_alike(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def]
     """:func:`trained`, with the same weights on every rank in the end."""
-    losses = trained(ran)
+    losses = trained(ran.stdout)
     assert len(set(re.findall(r"rank \d+ weights (\w+)", ran.stdout))) == 1
     return losses
 

@@ -43,7 +43,7 @@ def test_torch_under_mpirun(mpi, digits: Path, tmp_path: Path) -> None:  # type:
     mpi.environ |= {"HOROVOD_TIMELINE": str(timeline), "HOROVOD_FUSION_THRESHOLD": "4096", "HOROVOD_AUTOTUNE": "1"}
     ran = mpi.run(*TWO, "--slots", "1", "--launcher", "mpi", DIGITS, digits)
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert sorted(trained(ran)) == [0, 1]
+    assert sorted(trained(ran.stdout)) == [0, 1]
     assert ran.stdout.count("weights equal") == 2
     for rank in (0, 1):
         assert f"rank {rank} of 2: local 0 of 1, cross {rank} of 2, mpi True, fusion 4096" in ran.stdout
@@ -67,7 +67,7 @@ def test_torch_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-u
     gloo.environ["HOROVOD_FUSION_THRESHOLD"] = "4096"
     ran = gloo.run(*TWO, "--host-slots", "1,2", "--launcher", "ranks", DIGITS, digits)
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert sorted(trained(ran)) == [0, 1, 2]
+    assert sorted(trained(ran.stdout)) == [0, 1, 2]
     assert ran.stdout.count("weights equal") == 3
     for place in UNEVEN:
         assert f"{place}, mpi False, fusion 4096" in ran.stdout, ran.stdout
@@ -79,7 +79,7 @@ def test_keras_under_mpirun(local, stack, digits: Path) -> None:  # type: ignore
     ran = local.run(*TWO, "--slots", "1", "--launcher", "mpi", PROGRAMS / "horovod_keras_digits.py",
                     digits, timeout=200)  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert sorted(trained(ran)) == [0, 1]
+    assert sorted(trained(ran.stdout)) == [0, 1]
     assert len(set(re.findall(r"rank \d of 2 weights (\w+)", ran.stdout))) == 1
 
 

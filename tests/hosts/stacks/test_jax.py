@@ -8,6 +8,7 @@ import pytest
 
 from ..conftest import survivors
 from ..test_launch import HOSTS, Hosts
+from .conftest import trained
 
 PROGRAM = Path(__file__).parent / "programs" / "jax_psum.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "jax", "--slots", "2")
@@ -57,9 +58,13 @@ def test_a_stop_reaches_every_process(jax) -> None:  # type: ignore[no-untyped-d
     assert "failed while it was stopping" not in ran.log("algo-1") + ran.log("algo-2")
 
 
-def test_a_job_that_is_known_from_variables_alone(jax, python: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    hosts = Hosts(python, jax.environ, tmp_path)
-    hosts.run("--launcher", "jax", "--slots", "2", str(PROGRAM))
+def test_a_job_that_is_known_from_variables_alone(  # type: ignore[no-untyped-def]
+    jax, python: str, root: Path, tmp_path: Path
+) -> None:
+    hosts = Hosts(python, {**jax.environ, "SM_MODEL_DIR": str(tmp_path)}, tmp_path)
+    hosts.run("--launcher", "jax", str(root / "examples/jax/digits.py"), "--epochs", "6")
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
-    assert sum(log.count("of 4: sum 6") for log in hosts.logs.values()) == 4
+    losses = trained("".join(hosts.logs.values()))
+    assert sorted(losses) == [0, 1]
+    assert (tmp_path / "weights.npz").exists()
     assert survivors(hosts.token) == []

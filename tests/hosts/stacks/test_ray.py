@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.launch.plan import TEMPORARY
+from musterpoint.launch.ray import OPEN_NOTE
 
 PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
 SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
@@ -30,15 +31,22 @@ def left() -> list[str]:
     return sorted(name for name in os.listdir("/tmp") if name.startswith(TEMPORARY))
 
 
-def test_a_worker_of_ray_train_that_raises_is_the_reason(ray, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """Before that, tasks have run on both nodes, which asked for the token and import what lies beside the program."""
-    ran = ray.run(*JOB, "--backend", "netns", PROGRAM, "train", tmp_path / "storage")
+def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-untyped-def]
+    ray, root: Path, tmp_path: Path
+) -> None:
+    """Before that, a task has run on each node; nodes ask for a token that is made from the job's secret."""
+    words = ("--shards", "1", "--storage", tmp_path / "storage")
+    ran = ray.run(*JOB, "--backend", "netns", root / "examples/ray/digits.py", *words)
     assert ran.code == 1, ran.stderr + ran.stdout
-    assert SEEN in ran.stdout, ran.stdout
-    assert "LookupError" in ran.reason and "no shard for a sum of 3 in a world of 2" in ran.reason, ran.reason
+    for host in ("algo-1", "algo-2"):
+        assert f"a task on {host} in ray with no variables of another launcher" in ran.stdout, ran.stdout
+    assert "2 nodes with 4 CPUs" in ran.stdout
+    assert "LookupError: there are 1 shards, and none for worker 1 of 2" in ran.reason, ran.reason
     assert "rank 0 (local rank 0) on algo-1, exit code 1" in ran.reason
-    assert "Ray's cluster has all of its 2 nodes" in ran.log("algo-1")
-    assert "ray stop" not in ran.log("algo-1") + ran.log("algo-2"), "advice that would end other jobs' clusters, too"
+    log = ran.log("algo-1") + ran.log("algo-2")
+    assert "Ray's cluster has all of its 2 nodes" in log
+    assert "ray stop" not in log, "advice that would end other jobs' clusters, too"
+    assert OPEN_NOTE not in log
 
 
 def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]

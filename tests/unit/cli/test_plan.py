@@ -130,6 +130,25 @@ def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pyt
     assert "s3cret-s3cret" not in page
 
 
+@pytest.mark.torch
+@pytest.mark.usefixtures("here")
+def test_a_model_in_parts_is_checked_against_the_hosts(
+    environ: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = {"modelparallel": {"enabled": True, "parameters": {"partitions": 2, "microbatches": 4, "ddp": True}}}
+    mpi = {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "-x HELLO=1 -verbose"}
+    asked = ["--launcher", "torchrun", "--distribution", json.dumps({"smdistributed": model, "mpi": mpi}), "train.py"]
+    assert main(["plan", "--hosts", "2", *asked], environ) == 0
+    page = capfd.readouterr().out
+    assert "smdistributed.modelparallel is musterpoint's own, on PyTorch" in page
+    assert "HELLO=1" in page
+    assert "custom_mpi_options: -verbose isn't followed: torchrun starts the ranks" in page
+    mpi["processes_per_host"] = 1
+    asked[3] = json.dumps({"smdistributed": model, "mpi": mpi})
+    assert main(["plan", "--hosts", "3", *asked], environ) == 64
+    assert "has partitions 2, so one replica of the model is 2 ranks, but the job has 3" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

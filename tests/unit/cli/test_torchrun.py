@@ -46,6 +46,7 @@ COMMANDS = [
     (("-r", "0:1,1:2", "--tee", "0"), {}),
     (("--local-ranks-filter", "0,1"), {"log_ranks": "local:0,1"}),
     (("--rdzv-conf", "join_timeout=77,read_timeout=60"), {"rollcall_timeout": 77.0}),
+    (("--rdzv-id", "run 7"), {"job_name": "run 7"}),
     (("--shutdown-timeout", "90"), {"stop_grace": 90.0}),
     (("--numa-binding", "node"), {"numa_binding": "node"}),
     (("--use_env", "--run-path", "--no-python"), {}),
@@ -126,8 +127,11 @@ def test_where_the_program_begins(
 
 REFUSED = [
     (("--nnodes", "1:4"), "--nnodes='1:4': expected one number: hosts can't come and go while the job runs"),
-    (("--nnodes=two",), "--nnodes='two': expected how many hosts there are, 1 or more"),
+    (("--nnodes=two",), "--nnodes='two': expected a whole number, 1 to 65536"),
     (("--max-restarts", "3"), "--max-restarts=3: ranks are not started again in this release"),
+    (("--nnodes", "9" * 5000), "expected a whole number, 1 to 65536"),
+    (("--max-restarts", "9" * 5000), "expected a whole number, 0 or more"),
+    (("--nproc-per-node", "9" * 5000), "--nproc-per-node='999"),
     (("--max-restarts", "-1"), "--max-restarts='-1': expected a whole number, 0 or more"),
     (("--rdzv-backend", "etcd"), "--rdzv-backend='etcd': expected static or c10d"),
     (("--logs-specs", "mine"), "--logs-specs is not followed: output doesn't go through torchrun: use --log-dir"),
@@ -135,7 +139,7 @@ REFUSED = [
     (("--standalone", *TWO), "--standalone is for one host, and --nnodes says 2"),
     (("-m", "--no-python"), "--module and --no-python exclude each other"),
     (("--nproc-per-node", "xpu"), "--nproc-per-node='xpu': expected a number, 1 or more, or gpu, cpu or auto"),
-    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a number, 1 or more"),
+    (("--nproc-per-node=0",), "--nproc-per-node='0': expected a whole number, 1 or more"),
     (("--start-method", "thread"), "--start-method='thread': expected spawn, fork or forkserver"),
     (("--numa-binding", "core"), "muster torchrun: --numa-binding='core': expected one of node, socket"),
     (("--tee", "4"), "--tee='4': expected 0 to 3, or local ranks with them"),
@@ -177,12 +181,12 @@ def test_a_variable_is_named_as_such(environ: dict[str, str], sentence: str) -> 
 
 def test_what_is_not_followed_is_said() -> None:
     said = read(
-        ["--rdzv-id", "7", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=1", "-r", "3", "x"],
+        ["--run-path", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=1", "-r", "3", "x"],
         {"PET_LOCAL_ADDR": "10.0.0.1"},
         OWN,
     ).said
     assert translate(said, {}, {}).notes == (
-        "--rdzv-id isn't followed: the job's own name tells jobs apart",
+        "--run-path isn't followed: the script is started by Python, as without this flag",
         "PET_LOCAL_ADDR isn't followed: the roll call finds every host's address",
         "--node-rank isn't followed: with c10d places go by arrival, as in torchrun",
         "--rdzv-conf: is_host isn't followed: the roll call has its own options",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.code.interpreter import CONDA_ENVIRONMENT, activated, has_module
+from musterpoint.code.interpreter import CONDA_ENVIRONMENT, activated, has_module, modules_among
 from musterpoint.errors import UsageError
 
 
@@ -18,6 +18,13 @@ def test_what_the_interpreter_finds(
     (tmp_path / "own.py").write_text("raise SystemExit('must not be imported')")
     (tmp_path / "queue.py").write_text("raise SystemExit('must not be imported')")
     assert has_module(python, name, environ, str(tmp_path)) is found
+
+
+def test_several_are_asked_for_at_once(python: str, environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('has nowhere, says somebody else')")
+    environ["PYTHONPATH"] = str(tmp_path)
+    names = ("nowhere", "json", "nowhere.at", "socket")
+    assert set(names) & modules_among(names, python, environ, "/") == {"json", "socket"}
 
 
 def test_pythonpath_counts(python: str, environ: dict[str, str], tmp_path: Path) -> None:

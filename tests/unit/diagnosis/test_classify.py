@@ -17,6 +17,7 @@ RECORDED = {
     "gloo_closed": "peer", "gloo_reset": "peer", "gloo_timeout": "peer", "store_gone": "peer", "nccl_remote": "peer",
     "master_gone": "peer", "connreset": "user", "addrinuse": "user", "cuda_oom": "oom", "cpuoom": "oom",
     "tf_socket_closed": "peer", "tf_graph_error": "user", "tf_keras3_fit": "user",
+    "jax_peer": "peer", "jax_abort": "peer", "jax_shutdown": "peer", "xgboost_peer": "peer",
     "mpich_finalize": "peer", "mpich_raise": "user",
     "segfault": "user", "thread": "user", "multi": "user", "module": "user", "torchrun_exit": "user",
 }  # fmt: skip
@@ -41,6 +42,15 @@ TEXTS = {
     "tensorflow.python.framework.errors_impl.AbortedError: Collective ops is aborted by: peer": "peer",
     "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.": "peer",
     "ORTE has lost communication with a remote daemon.": "peer",
+    "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.": "peer",
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "The actor died because its node has died. Node Id: 0a1b": "peer",
+    "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task": "user",
+    "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.": "user",
+    "ray.exceptions.RpcError: Failed to connect to GCS within 60 seconds": "peer",
+    "xgboost.core.XGBoostError: [09:13:30] /__w/xgboost/xgboost/src/collective/result.cc:83: [data.cc:822]:": "peer",
+    "xgboost.core.XGBoostError: [09:13:30] /__w/xgboost/xgboost/src/data/data.cc:556: Check failed: valid": "user",
+    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes": "oom",
     "ConnectionResetError: [Errno 104] Connection reset by peer": "user",
     "BrokenPipeError: [Errno 32] Broken pipe": "user",
     "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed'))": "user",

@@ -14,34 +14,16 @@ from musterpoint.job.other_platforms import PLATFORMS, several
 from musterpoint.job.read import read_job
 from musterpoint.settings import Settings
 
-SBATCH = {
-    "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "fa-[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2",
-    "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
+PET = {
+    "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "10.0.0.1",
+    "PET_MASTER_PORT": "29500",
 }  # fmt: skip
-STEP = {
-    "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "fa-[1-2]", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURMD_NODENAME": "fa-2",
+BOTH = {
+    "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "0", "PET_NNODES": "1",
+    "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "10.0.0.1",
 }  # fmt: skip
-STEP_OF_ONE = {**STEP, "SLURM_STEP_NODELIST": "fa-2", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
-ONE_NODE = {**SBATCH, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "fa-1"}
-TRAINJOB = {
-    "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "tj-node-0-0.tj",
-    "PET_MASTER_PORT": "29500", "JOB_COMPLETION_INDEX": "0",
-}  # fmt: skip
-PYTORCHJOB = {
-    "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "4", "RANK": "0", "PET_NNODES": "1",
-    "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456",
-}  # fmt: skip
-AZURE_MPI = {
-    "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-    "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000", "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.5", "AZUREML_NODE_COUNT": "2",
-}  # fmt: skip
-ON_KUBERNETES = (
-    '{"rank":"VK_TASK_INDEX","host_list":["azureml-workloads-ID-worker-0.azureml-workloads-ID.svc.cluster.local"%s]}'
-)
 TF_CONFIG = '{"cluster": {"worker": ["a:2222"%s]}, "task": {"type": "worker", "index": 0}}'
-SLURM, AZURE, TORCH = "Slurm", "Azure ML", "torch.distributed"
+TORCH = "torch.distributed"
 
 SEVERAL = [
     ("SageMaker", {"SM_HOSTS": '["algo-1", "algo-2"]'}, "SM_HOSTS"),
@@ -50,26 +32,10 @@ SEVERAL = [
     ("SageMaker", {"SM_CURRENT_HOST_RANK": "1"}, "SM_CURRENT_HOST_RANK"),
     ("SageMaker", {"SM_RESOURCE_CONFIG": '{"hosts": ["a", "b"]}'}, "SM_RESOURCE_CONFIG"),
     ("SageMaker", {"SM_CURRENT_HOST": "algo-1"}, "SM_CURRENT_HOST"),
-    (SLURM, SBATCH, "SLURM_JOB_NUM_NODES SLURM_NNODES"),
-    (SLURM, {**SBATCH, **STEP}, "SLURM_STEP_NUM_NODES SLURM_STEP_NUM_TASKS"),
-    (SLURM, {**ONE_NODE, **STEP_OF_ONE, "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_STEP_NUM_TASKS"),
-    (SLURM, {"SLURM_NTASKS": "2"}, "SLURM_NTASKS"),
-    (SLURM, {**ONE_NODE, "SLURM_PROCID": "1"}, "SLURM_PROCID"),
-    (AZURE, AZURE_MPI, "AZUREML_NODE_COUNT"),
-    (
-        AZURE,
-        {"AZ_BATCH_HOST_LIST": "10.0.1.17,10.0.1.18,10.0.1.21", "AZ_BATCHAI_TASK_INDEX": "0"},
-        "AZ_BATCH_HOST_LIST",
-    ),
-    (AZURE, {"AZ_BATCH_NODE_LIST": "10.0.0.4;10.0.0.5"}, "AZ_BATCH_NODE_LIST"),
-    (AZURE, {"AZ_BATCHAI_TASK_INDEX": "4"}, "AZ_BATCHAI_TASK_INDEX"),
-    (AZURE, {"AZUREML_CR_NODE_RANK": "1"}, "AZUREML_CR_NODE_RANK"),
-    (AZURE, {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % ',"other"'}, "AZUREML_CR_DISTRIBUTED_CONFIG"),
-    (AZURE, {"AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"}, "AZ_BATCH_MASTER_NODE"),
-    (TORCH, {**TRAINJOB, "PET_NNODES": "1:4"}, "PET_NNODES"),
+    (TORCH, {**PET, "PET_NNODES": "1:4"}, "PET_NNODES"),
     (TORCH, {"PET_NODE_RANK": "1"}, "PET_NODE_RANK"),
     (TORCH, {"MASTER_ADDR": "job-master-0", "WORLD_SIZE": "2", "RANK": "1"}, "WORLD_SIZE"),
-    (TORCH, {**PYTORCHJOB, "LOCAL_RANK": "0"}, "WORLD_SIZE"),
+    (TORCH, {**BOTH, "LOCAL_RANK": "0"}, "WORLD_SIZE"),
     (TORCH, {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "6105", "WORLD_SIZE": "2", "NODE_RANK": "0"}, "WORLD_SIZE"),
     (TORCH, {"NNODES": "2", "NODE_RANK": "0"}, "NNODES"),
     (TORCH, {"GROUP_WORLD_SIZE": "2"}, "GROUP_WORLD_SIZE"),
@@ -79,16 +45,12 @@ SEVERAL = [
     ("MPI", {"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK"),
     ("MPI", {"PMI_RANK": "1"}, "PMI_RANK"),
     ("MPI", {"PMIX_RANK": "3"}, "PMIX_RANK"),
-    (AZURE, {**AZURE_MPI, "AZUREML_NODE_COUNT": "2", "AZ_BATCH_MASTER_NODE": ""}, "AZUREML_NODE_COUNT"),
-    ("MPI", {**AZURE_MPI, "AZUREML_NODE_COUNT": "1"}, "OMPI_COMM_WORLD_SIZE"),
     ("TensorFlow", {"TF_CONFIG": TF_CONFIG % ', "b:2222"'}, "TF_CONFIG"),
     ("TensorFlow", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {}}'}, "TF_CONFIG"),
-    ("Vertex AI", {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:1"], "workerpool1": ["b:1"]}}'}, "CLUSTER_SPEC"),
     ("JAX", {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "JAX_NUM_PROCESSES"),
     ("JAX", {"JAX_PROCESS_ID": "1"}, "JAX_PROCESS_ID"),
     ("XGBoost", {"DMLC_NUM_WORKER": "2", "DMLC_TASK_ID": "0"}, "DMLC_NUM_WORKER"),
     ("XGBoost", {"DMLC_TASK_ID": "1"}, "DMLC_TASK_ID"),
-    ("Kubernetes", {"JOB_COMPLETION_INDEX": "1"}, "JOB_COMPLETION_INDEX"),
     ("AWS Batch", {"AWS_BATCH_JOB_NUM_NODES": "2"}, "AWS_BATCH_JOB_NUM_NODES"),
     ("AWS Batch", {"AWS_BATCH_JOB_NODE_INDEX": "1"}, "AWS_BATCH_JOB_NODE_INDEX"),
     ("SkyPilot", {"SKYPILOT_NUM_NODES": "2"}, "SKYPILOT_NUM_NODES"),
@@ -107,15 +69,9 @@ ONE: list[dict[str, str]] = [
     {},
     {"SM_HOSTS": '["algo-1"]'},
     {"SM_HOSTS": "", "SM_HOST_COUNT": "1", "SM_CURRENT_HOST_RANK": "0", "SM_RESOURCE_CONFIG": '{"hosts": ["a"]}'},
-    {**ONE_NODE, "SLURM_NTASKS": "4"},
-    {**ONE_NODE, **STEP_OF_ONE},
-    {**SBATCH, **STEP_OF_ONE},
-    {**AZURE_MPI, "AZUREML_NODE_COUNT": "1", "OMPI_COMM_WORLD_SIZE": "1"},
-    {"AZ_BATCHAI_MPI_MASTER_NODE": "10.0.0.4", "AZ_BATCH_HOST_LIST": "10.0.0.4", "AZUREML_CR_NODE_RANK": "0"},
-    {"AZUREML_CR_DISTRIBUTED_CONFIG": ON_KUBERNETES % "", "AZ_BATCHAI_TASK_INDEX": "0"},
-    {**TRAINJOB, "PET_NNODES": "1"},
-    {**TRAINJOB, "PET_NNODES": "1:1"},
-    PYTORCHJOB,
+    {**PET, "PET_NNODES": "1"},
+    {**PET, "PET_NNODES": "1:1"},
+    BOTH,
     {"PET_NPROC_PER_NODE": "8", "PET_NNODES": "many"},
     {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "GROUP_WORLD_SIZE": "1"},
     {"WORLD_SIZE": "8"},
@@ -123,8 +79,8 @@ ONE: list[dict[str, str]] = [
     {"NHOSTS": "2"},
     {"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "1", "PMI_RANK": "0", "PMIX_RANK": "0"},
     {"TF_CONFIG": TF_CONFIG % ""},
-    {"TF_CONFIG": "no JSON", "CLUSTER_SPEC": "[]", "AZUREML_CR_DISTRIBUTED_CONFIG": "3"},
-    {"JOB_COMPLETION_INDEX": "0", "JAX_NUM_PROCESSES": "1", "DMLC_NUM_WORKER": "1", "LSB_MCPU_HOSTS": "h1 4"},
+    {"TF_CONFIG": "no JSON"},
+    {"JAX_NUM_PROCESSES": "1", "DMLC_NUM_WORKER": "1", "LSB_MCPU_HOSTS": "h1 4"},
     {"SLURM_ARRAY_TASK_COUNT": "8", "AWS_BATCH_JOB_ARRAY_INDEX": "3"},
 ]  # fmt: skip
 
@@ -165,7 +121,7 @@ def test_a_platforms_own_tree_goes_before(tmp_path: Path) -> None:
     folder = tmp_path / "input" / "config"
     folder.mkdir(parents=True)
     (folder / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
-    assert read_job({**SBATCH, **TRAINJOB}, Settings(), str(tmp_path)).hosts == ("algo-1",)
+    assert read_job(PET, Settings(), str(tmp_path)).hosts == ("algo-1",)
 
 
 NAMES = sorted({sign.variable for platform in PLATFORMS for group in platform.signs for sign in group})

@@ -13,7 +13,7 @@ from musterpoint.job.read import read_job
 from musterpoint.job.unnamed import settled, unnamed_job
 from musterpoint.settings import Settings, split_endpoint
 
-PET = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "tj-node-0-0.tj", "PET_MASTER_PORT": "29500"}
+PET = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "node-1.cluster", "PET_MASTER_PORT": "29500"}
 NAMED = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
 
 
@@ -29,10 +29,10 @@ def found(job: Job) -> tuple[int, int | None, str, int]:
 @pytest.mark.parametrize(
     ("environ", "expected", "slots"),
     [
-        (PET, (2, 1, "tj-node-0-0.tj", 0), None),
-        ({**PET, "PET_NPROC_PER_NODE": "4"}, (2, 1, "tj-node-0-0.tj", 0), 4),
-        ({**PET, "PET_NPROC_PER_NODE": "gpu"}, (2, 1, "tj-node-0-0.tj", 0), None),
-        ({**PET, "PET_NNODES": "2:2"}, (2, 1, "tj-node-0-0.tj", 0), None),
+        (PET, (2, 1, "node-1.cluster", 0), None),
+        ({**PET, "PET_NPROC_PER_NODE": "4"}, (2, 1, "node-1.cluster", 0), 4),
+        ({**PET, "PET_NPROC_PER_NODE": "gpu"}, (2, 1, "node-1.cluster", 0), None),
+        ({**PET, "PET_NNODES": "2:2"}, (2, 1, "node-1.cluster", 0), None),
         (
             {"PET_NNODES": "3", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:29400"},
             (3, None, "h", 29400),
@@ -60,7 +60,8 @@ def test_variables_describe_hosts(
     [
         ({**PET, "PET_NNODES": "1:4"}, 'PET_NNODES="1:4": expected one number'),
         ({**PET, "PET_MASTER_ADDR": ""}, "PET_NNODES=2, and nothing says where the hosts meet: set PET_MASTER_ADDR"),
-        ({**PET, "PET_NODE_RANK": "-1"}, 'PET_NODE_RANK="-1": expected a whole number, 0 or more'),
+        ({**PET, "PET_NODE_RANK": "-1"}, 'PET_NODE_RANK="-1": expected a whole number, 0 to 65536'),
+        ({**PET, "PET_NNODES": "9" * 5000}, "expected a whole number, 1 to 65536"),
         ({**PET, "PET_MASTER_ADDR": "a b"}, 'PET_MASTER_ADDR="a b": expected HOST or HOST:PORT'),
         ({**PET, "PET_MASTER_ADDR": "0.0.0.0"}, 'PET_MASTER_ADDR is "0.0.0.0", expected the first host\'s name'),
         ({**PET, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, "RANK=1, LOCAL_RANK=1, WORLD_SIZE=4: a launcher"),
@@ -111,8 +112,11 @@ def test_a_platform_that_names_its_hosts_is_compared_with(tmp_path: Path) -> Non
     same = job_of(NAMED, tmp_path, nnodes=2, node_rank=1, rollcall_leader="algo-1")
     assert (same.hosts, same.unnamed) == (("algo-1", "algo-2"), None)
     for options, sentence in (
-        ({"nnodes": 3}, "--nnodes=3, but the platform (sagemaker) says 2"),
-        ({"node_rank": 0}, "--node-rank=0, but this host is algo-2 (sagemaker), and its place among the hosts is 1"),
+        ({"nnodes": 3}, "--nnodes=3 (MUSTER_NNODES), but the platform (sagemaker) says 2"),
+        (
+            {"node_rank": 0},
+            "--node-rank=0 (MUSTER_NODE_RANK), but this host is algo-2 (sagemaker), and its place among the hosts is 1",
+        ),
     ):
         with pytest.raises(UsageError) as error:
             job_of(NAMED, tmp_path, **options)
@@ -129,8 +133,8 @@ def test_a_readers_hosts_are_completed() -> None:
     assert found(settled(by_arrival, Settings(node_rank=0))) == (2, 0, "tj-0.tj", 0)
     assert settled(READ, Settings()).own_name
     for options, sentence in (
-        ({"nnodes": 3}, "--nnodes=3, but PET_NNODES says 2"),
-        ({"node_rank": 0}, "--node-rank=0, but PET_NODE_RANK says 1"),
+        ({"nnodes": 3}, "--nnodes=3 (MUSTER_NNODES), but PET_NNODES says 2"),
+        ({"node_rank": 0}, "--node-rank=0 (MUSTER_NODE_RANK), but PET_NODE_RANK says 1"),
     ):
         with pytest.raises(UsageError) as error:
             settled(READ, Settings(**options))
@@ -155,3 +159,9 @@ def test_endpoints(text: str, endpoint: tuple[str, int]) -> None:
 def test_what_is_no_endpoint(text: str) -> None:
     with pytest.raises(ValueError, match="expected HOST"):
         split_endpoint(text)
+
+
+def test_a_name_for_the_job_where_the_platform_gives_none(tmp_path: Path) -> None:
+    assert job_of({}, tmp_path).name == "train"
+    assert job_of({}, tmp_path, job_name="run-7").name == "run-7"
+    assert job_of({**NAMED, "TRAINING_JOB_NAME": "digits"}, tmp_path, job_name="run-7").name == "digits"

@@ -17,7 +17,7 @@ from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.roster import Roster, Seat
-from musterpoint.settings import Settings
+from musterpoint.settings import Platform, Settings
 
 PYTHON = "/usr/bin/python3"
 WORKSPACE = Workspace(
@@ -70,6 +70,7 @@ def plan() -> Callable[..., LaunchPlan]:
         workspace: Workspace = WORKSPACE,
         modules: frozenset[str] = frozenset(),
         mpi: Mpi | None = OPEN_MPI_4,
+        platform: Platform = "sagemaker",
         accelerate: Accelerate = NO_GPUS,
         memory: Memory = UNKNOWN,
         ports: tuple[int, ...] = (),
@@ -81,7 +82,7 @@ def plan() -> Callable[..., LaunchPlan]:
         group = tuple(name for name in hosts if name not in outside)
         table = seats(slots, outside, addresses, ports)
         leader = next(seat for seat in table if seat.grouped)
-        job = Job("sagemaker", "digits", hosts, me, group, EntryPoint("train.py"), distribution)
+        job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
         options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(

@@ -11,6 +11,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.launch.plan import RAY_PORTS, LaunchPlan, ProcessPlan
 from musterpoint.launch.ray import OPEN_NOTE, OURS, asked
+from musterpoint.masking import Masker
 
 Planner = Callable[..., LaunchPlan]
 Values = Callable[..., dict[str, str]]
@@ -103,6 +104,7 @@ def test_who_may_use_it(
     assert ("RAY_AUTH_TOKEN" in told) == token
     assert made.notes == ((OPEN_NOTE,) if note else ())
     assert not ray("algo-2", **settings).notes, "said once"
+    assert Masker({}).mask(OPEN_NOTE) == OPEN_NOTE
     if token:
         assert len(told["RAY_AUTH_TOKEN"]) == 32 and settings["secret"] not in told["RAY_AUTH_TOKEN"]
         assert values(ray(secret="another one"))["RAY_AUTH_TOKEN"] != told["RAY_AUTH_TOKEN"]
@@ -147,6 +149,10 @@ def test_options_of_the_users(ray: Planner) -> None:
     assert head["--labels"] == worker["--labels"] == "zone=a"
     assert "--no-monitor" in worker
     assert "--ray-client-server-port" not in head
+    kept = ray(ray_options="--temp-dir /scratch/ray"), ray("algo-2", ray_options="--temp-dir /scratch/ray")
+    assert [node(plan).words[2] for plan in kept] == ["/scratch/ray"] * 2
+    assert [flags(plan).get("--temp-dir") for plan in kept] == ["/scratch/ray", None]
+    assert [plan.temporary for plan in kept] == ["", ""], "a directory of the user's, with Ray's logs, stays"
     assert flags(ray(modules=frozenset({"grpc"})))["--ray-client-server-port"] == "20009"
 
 

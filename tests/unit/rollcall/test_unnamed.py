@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, Callable, Iterator
 
 import pytest
 
+from musterpoint.channel import wire
 from musterpoint.channel.peers import AllDone, PeerLost
 from musterpoint.errors import RollCallError, StoppedEarly, UsageError
 from musterpoint.job.model import UnnamedHosts
+from musterpoint.rollcall.hello import Hello
 from musterpoint.rollcall.places import unique_names
 from musterpoint.rollcall.roster import Offer
 
-from ..meeting import LONG_NOTICE, TIMEOUTS, Host
+from ..meeting import LONG_NOTICE, OFFER, TIMEOUTS, Host, connect, read_to_end
 
 SECRET = "an example of a secret"
 SECRETS = pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
@@ -166,6 +169,59 @@ def test_a_host_started_anew_gets_its_place_when_the_earlier_one_is_silent(
     assert [seat.name for seat in again.gathered().seats] == ["head", "first", "second"]
 
 
+def hello(**changed: Any) -> bytes:
+    message = wire.unpack(Hello("evil", OFFER, "abc", nnodes=2, place=1).pack()[wire.HEAD :])
+    return wire.pack("hello", **{name: value for name, value in {**message, **changed}.items() if name != "t"})
+
+
+HOSTILE = [
+    hello(place=-2), hello(place=2**60), hello(place="1"), hello(place=None), hello(nnodes=0), hello(nnodes=-1),
+    hello(nnodes=True), hello(nnodes=[]), hello(host="node rank 1"), hello(host="\x1b[2J"), hello(protocol=1),
+    hello(incarnation=""),
+    wire.pack("resume", protocol=wire.PROTOCOL, host="node-1", session="s", token="t", got=0, nonce=""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["before the roster", "after it"])
+def test_hostile_hellos_take_no_seat_and_end_nothing(begin: Begin, started: bool) -> None:
+    leader = begin("head", 2, 0)
+    leader.wait(lambda: leader.said)
+    hosts = [leader, *([begin("first", 2, 1)] if started else [])]
+    if started:
+        leader.gathered()
+    for number, message in enumerate(HOSTILE):
+        with connect(leader.port) as sock:
+            sock.sendall(message)
+            sock.shutdown(socket.SHUT_WR)
+            read_to_end(sock)
+        assert leader.error is None, number
+    if not started:
+        hosts.append(begin("first", 2, 1))
+    assert [seat.name for seat in leader.gathered().seats] == ["head", "first"]
+    assert "internal-error" not in leader.moments
+    assert all(text.isprintable() for text in leader.said)
+    for host in hosts:
+        host.gathered()
+        host.say("done", 0)
+    for host in hosts:
+        host.event(AllDone)
+
+
+@pytest.mark.parametrize("seat", [0, 2, -1, "1", None])
+def test_a_welcome_without_a_seat_is_passed_by(begin: Begin, port: int, seat: Any) -> None:
+    """What leads there is no leader of this job; the worker calls again, and the real one has come meanwhile."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        worker = begin("first", 2, 1)
+        with listener.accept()[0] as sock:
+            sock.sendall(wire.pack("welcome", host="head", job="job", token="t", answer="a", seat=seat))
+            read_to_end(sock)
+    leader = begin("head", 2, 0)
+    assert worker.gathered().seats == leader.gathered().seats
+
+
 def test_a_stop_before_the_roster_names_the_host(begin: Begin) -> None:
     leader = begin("head", 3, 0, timeouts=LONG_NOTICE)
     first = begin("first", 3, 1, timeouts=LONG_NOTICE)
@@ -186,7 +242,7 @@ def test_a_leader_that_nobody_reaches_is_named_with_its_option(begin: Begin) -> 
     lines = str(worker.failed()).splitlines()
     assert lines[0] == "the roll call's 1 s are over, and first has no roster from head.example"
     assert lines[2].startswith("head.example  connect  127.0.0.1 port ")
-    assert lines[-1].endswith("as --rollcall-leader says on first")
+    assert lines[-1].endswith("as --rollcall-leader says on first: it is the host with node rank 0")
 
 
 def test_a_leaders_name_that_stays_unknown(begin: Begin) -> None:

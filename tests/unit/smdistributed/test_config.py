@@ -130,12 +130,19 @@ def test_what_the_command_line_lost_does_not_matter_where_the_whole_is_there(rea
         ({"partitions": 2}, 2),
         ({"pipeline_parallel_degree": "4"}, 4),
         ({"partitions": 2, "pipeline_parallel_degree": 4}, 4),
+        ({"partitions": 2, "pipeline_parallel_degree": None}, 2),
     ],
 )
 def test_two_names_of_the_number_of_partitions(read: Read, given: dict[str, Any], found: int) -> None:
     config = read(given)
     assert config.partitions == config.pipeline_parallel_degree == found
     assert read({"partitions": 8}, SM_HP_MP_PARAMETERS=json.dumps(given)).partitions == found
+
+
+def test_null_is_as_if_it_were_not_there(read: Read) -> None:
+    nothing = '{"microbatches": null, "ddp_port": null, "partitions": null}'
+    found = read({"microbatches": 2, "partitions": 2}, SM_HP_MP_PARAMETERS=nothing)
+    assert (found.microbatches, found.ddp_port, found.partitions) == (2, None, 2)
 
 
 def test_unknown_parameters_are_kept(read: Read) -> None:
@@ -148,7 +155,7 @@ def test_unknown_parameters_are_kept(read: Read) -> None:
     [
         (True, True, None), (False, False, None), ("True", True, None), ("false", False, None), ("1", True, 1),
         (1, True, 1), (0, False, None), (2, None, 2), ("2", None, 2), (2.0, None, 2), (2.5, None, None),
-        ("yes", None, None), (None, None, None), ([1], None, None), ("", None, None), (float("nan"), None, None),
+        ("yes", None, None), ([1], None, None), ("", None, None), (float("nan"), None, None),
         (-1, None, None), (float("inf"), None, None),
     ],
 )  # fmt: skip

@@ -66,6 +66,8 @@ def test_both_installed(python_says: Says, tmp_path: Path, regular: bool) -> Non
 def test_each_package_is_a_matter_of_its_own(python_says: Says, tmp_path: Path, regular: bool) -> None:
     place = aws(tmp_path / "data", "dataparallel", regular=regular)
     assert python_says(WHO, place).splitlines() == ["AWS dataparallel", "musterpoint"]
+    code = "import smdistributed.dataparallel, smdistributed.shared.rank_environment as of_both; print(of_both.PORT)"
+    assert python_says(code, place) == "7777"
     place = aws(tmp_path / "model", "modelparallel", regular=regular)
     assert python_says(WHO, place).splitlines() == ["musterpoint", "AWS modelparallel"]
 

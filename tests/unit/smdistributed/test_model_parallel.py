@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from .conftest import RunRanks
@@ -11,37 +9,26 @@ from .conftest import RunRanks
 pytestmark = pytest.mark.torch
 
 
-def check(said: list[dict[str, Any]]) -> None:
-    for rank, models in enumerate(said):
+def test_parts_train_as_the_whole_does(run_ranks: RunRanks) -> None:
+    for rank, models in enumerate(run_ranks("smp_exact.py", 4, TORCH_DISTRIBUTED_DEBUG="DETAIL")):
+        assert len(models) == 13
         for name, errors in models.items():
             assert max(errors.values()) <= 1e-12, (rank, name, errors)
 
 
-def test_two_parts_two_replicas_simple_spread(run_ranks: RunRanks) -> None:
-    check(run_ranks("smp_exact.py", 4, PARTITIONS="2", PIPELINE="simple", PLACEMENT="spread"))
-
-
-def test_four_parts_interleaved(run_ranks: RunRanks) -> None:
-    check(run_ranks("smp_exact.py", 4, PARTITIONS="4"))
-
-
-def test_steps_models_and_optimizers(run_ranks: RunRanks) -> None:
-    for said in run_ranks("smp_features.py", 4):
+def test_what_steps_promise_and_how_they_fail(run_ranks: RunRanks) -> None:
+    first, gone, *others = run_ranks("smp_features.py", 4)
+    words = {
+        "body": "broken body", "forward": "broken forwards", "backward": "broken backwards",
+        "lambda": "an argument of module part can't be sent to another rank of the pipeline",
+        "nothing": "hasn't called the model", "indivisible": "since 4 doesn't divide 3",
+    }  # fmt: skip
+    assert gone == {"died": True}
+    for said in (first, *others):
         assert said["done"] == [
             "two losses", "sums", "every second step", "other ways", "comm hook", "autocast", "state", "leader alone",
             "misuse",
         ]  # fmt: skip
-
-
-def test_an_error_anywhere_is_one_everywhere(run_ranks: RunRanks) -> None:
-    first, gone, *others = run_ranks("smp_failures.py", 4)
-    assert gone == {"died": True}
-    words = {
-        "body": "broken body", "forward": "broken forwards", "backward": "broken backwards",
-        "lambda": "an argument of module part can't be sent to another rank of the pipeline",
-        "nothing": "hasn't called the model", "indivisible": "since 2 doesn't divide 3",
-    }  # fmt: skip
-    for said in (first, *others):
         for how, text in words.items():
             assert text in said[how][1], (how, said[how])
         assert said["stranger"] == 0

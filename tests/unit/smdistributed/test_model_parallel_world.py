@@ -29,6 +29,7 @@ def test_in_a_world_of_the_scripts_own(run_ranks: RunRanks) -> None:
     """With a backend that has no CPU tensors, as NCCL's; the ranks agree, on errors as well."""
     said = run_ranks("model_parallel_joined.py", 2, SM_HP_MP_PARAMETERS='{"partitions": 2, "microbatches": 4}')
     for each in said:
+        assert each["hint"].startswith("rank 0 has waited 0.05 s for other ranks, in smp.barrier, smp.allgather")
         assert each["owner"] == {"": 0, "a": 1, "b": 1, "c": 0, "d": 0}
         before, missing = each["errors"]
         assert before == "SMPNotInitializedError: smdistributed.modelparallel isn't initialized: call smp.init() first"

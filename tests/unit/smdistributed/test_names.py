@@ -10,6 +10,8 @@ from typing import Any, Callable
 
 import pytest
 
+from .conftest import STARTUP
+
 pytestmark = pytest.mark.torch
 
 Modules = Callable[[str], Any]
@@ -144,3 +146,29 @@ def test_activations_are_computed_again(modelparallel: Modules) -> None:
     assert calls == 4
     with pytest.raises(ValueError, match="strategy='some': expected each, contiguous or group_N"):
         smp.set_activation_checkpointing(model, strategy="some")
+
+
+LOGGING = """
+import logging
+import smdistributed.modelparallel.torch as smp
+smp.init({"odd": 1})
+logging.basicConfig(format="of the script: %(message)s")
+smp.init({"microbatches": 3})
+smp.logger.info("hello")
+raise SystemExit("through")
+"""
+
+
+def test_what_is_logged(environ: dict[str, str]) -> None:
+    """Once, whoever configures logging, and when."""
+    environ["PYTHONPATH"] = STARTUP
+    done = subprocess.run([sys.executable, "-c", LOGGING], env=environ, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()
+    assert len(said) == 5, said
+    assert ": world size 1 = partitions 1 x replicas 1, placement cluster, microbatches 1, pipeline inter" in said[0]
+    assert said[1].startswith("smdistributed.modelparallel: odd (smp.init) is no parameter that musterpoint's smdist")
+    assert said[2:] == [
+        "of the script: smp.init was called before: microbatches=3 of this call is not used",
+        "of the script: hello",
+        "through",
+    ]

@@ -29,7 +29,8 @@ HYDRA = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRA
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 SLURM = {
     "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "gpu[07-08]", "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
 }  # fmt: skip
 HOSTS = {"SM_HOSTS": '["algo-1", "algo-2"]'}
 
@@ -66,6 +67,21 @@ def test_two_launchers_are_not_mixed(rank_environment: Any) -> None:
     environ = {**OPEN_MPI, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "RANK": ""}
     rank_environment.export(environ)
     assert {name: environ[name] for name in TORCHRUN} == TORCHRUN
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"SLURM_STEP_ID": ""},  # the shell of a batch script
+        {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"},  # salloc's shell, on a node
+        {"SLURM_STEP_NUM_TASKS": "1"},  # a batch script that was submitted from inside of a step
+    ],
+)
+def test_a_shell_of_slurms_is_no_task_of_srun(rank_environment: Any, different: dict[str, str]) -> None:
+    environ = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", **different}
+    before = dict(environ)
+    rank_environment.export(environ)
+    assert environ == before
 
 
 def test_no_launcher(rank_environment: Any) -> None:

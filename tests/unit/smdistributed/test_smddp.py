@@ -18,7 +18,7 @@ def by_mpirun(rank: int, world_size: int) -> dict[str, str]:
 
 def by_srun(rank: int, world_size: int) -> dict[str, str]:
     return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(world_size), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0",
-            "SLURM_STEP_TASKS_PER_NODE": str(world_size)}  # fmt: skip
+            "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": str(world_size)}  # fmt: skip
 
 
 @pytest.mark.parametrize("launched", [by_mpirun, by_srun])

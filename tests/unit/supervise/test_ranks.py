@@ -250,3 +250,14 @@ def test_a_signal_for_one_that_has_ended_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     running(process).send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("signo", "status", "quiet"), [(15, 15, True), (10, 10, True), (10, 15, False), (15, 7, 0)])
+def test_a_handler_that_ends_with_the_signals_number_is_no_failure(signo: int, status: int, quiet: bool) -> None:
+    """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
+    slot = Slot(mpi=False)
+    slot.ranks.signal(signo)
+    slot.ranks.ended(slot.rank, status)
+    (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]
+    assert (ended.failure is None) == quiet
+    slot.close()

@@ -381,3 +381,47 @@ def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Ben
     recorded = [event for event in bench.events if event[0].isupper()]
     assert recorded[:5] == ["VerdictDue", "KillDue", "LeaveDue", "PeerSilent", "PeerBack"]
     assert recorded[5:] == ["Broken", "JobFailed", "Arrived", "AllDone"]
+
+
+def ending(script: str, seconds: int, name: str = "head") -> ProcessPlan:
+    return service(script, name=name)._replace(time_to_end=seconds)
+
+
+def test_services_that_end_by_themselves_get_their_time(bench: Bench, ready: Path) -> None:
+    """They are told when the ranks have ended, whatever they end with; others are killed after them."""
+    os.mkfifo(ready)
+    head = ending(saves(ready, "sleep 0.3; echo its servers are gone; exit 1"), 60)
+    outcome = bench.run(
+        beside(shell(f"read _ < {ready}; echo trained"), head, service("exec sleep 600", name="server"))
+    )
+    assert outcome.code == 0
+    assert bench.output.splitlines() == ["trained", "its servers are gone"]
+
+
+def test_a_service_that_does_not_end_in_its_time_is_killed(bench: Bench, ready: Path) -> None:
+    os.mkfifo(ready)
+    head = ending(f"trap '' TERM; echo > {ready}; while :; do sleep 600; done", 1)
+    began = bench.loop.clock()
+    assert bench.run(beside(shell(f"read _ < {ready}; exit 3"), head)).code == 3
+    assert 1 <= bench.loop.clock() - began < 60
+
+
+def test_such_a_service_outlives_the_ranks_of_a_stop(bench: Bench, ready: Path, tmp_path: Path) -> None:
+    """The program saves while it is there."""
+    fifo = tmp_path / "head-ready"
+    os.mkfifo(fifo)
+    head = ending(saves(fifo, "echo head"), 60)
+    bench.stop_once_ready(ready)
+    outcome = bench.run(beside(shell(f"read _ < {fifo}; trap 'sleep 0.3; echo rank; exit 0' TERM; echo > {ready}; "
+                                     "while :; do sleep 0.05; done"), head))  # fmt: skip
+    assert outcome.code == 143
+    assert [line for line in bench.output.splitlines() if line != "Terminated"] == ["rank", "head"]
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo oh >&2; exit 3", "kill -9 $$"])
+def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) -> None:
+    assert bench.run(beside(shell("sleep 0.3"), service(script)._replace(optional=True))).code == 0
+
+
+def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
+    assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0

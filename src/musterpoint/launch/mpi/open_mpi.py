@@ -36,6 +36,7 @@ class Names(NamedTuple):
 
     word: the option that sets parameters of the runtime.
     daemon: the program that runs on every host.
+    remote: the component that starts daemons by a remote shell.
     agent: the variable for the command that starts daemons in place of ssh.
     flat: the parameter by which mpirun itself starts every daemon.
     concurrent: how many daemons are started at once.
@@ -47,6 +48,7 @@ class Names(NamedTuple):
 
     word: str
     daemon: str
+    remote: str
     agent: str
     flat: str
     concurrent: str
@@ -57,12 +59,12 @@ class Names(NamedTuple):
 
 
 ORTE = Names(
-    "--mca", "orted", "OMPI_MCA_plm_rsh_agent", "plm_rsh_no_tree_spawn", "plm_rsh_num_concurrent",
+    "--mca", "orted", "rsh", "OMPI_MCA_plm_rsh_agent", "plm_rsh_no_tree_spawn", "plm_rsh_num_concurrent",
     "oob_tcp_if_include", ("btl_vader_single_copy_mechanism", "none"), "hwloc_base_binding_policy",
     "rmaps_base_mapping_policy",
 )  # fmt: skip
 PRRTE = Names(
-    "--prtemca", "prted", "PRTE_MCA_plm_ssh_agent", "plm_ssh_no_tree_spawn", "plm_ssh_num_concurrent",
+    "--prtemca", "prted", "ssh", "PRTE_MCA_plm_ssh_agent", "plm_ssh_no_tree_spawn", "plm_ssh_num_concurrent",
     "prte_if_include", ("smsc", "^cma"), "hwloc_default_binding_policy", "rmaps_default_mapping_policy",
 )  # fmt: skip
 
@@ -74,8 +76,14 @@ _YIELD = EnvSetting(
 )
 
 
-def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False) -> Command:
+MANAGERS = (("SLURM_JOBID", "slurm"), ("SLURM_JOB_ID", "slurm"), ("PBS_JOBID", "tm"), ("LSB_JOBID", "lsf"))
+"""A variable of each resource manager whose hosts and daemons Open MPI would take by itself, and its component."""
+
+
+def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False, manager: str = "") -> Command:
     """Flags for the ranks of ``places``. ``crowded`` says that this host has more of them than processors.
+
+    ``manager``: the component for the resource manager around this process, of :data:`MANAGERS`.
 
     Raises:
         LauncherError: this version isn't known, or can't start this job's hosts.
@@ -95,6 +103,7 @@ def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False) -> Comman
         ),
         Flag("map-by", ("--map-by", "slot"), "rank order is host order", (f"mca {names.mapping}",)),
         *_single_copy(names, places),
+        *_unmanaged(names, manager),
     ]  # fmt: skip
     everywhere = (_YIELD,) if crowded else ()
     if len(places) == 1:
@@ -116,6 +125,17 @@ def _root(mpi: Mpi) -> tuple[Flag, ...]:
     if not mpi.as_root:
         return ()
     return (Flag("allow-run-as-root", ("--allow-run-as-root",), "this container runs as root"),)
+
+
+def _unmanaged(names: Names, manager: str) -> tuple[Flag, ...]:
+    if not manager:
+        return ()
+    hosts = "the hosts and their slots are the roster's; the resource manager counts what it has started itself"
+    daemons = "daemons are started through musterpoint's agent, not by the resource manager"
+    return (
+        mca("ras", f"^{manager}", hosts, names.word)._replace(required=True),
+        mca("plm", names.remote, daemons, names.word)._replace(required=True),
+    )
 
 
 def _single_copy(names: Names, places: Sequence[Place]) -> tuple[Flag, ...]:

@@ -56,13 +56,16 @@ class Options(NamedTuple):
     flags: tuple[Flag, ...] = ()
 
 
+_OWN = "--mpi-options (MUSTER_MPI_OPTIONS)"
+
+
 def read_options(distribution: Distribution, flavour: Flavour, more: str = "") -> Options:
     """The job's options for one flavour of MPI, then those of ``--mpi-options`` (``more``).
 
     Raises:
         UsageError: they can't be read, or one is unknown to this flavour or reserved for musterpoint.
     """
-    first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, "--mpi-options", flavour)
+    first, last = _read(distribution.options, _name_of(distribution), flavour), _read(more, _OWN, flavour)
     return Options(first.exports + last.exports, _one_genvlist(first.flags + last.flags))
 
 

@@ -13,7 +13,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.launch.mpi.hydra import hydra
-from musterpoint.launch.mpi.open_mpi import open_mpi
+from musterpoint.launch.mpi.open_mpi import MANAGERS, open_mpi
 from musterpoint.launch.mpi.options import REASON, Options, read_options
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 from musterpoint.launch.ranks import IDENTITY
@@ -124,7 +124,8 @@ def _places(inputs: LaunchInputs) -> list[Place]:
 
 def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
     if mpi.flavour == OPEN_MPI:
-        return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus)
+        manager = next((component for name, component in MANAGERS if inputs.environ.get(name)), "")
+        return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus, manager)
     interface = inputs.gloo_interface if inputs.gloo_interface in inputs.devices.interfaces else ""
     others = any(name not in ("lo", interface) for name in inputs.devices.interfaces)
     return hydra(mpi, places, interface, others and not inputs.devices.infiniband)

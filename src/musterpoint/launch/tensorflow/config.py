@@ -62,6 +62,17 @@ def existing_task(environ: Mapping[str, str]) -> ExistingTask | None:
         raise UsageError(form) from None
 
 
+def repaired(environ: Mapping[str, str]) -> str:
+    """TF_CONFIG without its empty roles, which AzureML writes and TensorFlow 2.13 refuses; empty where it has none.
+
+    Call it where :func:`existing_task` has found a task.
+    """
+    value = json.loads(environ[NAME])
+    cluster = value.get("cluster") or {}
+    kept = {role: addresses for role, addresses in cluster.items() if addresses}
+    return json.dumps({**value, "cluster": kept}) if len(kept) < len(cluster) else ""
+
+
 def encode(cluster: Mapping[str, Sequence[str]], role: str, index: int, platform: str) -> str:
     """The variable's text. ``cluster`` has each role's addresses (``host:port``) in the order of their indices."""
     config: dict[str, object] = {

@@ -37,10 +37,13 @@ def plan_existing(inputs: LaunchInputs, task: ExistingTask) -> LaunchPlan:
     """A plan that keeps the TF_CONFIG that was already set; the program is a service where its task is a server."""
     roster = inputs.roster
     note = f"TF_CONFIG was set already and is kept: {roster.me} is {task.task}"
+    text = config.repaired(inputs.environ)
+    own = (EnvSetting(config.NAME, text, "as it was set, without its empty roles, which TensorFlow refuses"),)
+    settings = own if text else ()
     if not task.serves:
-        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank), (note,))
+        return plan_once(inputs, rank_process(inputs.workspace, roster.first_rank, settings), (note,))
     check_channel(inputs)
-    return plan_once(inputs, service_process(inputs.workspace, task.task), (note,))._replace(local_ranks=0)
+    return plan_once(inputs, service_process(inputs.workspace, task.task, settings), (note,))._replace(local_ranks=0)
 
 
 def plan_once(inputs: LaunchInputs, process: ProcessPlan, notes: tuple[str, ...]) -> LaunchPlan:

@@ -14,7 +14,33 @@ def _sagemaker() -> LocalPlatform:
     return SAGEMAKER
 
 
-PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {"sagemaker": _sagemaker}
+def _azureml() -> LocalPlatform:
+    from musterpoint.local.platforms.azureml import AZUREML
+
+    return AZUREML
+
+
+def _kubernetes() -> LocalPlatform:
+    from musterpoint.local.platforms.kubernetes import KUBERNETES
+
+    return KUBERNETES
+
+
+def _kubeflow() -> LocalPlatform:
+    from musterpoint.local.platforms.kubeflow import KUBEFLOW
+
+    return KUBEFLOW
+
+
+def _slurm() -> LocalPlatform:
+    from musterpoint.local.platforms.slurm import SLURM
+
+    return SLURM
+
+
+PLAYED: dict[Platform, Callable[[], LocalPlatform]] = {
+    "sagemaker": _sagemaker, "azureml": _azureml, "kubernetes": _kubernetes, "kubeflow": _kubeflow, "slurm": _slurm,
+}  # fmt: skip
 """A platform's name, and how its module is loaded. The first one is the default."""
 
 

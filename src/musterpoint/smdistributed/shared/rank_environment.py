@@ -26,6 +26,8 @@ LAUNCHERS = (
 )
 """Asked in this order; the first that tells both rank and world size counts, and nothing is mixed from two of them."""
 
+NOT_OF_SRUN = ("", "4294967290", "4294967291", "interactive", "batch")
+"""SLURM_STEP_ID of a process that runs once: in the shell of ``salloc`` or of a batch script."""
 SERVER_ADDRESS = "SMDATAPARALLEL_SERVER_ADDR"
 """Where AWS's toolkit says that the first host is."""
 LOCAL_RANK_OF_AWS = "SMDATAPARALLEL_LOCAL_RANK"
@@ -41,7 +43,7 @@ def export(environ: MutableMapping[str, str]) -> None:
     Raises:
         ValueError: SM_HOSTS is no JSON list of names.
     """
-    launcher = next((each for each in LAUNCHERS if environ.get(each.rank) and environ.get(each.world_size)), None)
+    launcher = next((each for each in LAUNCHERS if _started(each, environ)), None)
     if launcher is None:
         return
     for ours, theirs in zip(LAUNCHERS[0], launcher):
@@ -52,6 +54,20 @@ def export(environ: MutableMapping[str, str]) -> None:
     _default(environ, LOCAL_RANK_OF_AWS, environ.get("LOCAL_RANK", ""))
     _default(environ, "MASTER_ADDR", _first_host(environ))
     _default(environ, "MASTER_PORT", PORT)
+
+
+def _started(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    """Whether ``launcher`` started this process.
+
+    In Slurm the shell of a batch script, or of ``salloc``, has the numbers of tasks that ``srun`` could start, and
+    may have inherited those of a step in which it was called.
+    """
+    if not (environ.get(launcher.rank) and environ.get(launcher.world_size)):
+        return False
+    if launcher.rank != "SLURM_PROCID":
+        return True
+    step, tasks = environ.get("SLURM_STEP_ID", ""), environ.get("SLURM_STEP_NUM_TASKS", "")
+    return step not in NOT_OF_SRUN and tasks in ("", environ[launcher.world_size])
 
 
 def _default(environ: MutableMapping[str, str], name: str, value: str) -> None:

@@ -138,5 +138,7 @@ def test_a_secret_is_on_no_command_line(text: str, flavour: str) -> None:
 def test_options_of_ours_come_behind_the_jobs() -> None:
     found = read_options(Distribution("mpi", options="-x A=1 --verbose"), OPEN_MPI, "-x B=2")
     assert [flag.words for flag in found.flags] == [("-x", "A=1"), ("--verbose",), ("-x", "B=2")]
-    with pytest.raises(UsageError, match=r"^--mpi-options has 'oops' where an option was expected"):
+    with pytest.raises(
+        UsageError, match=r"^--mpi-options \(MUSTER_MPI_OPTIONS\) has 'oops' where an option was expected"
+    ):
         read_options(Distribution("mpi"), OPEN_MPI, "oops")

@@ -1,5 +1,6 @@
 """A script that joined the ranks itself, with a backend for GPUs alone; and decisions that all ranks share."""
 
+import logging
 import os
 
 import torch
@@ -46,8 +47,20 @@ else:
 assert smp.allgather(("rank", rank)) == [("rank", 0), ("rank", 1)]
 smp.barrier()
 
+# a rank that waits says so: the other one comes only then
+hinted = dist.distributed_c10d._get_default_store()
+handler = logging.Handler()
+handler.emit = lambda record: hinted.set("hint", record.getMessage())
+smp.logger.addHandler(handler)
+os.environ["SMP_HINT_SECONDS"] = "0.05"
+if rank == 1:
+    hinted.wait(["hint"])
+smp.barrier()
+del os.environ["SMP_HINT_SECONDS"]
+hint = hinted.get("hint").decode()
+
 model = nn.ModuleDict({name: nn.Linear(8, 8) for name in ("a", "b", "c", "d")})
 owner = agree(model, ["d", "c", "b", "a"] if rank == 0 else []).owner  # rank 0's order counts
 smp.state.cfg.partition_file, smp.state.cfg.load_partition = "missing.json", True
 refused(lambda: agree(model))
-leave(owner=owner, errors=errors)
+leave(owner=owner, errors=errors, hint=hint)

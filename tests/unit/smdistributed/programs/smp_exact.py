@@ -1,7 +1,6 @@
 """Trains models in parts and compares everything with one process that has the whole of them."""
 
 import gc
-import os
 
 import smdistributed.modelparallel.torch as smp
 import smp_models
@@ -12,9 +11,11 @@ from torch import nn
 
 MICROBATCHES = 4
 torch.set_default_dtype(torch.float64)
-smp.init({"microbatches": MICROBATCHES, "ddp": True, "partitions": int(os.environ.get("PARTITIONS", 2)),
-          "pipeline": os.environ.get("PIPELINE", "interleaved"),
-          "placement_strategy": os.environ.get("PLACEMENT", "cluster")})  # fmt: skip
+WORLDS = (
+    {"partitions": 4, "active_microbatches": 2},
+    {"partitions": 2, "pipeline": "simple", "placement_strategy": "spread"},
+    {"partitions": 1},
+)
 
 
 @smp.step
@@ -130,8 +131,11 @@ def check(kind):
 
 
 result = {}
-names = os.environ.get("MODELS", ",".join(smp_models.MODELS)).split(",")
-for name in names:
-    result[name] = check(smp_models.MODELS[name])
-    gc.collect()
+for world in WORLDS:
+    smp.state._world = None  # a world per process is what scripts have
+    smp.init({"microbatches": MICROBATCHES, "ddp": True, **world})
+    for name, kind in smp_models.MODELS.items():
+        if smp.pp_size() > 1 or name == "ResNet":
+            result[f"{name}, {world}"] = check(kind)
+            gc.collect()
 leave(**result)

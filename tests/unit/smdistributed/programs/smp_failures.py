@@ -1,4 +1,4 @@
-"""Whatever goes wrong on one rank is an error on all of them, in its words; two parts, two replicas."""
+"""Whatever goes wrong on one rank is an error on all of them, in its words; goes on where smp_features.py ends."""
 
 import io
 import logging
@@ -6,15 +6,11 @@ import os
 import socket
 import time
 
-os.environ["SMP_HINT_SECONDS"] = "0.5"
-
 import smdistributed.modelparallel.torch as smp
 import torch
-from ending import leave
 from smdistributed.modelparallel.torch import absent
 from torch import nn
 
-smp.init({"microbatches": 2, "ddp": True, "partitions": 2})
 said = {}
 log = io.StringIO()
 smp.logger.addHandler(logging.StreamHandler(log))
@@ -72,9 +68,9 @@ def fresh():
 def fails(how, x=None):
     """The error of a step that goes wrong; on one rank of each pipeline, in both replicas."""
     model = fresh()
-    train(model, torch.ones(4, 4), "fine")
+    train(model, torch.ones(8, 4, dtype=torch.float64), "fine")
     try:
-        train(model, torch.ones(4, 4) if x is None else x, how)
+        train(model, torch.ones(8, 4, dtype=torch.float64) if x is None else x, how)
     except (RuntimeError, ValueError, KeyError, ArithmeticError) as error:
         said[how] = [type(error).__name__, str(error)]
     smp.state.wait = lambda work, kind: work.wait()
@@ -83,16 +79,16 @@ def fails(how, x=None):
 
 for how in ("body", "forward", "backward", "lambda", "nothing"):
     fails(how)
-fails("indivisible", torch.ones(3, 4))
+fails("indivisible", torch.ones(3, 4, dtype=torch.float64))
 
 # the leader steps alone: it says what it waits for, and the others can still help
 model = fresh()
-train(model, torch.ones(4, 4), "fine")
+train(model, torch.ones(8, 4, dtype=torch.float64), "fine")
 log.seek(0)
 log.truncate()
 if smp.pp_rank() == 1:
     time.sleep(1.2)
-train(model, torch.ones(4, 4), "fine")
+train(model, torch.ones(8, 4, dtype=torch.float64), "fine")
 said["hint"] = log.getvalue()
 
 # who doesn't know the token gets in nowhere
@@ -107,8 +103,7 @@ smp.barrier()
 # a rank ends in the middle of a step: the other one of its pipeline says so at once, and the replica hears it from that
 began = time.monotonic()
 try:
-    train(model, torch.ones(4, 4), "exit" if smp.dp_rank() == 0 else "fine")
+    train(model, torch.ones(8, 4, dtype=torch.float64), "exit" if smp.dp_rank() == 0 else "fine")
 except RuntimeError as error:
     said["lost"] = [type(error).__name__, str(error)]
 said["seconds"] = time.monotonic() - began
-leave(**said)

@@ -7,11 +7,14 @@ from . import amp, exceptions, nn, optimizers, patches
 from .checkpoint import load, resume_from_checkpoint, save, save_checkpoint
 from .communication import (
     DP_GROUP,
+    DP_RANK,
     MP_GROUP,
+    MP_RANK,
     PP_GROUP,
     RDP_GROUP,
     TP_GROUP,
     WORLD,
+    WORLD_RANK,
     CommGroup,
     RankType,
     allgather,
@@ -72,11 +75,14 @@ from .step_output import StepOutput
 
 __all__ = [
     "DP_GROUP",
+    "DP_RANK",
     "MP_GROUP",
+    "MP_RANK",
     "PP_GROUP",
     "RDP_GROUP",
     "TP_GROUP",
     "WORLD",
+    "WORLD_RANK",
     "CommGroup",
     "DistributedModel",
     "DistributedOptimizer",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...shared import backend
 from .state import state
 
 
@@ -20,7 +21,7 @@ class GradScaler(torch.amp.GradScaler):
         self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
         growth_interval: int = 2000, enabled: bool = True,
     ) -> None:  # fmt: skip
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if backend.has_nccl() else "cpu"  # torch.cuda's own answer may be --cpu-fallback's
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:

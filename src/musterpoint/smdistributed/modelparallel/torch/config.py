@@ -1,4 +1,4 @@
-"""The library's parameters: which there are, where they come from, and what they must be. Without torch.
+"""The library's parameters: which there are, and what they must be. Without torch.
 
 Sources of the names and defaults: AWS's documentation ("SageMaker distributed model parallel: configuration
 parameters") and the checks of the SageMaker Python SDK (``validate_mp_config`` in ``fw_utils.py``).
@@ -6,18 +6,11 @@ parameters") and the checks of the SageMaker Python SDK (``validate_mp_config`` 
 
 from __future__ import annotations
 
-import ast
-import json
-import os
-import re
 from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
 from ..backend.exceptions import SMPConfigError, SMPUnsupportedError
+from .sources import Source, sources
 from .topology import permutation
-
-KEY = "mp_parameters"
-"""The hyperparameter in which the SDK sends them."""
-DEFAULT_BASE = "/opt/ml"
 
 
 class Parameter(NamedTuple):
@@ -153,13 +146,6 @@ class Config:
         return f"{name}={getattr(self, name)!r} ({self.where(name)})"
 
 
-class Source(NamedTuple):
-    """One place that has parameters, as messages name it."""
-
-    name: str
-    values: dict[str, Any]
-
-
 def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None) -> Config:
     """The parameters in effect; what the job says counts more than ``given``, the script's own dict.
 
@@ -171,7 +157,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     origins: dict[str, str] = {}
     for source in sources(environ, argv, given):
         for name, value in _current_names(source).items():
-            if name not in origins:
+            if name not in origins and (value is not None or name not in _BY_NAME):  # null: as if it weren't there
                 origins[name] = source.name
                 values[name] = _checked(name, value, source.name)
     if values["memory_weight"] is None:
@@ -183,111 +169,14 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     return config
 
 
-def sources(
-    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None
-) -> tuple[Source, ...]:
-    """Every source that has parameters; where two have the same one, the first counts.
-
-    Raises:
-        SMPConfigError: a source can't be read.
-    """
-    found = [Source("SM_HP_MP_PARAMETERS", _parameters(environ.get("SM_HP_MP_PARAMETERS"), "SM_HP_MP_PARAMETERS"))]
-    job = _object(environ.get("SM_HPS"), "SM_HPS")
-    found.append(Source(f"{KEY} in SM_HPS", _parameters(job.get(KEY), f"{KEY} in SM_HPS")))
-    environment = _object(environ.get("SM_TRAINING_ENV"), "SM_TRAINING_ENV")
-    job = _object(environment.get("hyperparameters"), "hyperparameters in SM_TRAINING_ENV")
-    found.append(Source(f"{KEY} in SM_TRAINING_ENV", _parameters(job.get(KEY), f"{KEY} in SM_TRAINING_ENV")))
-    path = os.path.join(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE, "input", "config", "hyperparameters.json")
-    job = _object(_text_of(path), path)
-    found.append(Source(f"{KEY} in {path}", _parameters(job.get(KEY), f"{KEY} in {path}")))
-    # the command line's spelling loses nested values: where the job's own is there, nobody needs it whole
-    lenient = any(source.values for source in found)
-    found.append(Source(f"--{KEY}", _from_command_line(argv, lenient)))
-    found.append(Source("smp.init", dict(given or {})))
-    return tuple(source for source in found if source.values)
-
-
-def _text_of(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SMPConfigError(f"{path} can't be read: {error}") from None
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    """A JSON object, or the text of one; empty where there is none."""
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object") from None
-    if not isinstance(value, dict):
-        raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object")
-    return value
-
-
-def _parameters(value: Any, where: str) -> dict[str, Any]:
-    """The parameters of a JSON object, its text, its text within a text, or ``name=value,name=value``."""
-    if isinstance(value, str) and value.lstrip().startswith('"'):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            pass
-    if isinstance(value, str) and value.strip() == "null":
-        return {}
-    if isinstance(value, str) and value.strip() and not value.lstrip().startswith(("{", "[")):
-        return _pairs(value, where, lenient=False)
-    try:
-        return _object(value, where)
-    except SMPConfigError:
-        raise SMPConfigError(
-            f'{where}={value!r:.200}: expected a JSON object such as {{"partitions": 2, "microbatches": 4}}'
-        ) from None
-
-
-def _pairs(text: str, where: str, lenient: bool) -> dict[str, Any]:
-    """``a=1,b=True``, as sagemaker-training spells an object on a command line: the values are Python's."""
-    found: dict[str, Any] = {}
-    for piece in re.split(r",\s*(?=\w+=)", text.strip().strip(",")):
-        name, equals, value = piece.strip().partition("=")
-        if name.isidentifier() and equals:
-            try:
-                found[name] = ast.literal_eval(value)
-            except (ValueError, SyntaxError):
-                found[name] = value
-        elif not lenient:
-            raise SMPConfigError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
-    return found
-
-
-def _from_command_line(argv: Sequence[str], lenient: bool) -> dict[str, Any]:
-    flag = f"--{KEY}"
-    found: dict[str, Any] = {}
-    for place, word in enumerate(argv):
-        name, equals, value = word.partition("=")
-        if name != flag:
-            continue
-        if not equals:
-            value = argv[place + 1] if place + 1 < len(argv) else ""
-        if value.lstrip().startswith("{"):
-            found.update(_parameters(value, flag))
-        elif value.strip():
-            found.update(_pairs(value, flag, lenient))
-    return found
-
-
 def _current_names(source: Source) -> dict[str, Any]:
     """A source's parameters by today's names."""
     values = dict(source.values)
     for older, newer in _OLDER.items():
         if older in values:
             value = values.pop(older)
-            values.setdefault(newer, value)
+            if values.get(newer) is None:
+                values[newer] = value
     return values
 
 
@@ -298,7 +187,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
         SMPConfigError: it is of another type, too small, or none of the choices.
     """
     parameter = _BY_NAME.get(name)
-    if parameter is None or (value is None and parameter.default is None):
+    if parameter is None:
         return value
     converted = _convert(parameter, value)
     if converted is None:

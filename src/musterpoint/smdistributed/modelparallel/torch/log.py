@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
+from typing import Iterator
 
 logger = logging.getLogger("smdistributed.modelparallel")
+
+HINT = "SMP_HINT_SECONDS"
+"""The variable that says after how many seconds a rank that waits for others says so; 60 where it isn't set."""
 
 
 def get_logger(name: str = "") -> logging.Logger:
     """The library's logger, or a child of it; its lines go to stderr unless the script configured logging otherwise."""
-    return logger.getChild(name) if name else logger
+    return _ready().getChild(name) if name else _ready()
 
 
 def say(text: str) -> None:
@@ -25,6 +31,26 @@ def warn(text: str) -> None:
         _ready().warning(text)
 
 
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says on which rank this is if ``what`` takes long: all ranks have to take part, and one may never come."""
+
+    def hint() -> None:
+        _ready().warning(
+            "rank %s has waited %g s for other ranks, in %s: all of them have to call it, not one alone",
+            os.environ.get("RANK", "0"), seconds, what,
+        )  # fmt: skip
+
+    seconds = float(os.environ.get(HINT) or 60)
+    timer = threading.Timer(seconds, hint)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
@@ -34,6 +60,7 @@ def _ready() -> logging.Logger:
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handler.addFilter(lambda record: not logging.root.handlers)  # the script may configure logging later
         logger.addHandler(handler)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from . import absent, communication, reducer
+from . import absent, communication, log, reducer
 from .errors import SMPStepError
 from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
@@ -21,7 +21,7 @@ from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
 from .state import state
-from .transport import Transport, new_token, own_host
+from .transport import Message, Transport, new_token, own_host
 
 Hook = Callable[["DistributedModel", Any], Any]
 
@@ -205,10 +205,9 @@ class DistributedModel(nn.Module):
         """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
         pipeline = state.group("pp")
         device = _device()
-        if device is not None:
-            self.module.to(device)
-        self._share_values()
-        self._owner = agree(self.module).owner
+        with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
+            self._share_values()
+            self._owner = agree(self.module).owner
         self._local = {
             name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
         }
@@ -217,12 +216,15 @@ class DistributedModel(nn.Module):
         }
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
-            self._server = _server(self._routing)
+            self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
             if not self._is_whole:
                 self._release()
+        if device is not None:
+            self.to(device)
+            self._local_buffers = {name: dict(self.module.named_buffers())[name] for name in self._local_buffers}
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
@@ -244,6 +246,14 @@ class DistributedModel(nn.Module):
             with torch.no_grad():
                 for tensor in (*self.module.parameters(), *self.module.buffers()):
                     dist.broadcast(tensor.detach(), 0, group=world.process_group)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for parameter in self.module.parameters():
+            if isinstance(parameter, absent.AbsentParameter):
+                absent.release(parameter)
+        return self
 
     def _release(self) -> None:
         for name, parameter in self.module.named_parameters():
@@ -304,7 +314,8 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         if not self.partitioned or pipeline.size == 1:
             return self.module.state_dict(*args, **kwargs)
-        return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+        with log.waiting("model.state_dict()"):
+            return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
 
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -361,19 +372,18 @@ def _device() -> torch.device | None:
     return None
 
 
-def _server(routing: ModuleRouting) -> Server:
+def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
     """Connects the ranks of this pipeline."""
     pipeline, world = state.group("pp"), state.world
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    host = _host()
-    transport = Transport(world.rank, inbox.put, host)
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    transport = Transport(world.rank, inbox.put, _host(), device)
     told = communication.allgather((transport.address, new_token()))
     peers = [rank for rank in pipeline.ranks if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        schedule, state.cfg.active_microbatches,
+        schedule, state.cfg.active_microbatches, device,
     )  # fmt: skip
 
 

@@ -86,7 +86,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         group = state.group("mp")
         if group.size > 1 and state.model is not None and state.model.partitioned:
             parts: list[Any] = [None] * group.size
-            dist.all_gather_object(parts, whole["state"], group=group.process_group)
+            with log.waiting("optimizer.state_dict()"):
+                dist.all_gather_object(parts, whole["state"], group=group.process_group)
             merged = {index: values for part in parts for index, values in part.items()}
             whole["state"] = {index: merged[index] for index in sorted(merged)}
         return whole

@@ -46,7 +46,7 @@ class Places:
     def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
         self.owner = owner
         self._places: dict[str, int] = {}
-        for name, module in model.named_modules():
+        for name, module in model.named_modules(remove_duplicate=False):
             held = {
                 owner[prefix] for prefix, inner in module.named_modules(prefix=name)
                 if any(True for _ in itertools.chain(inner.parameters(False), inner.buffers(False)))
@@ -95,6 +95,10 @@ class ModuleRouting(Routing):
             route = self._spanning if place == SEVERAL else self._elsewhere
             module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
             module._compiled_call_impl = None
+        for name, module in self.model.named_modules(remove_duplicate=False):  # one that has several names
+            known = self.names.of(module)
+            assert known is not None
+            self._native.setdefault(name, self._native[known[1]])
         absent.fetch = self._fetch
 
     def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -44,9 +44,14 @@ def current() -> Task | None:
 
 
 class Scheduler:
-    """Starts, stops and continues tasks. Only one thread calls it, and waits while a task runs."""
+    """Starts, stops and continues tasks. Only one thread calls it, and waits while a task runs.
 
-    def __init__(self) -> None:
+    Args:
+        device: the GPU of the tasks, since torch has one per thread.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
         self._ready: list[Task] = []
         self._numbers = itertools.count()
         self._idle: list[_Thread] = []
@@ -113,6 +118,8 @@ class _Thread(threading.Thread):
         # a backward pass runs in the thread that calls it, also on GPUs: one that waits for another rank would hold
         # torch's only thread for the device, and nested calls would never end
         torch.autograd.set_multithreading_enabled(False)
+        if self._scheduler.device is not None:
+            torch.cuda.set_device(self._scheduler.device)
         while True:
             self.go.acquire()
             task = self._task

@@ -54,7 +54,7 @@ Merge = Callable[[list[Any]], Any]
 
 _WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
 """The groups of a rank in which its leader is as well."""
-HINT = "SMP_HINT_SECONDS"
+HINT = log.HINT
 """The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
 """The variable that says after how long without any message a step fails; 1800, as torch's groups."""
@@ -182,11 +182,13 @@ class Server:
         rank: this rank among them.
         everyone: all global ranks of the job, to be told of a failure.
         active: how many microbatches may be under way.
+        device: this rank's GPU.
     """
 
     def __init__(
         self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
         everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
+        device: torch.device | None = None,
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
@@ -194,7 +196,7 @@ class Server:
         self._backward_first = schedule == "interleaved"
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler(device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}

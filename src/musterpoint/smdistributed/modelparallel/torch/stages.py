@@ -55,7 +55,18 @@ class Stage:
         known = {name: values[name] for name in self.takes}
 
         def value(argument: Any) -> Any:
-            return fx.node.map_arg(argument, lambda node: known[node.name])
+            """An argument of a node; containers as the model made them, and not fx's own that can't be changed."""
+            if isinstance(argument, fx.Node):
+                return known[argument.name]
+            if isinstance(argument, list):
+                return [value(each) for each in argument]
+            if isinstance(argument, tuple):
+                return tuple(value(each) for each in argument)
+            if isinstance(argument, dict):
+                return {key: value(each) for key, each in argument.items()}
+            if isinstance(argument, slice):
+                return slice(value(argument.start), value(argument.stop), value(argument.step))
+            return argument
 
         for node in self.nodes:
             known[node.name] = _run(self.container, node, value(node.args), value(node.kwargs))

@@ -58,6 +58,11 @@ class ModuleManager:
         self.translate_functions: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
+def _wait(work: Any, kind: Kind | None) -> None:
+    with log.waiting("smp.barrier, smp.allgather, smp.recv_from or the like"):
+        work.wait()
+
+
 class State:
     """All that this process knows; ``world`` from ``smp.init`` on, the rest as the script goes on.
 
@@ -76,7 +81,7 @@ class State:
         self.model: Any = None
         self.optimizer: Any = None
         self.tracing = False
-        self.wait: Callable[[Any, Kind | None], None] = lambda work, kind: work.wait()
+        self.wait: Callable[[Any, Kind | None], None] = _wait
 
     @property
     def initialized(self) -> bool:
@@ -203,6 +208,7 @@ def _has_cpu(group: Any) -> bool:
 
 def _introduce(world: World) -> None:
     cfg = world.cfg
+    log.get_logger()  # on every rank: scripts write to smp.logger
     log.say(
         f"musterpoint's smdistributed.modelparallel {__version__}: world size {world.topology.world} = partitions "
         f"{cfg.pipeline_parallel_degree} x replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "

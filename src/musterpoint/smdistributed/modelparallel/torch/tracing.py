@@ -7,11 +7,13 @@ so whatever depends on more than the tensors' place in the graph is refused, and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch import fx, nn
+from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
 from .packing import pack, unpack
@@ -126,6 +128,10 @@ class _Tracer(fx.Tracer):
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Tensor) and not isinstance(a, nn.Parameter) and not self._is_of_model(a):
             raise Untraceable(self.inside[-1], "it makes a tensor that doesn't depend on its arguments")
+        if isinstance(a, dict) and type(a) not in (dict, immutable_dict):
+            return self.create_node(
+                "call_function", mapping, (type(a), tuple(a), self.create_arg(tuple(a.values()))), {}
+            )
         return super().create_arg(a)
 
     def create_node(self, *args: Any, **kwargs: Any) -> Any:
@@ -141,6 +147,12 @@ class _Tracer(fx.Tracer):
 
     def _is_of_model(self, tensor: torch.Tensor) -> bool:
         return tensor in self.tensor_attrs or any(tensor is buffer for buffer in self.root.buffers())
+
+
+def mapping(kind: type, keys: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """A dict of a kind of its own, as fx would not make it again; for example a dataclass of transformers."""
+    items = dict(zip(keys, values))
+    return kind(**items) if dataclasses.is_dataclass(kind) else kind(items)
 
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -178,11 +190,11 @@ def _refusing() -> Iterator[None]:
         function.apply, torch.is_grad_enabled, torch.is_autocast_enabled = before
 
 
-_OF_TORCH = frozenset(vars(nn.Module())) | {"forward"}
+_OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {"forward"}
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's own attributes; lists and dicts as copies."""
+    """What a module's Python may set; lists and dicts as copies."""
     return {
         name: type(value)(value) if type(value) in (list, dict, set) else value
         for name, value in vars(module).items() if name not in _OF_TORCH

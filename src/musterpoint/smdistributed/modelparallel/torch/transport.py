@@ -65,10 +65,13 @@ class Transport:
         rank: this rank, in whatever numbering the peers have in :meth:`connect`.
         deliver: takes each message; called by the thread that reads the connection.
         host: the address of this host at which its peers reach it.
+        device: where tensors go that were on the sender's GPU.
     """
 
-    def __init__(self, rank: int, deliver: Callable[[Message], None], host: str) -> None:
-        self._rank = rank
+    def __init__(
+        self, rank: int, deliver: Callable[[Message], None], host: str, device: torch.device | None = None
+    ) -> None:
+        self._rank, self._device = rank, device
         self._deliver = deliver
         self._token = b""
         self._addresses: dict[int, Address] = {}
@@ -116,7 +119,7 @@ class Transport:
             if to in self._connections:
                 self._connections[to].send(body, ())
                 return
-            connection = _Connection(_dial(self._rank, self._addresses[to], self._token, seconds))
+            connection = _Connection(_dial(self._rank, self._addresses[to], self._token, seconds), None)
             connection.send(body, ())
             connection.close()
         except OSError:
@@ -144,7 +147,7 @@ class Transport:
         self._add(peer, caller)
 
     def _add(self, peer: int, connected: socket.socket) -> None:
-        connection = _Connection(connected)
+        connection = _Connection(connected, self._device)
         with self._arrived:
             self._connections.setdefault(peer, connection)
             self._arrived.notify_all()
@@ -162,10 +165,10 @@ class Transport:
 class _Connection:
     """One end of a stream of messages."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, device: torch.device | None) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(None)
-        self._socket = connected
+        self._socket, self._device = connected, device
         self._sending = threading.Lock()
 
     def send(self, body: Any, tensors: Sequence[torch.Tensor]) -> None:
@@ -186,7 +189,7 @@ class _Connection:
             tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
             if tensor.numel():
                 _receive_into(self._socket, _memory(tensor))
-            tensors.append(tensor.cuda() if layout.on_gpu else tensor)
+            tensors.append(tensor.to(self._device) if layout.on_gpu and self._device is not None else tensor)
         return body, tensors
 
     def close(self) -> None:

@@ -55,7 +55,8 @@ class _Outcome:
 def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwargs: Any) -> _Outcome:
     packed = pack((args, kwargs), None, "an argument")
     inputs = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in packed.tensors]
-    with torch.enable_grad():
+    # a checkpoint around the container keeps what is saved in its own way, and would run it again for these gradients
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
         # as results of something: a module may change its input in place
         args, kwargs = unpack(packed.data, [tensor.clone() for tensor in inputs], None)
         value = function(*args, **kwargs)
@@ -67,6 +68,10 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         if results and wanted:
             gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
     return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), gradients)
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _by_stages(chain: Chain, args: Any, kwargs: Any) -> Any:

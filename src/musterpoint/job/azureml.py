@@ -1,0 +1,181 @@
+"""The AzureML reader: a job from the variables that AzureML gives every process it starts.
+
+AzureML starts MPI jobs by its own mpirun, PyTorch jobs once per process (RANK and LOCAL_RANK are set then) or once per
+node, TensorFlow jobs once per task, and other jobs once per node. Sources: Microsoft's "Distributed GPU training
+guide" for SDK v1 and v2, azureml-examples, and variables of real jobs in public issues (Lightning 13639, 13907).
+"""
+
+import os
+from typing import Mapping, NamedTuple
+
+from musterpoint.errors import UsageError
+from musterpoint.job import azureml_hosts
+from musterpoint.job.azureml_hosts import Form, Value, first, whole
+from musterpoint.job.azureml_outputs import outputs_of, unexpanded
+from musterpoint.job.model import Distribution, EntryPoint, Job, Note, StartedRank
+from musterpoint.settings import AZUREML_PORT, Settings
+
+_NAMES = ("AZUREML_RUN_ID", "AZUREML_ROOT_RUN_ID", "AZ_BATCH_JOB_ID", "AZ_BATCHAI_JOB_NAME")
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Open MPI's variables, then Intel MPI's."""
+
+_WHAT: dict[Form, str] = {
+    "mpi": "an MPI job, whose processes AzureML's mpirun started",
+    "processes": "a PyTorch job, started once per process",
+    "node": "a PyTorch job, started once per node",
+    "tensorflow": "a TensorFlow job, started once per task",
+    "ray": "a Ray job, whose cluster AzureML started",
+    "none": "a job without a distribution",
+}
+
+
+class _Started(NamedTuple):
+    """The rank that this process was started as (None: none), and how many there are on each host (None: unknown)."""
+
+    rank: StartedRank | None = None
+    per_host: int | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def read(environ: Mapping[str, str], _settings: Settings) -> Job:
+    """The job that AzureML's variables describe, without a program.
+
+    Raises:
+        UsageError: a variable is malformed, or doesn't fit the others; the message names it.
+    """
+    form = form_of(environ)
+    count = azureml_hosts.node_count(environ, form, _of_mpi(environ, _LOCAL_SIZE))
+    started = _started(environ, form, count)
+    cluster = azureml_hosts.read(environ, form, count, started.rank)
+    paths, output_notes = outputs_of(environ, os.getcwd(), cluster.rank or 0)
+    port = whole(environ, "MASTER_PORT", 1) if environ.get("MASTER_PORT") else AZUREML_PORT
+    if port > 65535:
+        raise UsageError(f"the variable MASTER_PORT is {port}, expected a port number, 1 to 65535")
+    return Job(
+        platform="azureml",
+        name=first(environ, _NAMES).text,
+        hosts=cluster.hosts,
+        current_host=cluster.current,
+        group_hosts=cluster.hosts,
+        entry_point=EntryPoint(""),
+        distribution=_distribution(form, started, environ),
+        paths=paths,
+        notes=(
+            Note("info", _about(form, environ, count, cluster, started)),
+            *cluster.notes, *started.notes, *unexpanded(environ), *output_notes,
+        ),
+        unnamed=cluster.unnamed,
+        started=started.rank,
+        master_port=port,
+    )  # fmt: skip
+
+
+def form_of(environ: Mapping[str, str]) -> Form:
+    """How AzureML started this process."""
+    if first(environ, _RANK).text and first(environ, _SIZE).text:
+        return "mpi"
+    if environ.get("TF_CONFIG"):
+        return "tensorflow"
+    if environ.get("RANK") and environ.get("LOCAL_RANK"):
+        return "processes"
+    if environ.get("RAY_ADDRESS"):
+        return "ray"
+    if environ.get("NODE_RANK") or (environ.get("MASTER_ADDR") and environ.get("WORLD_SIZE")):
+        return "node"
+    return "none"
+
+
+def _of_mpi(environ: Mapping[str, str], names: tuple[str, ...]) -> Value:
+    return first(environ, names)
+
+
+def _started(environ: Mapping[str, str], form: Form, count: Value) -> _Started:
+    if form == "mpi":
+        return _started_by_mpi(environ, count)
+    if form == "processes":
+        return _started_per_process(environ, count)
+    if form == "node" and environ.get("WORLD_SIZE"):
+        world = whole(environ, "WORLD_SIZE", 1)
+        return _Started(None, world // count.number if world % count.number == 0 else None)
+    return _Started()
+
+
+def _started_by_mpi(environ: Mapping[str, str], count: Value) -> _Started:
+    rank, size = (whole(environ, first(environ, names).variable, 0) for names in (_RANK, _SIZE))
+    local, local_size = first(environ, _LOCAL_RANK), first(environ, _LOCAL_SIZE)
+    notes: list[Note] = []
+    each = max(1, size // count.number)
+    if not local_size.text:
+        notes.append(_missing(_LOCAL_SIZE[0], f"{each} processes a host are taken, {size} on {count.number}"))
+    else:
+        each = whole(environ, local_size.variable, 1)
+    if not local.text:
+        notes.append(_missing(_LOCAL_RANK[0], f"this is taken for local rank {rank % each}"))
+    here = whole(environ, local.variable, 0) if local.text else rank % each
+    _check_place(first(environ, _RANK).variable, rank, size)
+    _check_place(local.variable or first(environ, _RANK).variable, here, each)
+    if each * count.number != size:
+        raise UsageError(
+            f"{first(environ, _SIZE).variable} is {size}, and {each} processes on each of {count.number} hosts "
+            f"({count.variable}) are {each * count.number}: musterpoint needs the same number on every host"
+        )
+    return _Started(StartedRank(rank, here, size, each, mpi=True), each, tuple(notes))
+
+
+def _started_per_process(environ: Mapping[str, str], count: Value) -> _Started:
+    rank, local = whole(environ, "RANK", 0), whole(environ, "LOCAL_RANK", 0)
+    if not environ.get("WORLD_SIZE"):
+        raise UsageError(
+            f"RANK={rank} and LOCAL_RANK={local} are set, but not WORLD_SIZE, which AzureML sets too: set it to the "
+            "number of all processes, or unset RANK and LOCAL_RANK for musterpoint to start the ranks"
+        )
+    world = whole(environ, "WORLD_SIZE", 1)
+    _check_place("RANK", rank, world)
+    if environ.get("LOCAL_WORLD_SIZE"):
+        each = whole(environ, "LOCAL_WORLD_SIZE", 1)
+    elif world % count.number:
+        raise UsageError(
+            f"WORLD_SIZE={world} processes on {count.number} hosts ({count.variable}) leave a remainder: AzureML "
+            "starts the same number on each; set LOCAL_WORLD_SIZE to this host's"
+        )
+    else:
+        each = world // count.number
+    _check_place("LOCAL_RANK", local, each)
+    return _Started(StartedRank(rank, local, world, each), each)
+
+
+def _check_place(variable: str, place: int, size: int) -> None:
+    if place >= size:
+        raise UsageError(f"the variable {variable} is {place}, expected less than {size}, the number of processes")
+
+
+def _missing(variable: str, instead: str) -> Note:
+    return Note("warning", f"{variable} isn't set: {instead}")
+
+
+def _distribution(form: Form, started: _Started, environ: Mapping[str, str]) -> Distribution:
+    if form == "tensorflow":
+        servers = bool(azureml_hosts.tasks(environ, "ps"))
+        return Distribution("parameter_server" if servers else "multi_worker_mirrored_strategy")
+    if form in ("ray", "none"):
+        return Distribution("none", 1)
+    return Distribution("torch_distributed", started.per_host or 1)
+
+
+def _about(
+    form: Form, environ: Mapping[str, str], count: Value, cluster: azureml_hosts.Cluster, started: _Started
+) -> str:
+    """How the variables were understood, in one sentence for the log and ``muster plan``."""
+    hosts = f"{count.number} host{'s' if count.number > 1 else ''} ({count.variable or 'no variable says how many'})"
+    parts = [f"AzureML: {_WHAT[form]}", hosts]
+    if count.number > 1:
+        number = "of unknown number" if cluster.rank is None else f"number {cluster.rank}"
+        parts.append(f"this one is {number} ({cluster.rank_from})")
+        parts.append(f"the first is {cluster.leader} ({cluster.leader_from})")
+    if started.rank is not None:
+        rank, local, world, each, _mpi = started.rank
+        parts.append(f"this process is rank {rank} of {world}, local rank {local} of {each}")
+    return ", ".join(parts)

@@ -1,0 +1,272 @@
+"""The hosts of an AzureML job: how many, which one this is, which one leads. Each variable has others in its place."""
+
+from typing import Any, Literal, Mapping, NamedTuple
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import count as whole_number
+from musterpoint.job.fields import host, mapping, parse, shown, wrong
+from musterpoint.job.model import Note, StartedRank, UnnamedHosts
+
+Form = Literal["mpi", "processes", "node", "tensorflow", "ray", "none"]
+"""By AzureML's mpirun; a process per rank, or per node, of a PyTorch job; per task; beside a Ray cluster; per node."""
+
+NODE_COUNT = "AZUREML_NODE_COUNT"
+CONFIG = "AZUREML_CR_DISTRIBUTED_CONFIG"
+_LISTS = (("AZ_BATCH_HOST_LIST", ","), ("AZ_BATCH_NODE_LIST", ";"))
+_NODE_RANKS = ("NODE_RANK", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX")
+_MASTERS = ("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "MASTER_IP")
+_ROLES = ("chief", "master", "worker", "ps", "evaluator")
+"""Of TensorFlow, in the order of ranks."""
+_LOCALHOST = ("localhost", "127.0.0.1", "::1")
+
+
+class Value(NamedTuple):
+    """A variable's ``text`` and name; both empty where none of several is set. ``number``: the text's, if it is one."""
+
+    text: str = ""
+    variable: str = ""
+    number: int = 0
+
+
+class Cluster(NamedTuple):
+    """The hosts of the job.
+
+    ``hosts``: their names in the order of ranks. ``current``: this one's. ``rank``: its place; None: unknown.
+    ``leader``: the first one's name or address. ``rank_from`` and ``leader_from``: where both are from.
+    ``unnamed``: set where the names of the others are unknown.
+    """
+
+    hosts: tuple[str, ...]
+    current: str
+    rank: int | None
+    leader: str
+    rank_from: str = ""
+    leader_from: str = ""
+    unnamed: UnnamedHosts | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def first(environ: Mapping[str, str], names: tuple[str, ...]) -> Value:
+    """The first of these variables that is set."""
+    return next((Value(environ[name], name) for name in names if environ.get(name)), Value())
+
+
+def whole(environ: Mapping[str, str], variable: str, least: int) -> int:
+    """A variable's whole number. A UsageError names the variable."""
+    return whole_number(environ[variable].strip(), f"the variable {variable}", least)
+
+
+def node_count(environ: Mapping[str, str], form: Form, local_size: Value) -> Value:
+    """How many hosts the job has; its ``variable`` says why."""
+    if form == "ray":  # the program runs once, beside the head of a cluster that AzureML has started
+        return Value("", "RAY_ADDRESS", 1)
+    if form == "tensorflow" and (machines := _machines(environ)):
+        return Value("", "TF_CONFIG", len(machines))
+    if environ.get(NODE_COUNT):
+        return Value(environ[NODE_COUNT], NODE_COUNT, whole(environ, NODE_COUNT, 1))
+    listed, variable = host_list(environ)
+    if listed:
+        return Value("", variable, len(listed))
+    if form == "mpi":
+        size = first(environ, ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
+        each = whole(environ, local_size.variable, 1) if local_size.text else 1
+        return Value("", f"{size.variable} over {local_size.variable or 'one process each'}",
+                     max(1, whole(environ, size.variable, 1) // each))  # fmt: skip
+    if form in ("processes", "node") and environ.get("WORLD_SIZE"):
+        return _count_of_processes(environ, form)
+    index = first(environ, _NODE_RANKS)
+    if not index.text or not whole(environ, index.variable, 0):
+        index = first(environ, ("AZ_BATCH_MASTER_NODE",))  # AzureML sets it where there are several nodes
+    if index.text:
+        raise UsageError(
+            f"{index.variable}={index.text}: this is one of several hosts, and neither {NODE_COUNT} nor "
+            f"AZ_BATCH_HOST_LIST says how many: set {NODE_COUNT}"
+        )
+    return Value("", "", 1)
+
+
+def _count_of_processes(environ: Mapping[str, str], form: Form) -> Value:
+    """The number of hosts of a PyTorch job, from the numbers of its processes."""
+    world = whole(environ, "WORLD_SIZE", 1)
+    if environ.get("LOCAL_WORLD_SIZE"):
+        return Value("", "WORLD_SIZE over LOCAL_WORLD_SIZE", max(1, world // whole(environ, "LOCAL_WORLD_SIZE", 1)))
+    if form == "node":
+        return Value("", "WORLD_SIZE, taken as one process per host", world)
+    rank, local = whole(environ, "RANK", 0), whole(environ, "LOCAL_RANK", 0)
+    node = whole(environ, "NODE_RANK", 0) if environ.get("NODE_RANK") else 0
+    if node and (rank - local) % node == 0 and rank > local:
+        each = (rank - local) // node
+        return Value("", "WORLD_SIZE, RANK and NODE_RANK", max(1, world // each))
+    if world == 1 or (not node and rank == local == world - 1):
+        return Value("", "WORLD_SIZE, all of them on this host", 1)
+    raise UsageError(
+        f"WORLD_SIZE={world}, RANK={rank}, LOCAL_RANK={local}: neither {NODE_COUNT} nor AZ_BATCH_HOST_LIST nor "
+        f"LOCAL_WORLD_SIZE says how many hosts share these processes: set {NODE_COUNT}"
+    )
+
+
+def host_list(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """The names of all hosts, and the variable they are from; empty where none has them."""
+    for variable, separator in _LISTS:
+        names = [name.strip() for name in environ.get(variable, "").split(separator) if name.strip()]
+        if names:
+            return _checked(names, variable), variable
+    listed = _config(environ).get("host_list") or []
+    if not isinstance(listed, list):
+        raise wrong(f"the variable {CONFIG}: host_list", listed, "a list of host names")
+    return _checked(listed, f"{CONFIG}: host_list"), CONFIG if listed else ""
+
+
+def _checked(names: list[Any], variable: str) -> tuple[str, ...]:
+    found = tuple(host(name, f"the variable {variable}") for name in names)
+    for name in found:
+        if found.count(name) > 1:
+            raise UsageError(f"the variable {variable} has {name} more than once; each host must stand there once")
+    return found
+
+
+def _config(environ: Mapping[str, str]) -> dict[str, Any]:
+    text = environ.get(CONFIG, "")
+    return mapping(parse(text, f"the variable {CONFIG}"), f"the variable {CONFIG}") if text else {}
+
+
+def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedRank | None) -> Cluster:
+    """The hosts; ``count`` is how many there are, ``started`` the rank that this process was started as.
+
+    Raises:
+        UsageError: a variable is malformed or doesn't fit the others.
+    """
+    if count.number == 1:
+        name = first(environ, ("HOSTNAME",)).text
+        listed, _variable = host_list(environ)
+        current = listed[0] if len(listed) == 1 else name if _is_host(name) else "node-0"
+        return Cluster((current,), current, 0, current)
+    if form == "tensorflow" and (machines := _machines(environ)):
+        return _of_tasks(environ, machines)
+    rank, rank_from = _node_rank(environ, form, started)
+    if rank is not None and rank >= count.number:
+        raise UsageError(f"{rank_from} gives this host the number {rank}, from 0, of {count.number} ({count.variable})")
+    leader, leader_from = _leader(environ, form)
+    listed, variable = host_list(environ)
+    notes: list[Note] = []
+    if not leader:
+        if not listed:
+            raise UsageError(
+                f"{count.variable} says that there are {count.number} hosts, and no variable says which one is the "
+                f"first: set {_masters(form)[0]}, or AZ_BATCH_HOST_LIST"
+            )
+        leader, leader_from = listed[0], f"the first in {variable}"
+        notes.append(Note("warning", f"{_masters(form)[0]} isn't set: the first host is taken from {variable}"))
+    why = _why_unnamed(listed, variable, count.number, rank, leader)
+    if not why and rank is not None:
+        return Cluster(listed, listed[rank], rank, leader, rank_from, leader_from, notes=tuple(notes))
+    notes.append(Note("warning", f"{why}: the roll call learns the hosts' names from themselves"))
+    if rank is None:
+        notes.append(Note("warning", f"{', '.join(_NODE_RANKS)} aren't set: hosts are numbered as they come"))
+    places = tuple(f"node-{place}" for place in range(count.number))
+    return Cluster(
+        places, places[rank or 0], rank, leader, rank_from, leader_from, UnnamedHosts(count.number, rank, leader),
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _why_unnamed(listed: tuple[str, ...], variable: str, number: int, rank: int | None, leader: str) -> str:
+    """Why the list of hosts can't name each of them; empty if it can."""
+    if not listed:
+        return "AZ_BATCH_HOST_LIST isn't set"
+    if len(listed) != number:
+        return f"{variable} has {len(listed)} hosts, and the job {number}"
+    if listed[0] != leader:
+        return f"the first host in {variable} isn't {leader}"
+    return "no variable says which of the hosts this one is" if rank is None else ""
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(name and host(name, "HOSTNAME"))
+    except UsageError:
+        return False
+
+
+def _masters(form: Form) -> tuple[str, ...]:
+    return (*_MASTERS, "MASTER_ADDR") if form == "mpi" else ("MASTER_ADDR", *_MASTERS)
+
+
+def _leader(environ: Mapping[str, str], form: Form) -> tuple[str, str]:
+    """The first host, and the variable that names it; both empty where none does. Its port is left out."""
+    for variable in _masters(form):
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        name = text
+        if text.startswith("["):
+            name = text[1:].partition("]")[0]
+        elif text.count(":") == 1:
+            name, _, port = text.partition(":")
+            if not port.isdecimal():
+                raise wrong(f"the variable {variable}", text, "an address, or address:port")
+        name = host(name, f"the variable {variable}")
+        if name not in _LOCALHOST:
+            return name, variable
+    return "", ""
+
+
+def _node_rank(environ: Mapping[str, str], form: Form, started: StartedRank | None) -> tuple[int | None, str]:
+    """This host's place, and what says so. OMPI_COMM_WORLD_NODE_RANK doesn't: it ranks the processes of a node."""
+    if started is not None and form == "mpi" and (started.rank - started.local_rank) % started.local_size == 0:
+        variable = "OMPI_COMM_WORLD_RANK" if environ.get("OMPI_COMM_WORLD_RANK") else "PMI_RANK"
+        return (started.rank - started.local_rank) // started.local_size, variable
+    for variable in _NODE_RANKS:
+        if environ.get(variable):
+            return whole(environ, variable, 0), variable
+    named = _config(environ).get("rank")
+    if isinstance(named, str) and environ.get(named):
+        return whole(environ, named, 0), f"{named}, which {CONFIG} names"
+    if started is not None and (started.rank - started.local_rank) % started.local_size == 0:
+        return (started.rank - started.local_rank) // started.local_size, "RANK and LOCAL_RANK"
+    return None, "no variable says so"
+
+
+# -- TensorFlow --
+
+
+def _task_config(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cluster and the task of TF_CONFIG."""
+    where = "the variable TF_CONFIG"
+    value = mapping(parse(environ["TF_CONFIG"], where), where)
+    cluster = mapping(value.get("cluster") or {}, f"{where}: cluster")
+    return cluster, mapping(value.get("task") or {}, f"{where}: task")
+
+
+def tasks(environ: Mapping[str, str], role: str) -> tuple[str, ...]:
+    """The addresses (``host:port``) of a role's tasks in TF_CONFIG."""
+    found = _task_config(environ)[0].get(role) or []
+    if not isinstance(found, list) or not all(isinstance(address, str) and address for address in found):
+        raise wrong(f"the variable TF_CONFIG: cluster.{role}", found, 'a list of addresses such as ["host0:2222"]')
+    return tuple(found)
+
+
+def _machine(address: str) -> str:
+    name = address.rpartition(":")[0] or address
+    return host(name.strip("[]"), "the variable TF_CONFIG: an address")
+
+
+def _machines(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts of TF_CONFIG's tasks, each once."""
+    cluster = _task_config(environ)[0]
+    roles = [role for role in _ROLES if role in cluster] + sorted(set(cluster) - set(_ROLES))
+    return tuple(dict.fromkeys(_machine(address) for role in roles for address in tasks(environ, role)))
+
+
+def _of_tasks(environ: Mapping[str, str], machines: tuple[str, ...]) -> Cluster:
+    task = _task_config(environ)[1]
+    role, index = task.get("type"), task.get("index", 0)
+    addresses = tasks(environ, role) if isinstance(role, str) else ()
+    number = whole_number(index, "the variable TF_CONFIG: task.index", 0)
+    if number >= len(addresses):
+        raise UsageError(
+            f"the variable TF_CONFIG: its task is {shown(role)} {number}, and its cluster has {len(addresses)} of these"
+        )
+    current = _machine(addresses[number])
+    place = machines.index(current)
+    return Cluster(machines, current, place, machines[0], "TF_CONFIG's task", "TF_CONFIG's first task")

@@ -1,0 +1,225 @@
+"""Reads the job from the ``SLURM_*`` variables of a job step: ``srun --ntasks-per-node=1 muster launch …``.
+
+A step's own variables (``SLURM_STEP_*``) go before the allocation's, which may have more nodes. ``sbatch`` and
+``salloc`` pass on the variables of a step in which they are called, so a step's variables count only where they agree
+with the others. Sources: the manuals of ``srun`` and ``sbatch``, and the variables that Slurm 22.05 sets.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import count, shown, wrong
+from musterpoint.job.model import Counted, EntryPoint, Job, Note, Paths
+from musterpoint.job.node_list import nodes_of, tasks_of
+from musterpoint.job.sagemaker import base_of, paths_of
+from musterpoint.settings import Settings
+
+_NOT_OF_SRUN = ("4294967290", "4294967291", "interactive", "batch")
+"""Steps that run once, on one node: the shell of ``salloc`` and of a batch script."""
+CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+"""Where Slurm has its configuration, if SLURM_CONF doesn't say so."""
+_KILL_WAIT = 30.0
+"""Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
+_LARGEST = 1 << 20
+_FIRST_PORT, _PORTS = 20000, 12000
+_NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+_NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
+_GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
+
+
+class Step(NamedTuple):
+    """The hosts on which this process was started, once or several times on each.
+
+    ``nodes``: their names, in the order of their tasks' numbers.
+    ``current``: this host's.
+    ``here``: how many tasks were started on this host.
+    """
+
+    nodes: tuple[str, ...]
+    current: str
+    here: int = 1
+
+
+def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
+    """The job of this step, or of the one node of a batch script without ``srun``.
+
+    Raises:
+        UsageError: a variable is malformed or missing; several hosts were allocated and this process wasn't started on
+            all of them; or several tasks were started on a host.
+    """
+    step = _step(environ) if in_step(environ) else _without_srun(environ)
+    _refuse_mpirun(environ, len(step.nodes))
+    of_step = f".{environ['SLURM_STEP_ID']}" if in_step(environ) else ""
+    return Job(
+        platform="slurm",
+        name=f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{_job_id(environ)}{of_step}",
+        hosts=step.nodes,
+        current_host=step.current,
+        group_hosts=step.nodes,
+        entry_point=EntryPoint(""),
+        paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
+        grace=kill_wait(environ),
+        notes=(_read_from(environ), *_notes(environ)),
+        counted=_counted(environ),
+        rollcall_port=_port(environ),
+    )
+
+
+def in_step(environ: Mapping[str, str]) -> bool:
+    """Whether ``srun`` started this process, and not a batch script, or a shell, that a step has passed its variables
+    to.
+    """
+    step = environ.get("SLURM_STEP_ID", "")
+    if not step or step in _NOT_OF_SRUN:
+        return False
+    agree = (("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
+    if any(environ.get(own) and environ.get(other, environ[own]) != environ[own] for own, other in agree):
+        return False
+    allocated, nodes = environ.get("SLURM_JOB_NODELIST"), environ.get("SLURM_STEP_NODELIST")
+    if not allocated or not nodes:
+        return True
+    whole = nodes_of(allocated, "SLURM_JOB_NODELIST")
+    return set(whole).issuperset(nodes_of(nodes, "SLURM_STEP_NODELIST"))
+
+
+def kill_wait(environ: Mapping[str, str]) -> float:
+    """Seconds between SIGTERM and SIGKILL, by Slurm's configuration where this host has it."""
+    for path in filter(None, (environ.get("SLURM_CONF"), *CONFIGURATIONS)):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.read(_LARGEST).splitlines()
+        except (OSError, ValueError):
+            continue
+        for line in lines:
+            name, _, value = line.partition("#")[0].partition("=")
+            if name.strip().lower() == "killwait" and value.strip().isdecimal():
+                return float(value)
+        return _KILL_WAIT
+    return _KILL_WAIT
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
+    job, step = _job_id(environ), environ.get("SLURM_STEP_ID", "")
+    if not job.isdecimal():
+        return 0
+    return _FIRST_PORT + (int(job) * 16 + (int(step) if step.isdecimal() else 0)) % _PORTS
+
+
+def _job_id(environ: Mapping[str, str]) -> str:
+    return environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID", "")
+
+
+def _step(environ: Mapping[str, str]) -> Step:
+    variable = next((name for name in _NODES_OF_STEP if environ.get(name)), _NODES_OF_STEP[-1])
+    nodes = nodes_of(_needed(environ, variable), variable)
+    number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
+    if number != len(nodes):
+        raise UsageError(
+            f"{variable}={environ[variable]} has {len(nodes)} nodes, and SLURM_STEP_NUM_NODES is {number}: expected "
+            "the step's nodes; name them in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
+        )
+    current = environ.get("SLURMD_NODENAME", "")
+    at = nodes.index(current) if current in nodes else _node_id(environ, nodes)
+    tasks = tasks_of(environ.get("SLURM_STEP_TASKS_PER_NODE") or "1", "SLURM_STEP_TASKS_PER_NODE")
+    if len(tasks) not in (1, number):
+        raise wrong(
+            "SLURM_STEP_TASKS_PER_NODE", environ["SLURM_STEP_TASKS_PER_NODE"], f"the tasks of each of {number} nodes"
+        )
+    if max(tasks) > 1:
+        text = environ["SLURM_STEP_TASKS_PER_NODE"]
+        raise UsageError(
+            f"SLURM_STEP_TASKS_PER_NODE={text}: srun started several tasks on a node, expected one, which starts the "
+            f"node's ranks itself: {srun_line(number)} (--slots N says how many ranks, if not one for each GPU)"
+        )
+    return Step(nodes, nodes[at], tasks[at] if len(tasks) > at else tasks[0])
+
+
+def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:
+    at = count(_needed(environ, "SLURM_NODEID"), "SLURM_NODEID", 0)
+    if at >= len(nodes):
+        raise wrong("SLURM_NODEID", at, f"this node's place among the {len(nodes)} nodes of the step, counted from 0")
+    return at
+
+
+def _without_srun(environ: Mapping[str, str]) -> Step:
+    """The one node of a batch script; several nodes, or none of them, are refused."""
+    variable = next((name for name in _NODES_OF_JOB if environ.get(name)), _NODES_OF_JOB[0])
+    nodes = nodes_of(_needed(environ, variable), variable)
+    several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+               if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
+    number = max([len(nodes), *(int(environ[name]) for name in several)])
+    if number > 1:
+        named = f"{several[0]}={environ[several[0]]}" if several else f"{variable}={environ[variable]}"
+        raise UsageError(
+            f"{named}: the job has several nodes, and this process runs on one of them alone, because srun didn't "
+            f"start it: put srun in front, {srun_line(number)}; or pass --platform plain where one node is meant"
+        )
+    if not environ.get("SLURMD_NODENAME"):
+        raise UsageError(
+            f"{variable}={environ[variable]}: the node was allocated, and this process doesn't run on it but in the "
+            f"shell of salloc: put srun in front, {srun_line(1)}; or pass --platform plain to train on this machine"
+        )
+    return Step(nodes, nodes[0])
+
+
+def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
+    """An mpirun inside of the job would start one job after another here, of one host each."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
+        size = environ.get(name, "")
+        if size.isdecimal() and int(size) > nodes:
+            raise UsageError(
+                f"{name}={size}: an mpirun started this process, and others like it; expected one on each node, which "
+                f"starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use MPI"
+            )
+
+
+def srun_line(nodes: int) -> str:
+    """The command that starts ``muster launch`` once on each of ``nodes``."""
+    return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 muster launch ..."
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    if not environ.get(name):
+        raise UsageError(
+            f"{name} isn't set, expected Slurm's value in job {_job_id(environ)}: pass the SLURM_* variables on to "
+            "this process, or name the hosts in SM_HOSTS (a JSON list) and this one in SM_CURRENT_HOST"
+        )
+    return environ[name]
+
+
+def _counted(environ: Mapping[str, str]) -> Counted:
+    """This node's GPUs as Slurm allocated them (``4``, or ``a100:4`` by type)."""
+    name = next((name for name in _GPUS if environ.get(name)), "")
+    if not name:
+        return Counted()
+    gpus = 0
+    for part in environ[name].split(","):
+        number = part.rpartition(":")[2]
+        if not (number.isascii() and number.isdecimal() and len(number) < 6):
+            raise wrong(name, environ[name], "a number of GPUs, such as 4 or a100:4")
+        gpus += int(number)
+    return Counted(gpus, name) if gpus else Counted()
+
+
+def _read_from(environ: Mapping[str, str]) -> Note:
+    """Which variables the job was read from."""
+    names = _NODES_OF_STEP if in_step(environ) else _NODES_OF_JOB
+    used = [next((name for name in either if environ.get(name)), "") for either in (names, _THIS_NODE, _GPUS)]
+    named = ", ".join(f"{name}={environ[name]}" for name in used if name)
+    grace = f"{kill_wait(environ):g} s between SIGTERM and SIGKILL (KillWait)"
+    return Note("plan", f"Slurm: {named}; {grace}; the roll call is at port {_port(environ)}")
+
+
+def _notes(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    tasks = environ.get("SLURM_NTASKS", "1")
+    if in_step(environ) or tasks == "1":
+        return ()
+    words = (
+        f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started "
+        "without srun: its ranks are this node's slots"
+    )
+    return (Note("info", words),)

@@ -1,0 +1,54 @@
+"""What platforms have in common that run ``muster launch`` once on every host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Mapping
+
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import shown, wrong
+from musterpoint.local.job import LocalJob
+from musterpoint.local.platforms import directory
+from musterpoint.local.platforms.platform import HostProcess, PlayedHost
+from musterpoint.local.tree import Layout
+
+
+def launched(host: PlayedHost) -> tuple[HostProcess, ...]:
+    """``muster launch`` with the program and its arguments, in the directory of the code."""
+    job = host.job
+    module = ("-m",) if job.module else ()
+    argv = (sys.executable, "-m", "musterpoint", "launch", *module, job.program, *job.arguments)
+    return (HostProcess(argv, {}, directory.working_directory(host.layout, host.name)),)
+
+
+def prepare(job: LocalJob, host: str, layout: Layout) -> None:
+    """Makes the directory of the code, and those for models and reports."""
+    directory.prepare(job, host, layout)
+    for name in ("model", "output/data", "checkpoints"):
+        os.makedirs(os.path.join(layout.tree(host), name), exist_ok=True)
+
+
+def check(job: LocalJob) -> None:
+    """Refuses what only SageMaker's jobs have.
+
+    Raises:
+        UsageError: hyperparameters or channels were given.
+    """
+    if job.hyperparameters:
+        raise wrong("--hyperparameters", job.hyperparameters, f"none: with --platform {job.platform} use arguments")
+    if job.channels:
+        raise wrong("--channel", sorted(job.channels), f"none: with --platform {job.platform} use paths as arguments")
+
+
+def no_distribution(distribution: Mapping[str, Any], _hosts: int) -> dict[str, Any]:
+    """Nothing: the platform's jobs say nothing about how ranks start.
+
+    Raises:
+        UsageError: there is a distribution.
+    """
+    if distribution:
+        raise UsageError(
+            f"--distribution is {shown(dict(distribution))}, expected none: --launcher says how ranks start"
+        )
+    return {}

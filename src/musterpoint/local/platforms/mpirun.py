@@ -1,0 +1,59 @@
+"""A platform's own mpirun over the hosts of a local job: on the first host, with a daemon on each of the others.
+
+Open MPI starts its daemons through an agent (ssh elsewhere). Here the agent writes the daemon's command line into a
+named pipe of the other host, which waits for it there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Sequence
+
+from musterpoint.local.platforms import directory
+from musterpoint.local.platforms.platform import HostProcess, PlayedHost
+
+_AGENT = """#!/bin/sh
+# ADDRESS COMMAND...: what mpirun calls to start its daemon on another host, which would leave it with --daemonize
+folder={folder} address=$1
+shift
+printf '%s\\n' "$*" | sed 's/ --daemonize / /' > "$folder/$address"
+"""
+_DAEMON = 'IFS= read -r command < "$0"; eval "exec $command"'
+
+
+def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> HostProcess:
+    """What ``host`` runs for an mpirun that starts ``command`` ``each`` times on every host, in ``cwd``."""
+    addresses = [host.addresses[name] for name in host.job.hosts]
+    folder = os.path.join(host.layout.hosts, "mpirun")
+    if host.rank:
+        return HostProcess(("sh", "-c", _DAEMON, os.path.join(folder, addresses[host.rank])), {}, cwd)
+    os.makedirs(folder, exist_ok=True)
+    for address in addresses[1:]:
+        os.mkfifo(os.path.join(folder, address))
+    agent = os.path.join(folder, "agent")
+    with open(agent, "w", encoding="utf-8") as file:
+        file.write(_AGENT.format(folder=folder))
+    os.chmod(agent, 0o755)
+    # mpirun enters its own working directory on every host, and here each host has another one
+    here = ("sh", "-c", f'cd "${directory.ROOT}/wd" && exec "$@"', "sh")
+    return HostProcess(
+        (
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(each * len(addresses)),
+            "--host", ",".join(f"{address}:{each}" for address in addresses),
+            "--map-by", "slot", "--bind-to", "none", "--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn",
+            "1", "--mca", "btl_vader_single_copy_mechanism", "none", *here, *command,
+        ),
+        {},
+        cwd,
+    )  # fmt: skip
+
+
+def variables(rank: int, local: int, size: int, each: int) -> dict[str, str]:
+    """The variables by which Open MPI tells a process who it is."""
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(each),
+        "OMPI_COMM_WORLD_NODE_RANK": str(local),
+    }

@@ -1,0 +1,123 @@
+"""Where the library's parameters come from: what the platform says about the job, its command line, the script itself.
+
+Facts: sagemaker-training's ``environment.py`` and ``mapping.py``, which write the variables and the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ..backend.exceptions import SMPConfigError
+
+KEY = "mp_parameters"
+"""The hyperparameter in which the SDK sends them."""
+DEFAULT_BASE = "/opt/ml"
+
+
+class Source(NamedTuple):
+    """One place that has parameters, as messages name it."""
+
+    name: str
+    values: dict[str, Any]
+
+
+def sources(
+    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None = None
+) -> tuple[Source, ...]:
+    """Every source that has parameters; where two have the same one, the first counts.
+
+    Raises:
+        SMPConfigError: a source can't be read.
+    """
+    found = [Source("SM_HP_MP_PARAMETERS", _parameters(environ.get("SM_HP_MP_PARAMETERS"), "SM_HP_MP_PARAMETERS"))]
+    job = _object(environ.get("SM_HPS"), "SM_HPS")
+    found.append(Source(f"{KEY} in SM_HPS", _parameters(job.get(KEY), f"{KEY} in SM_HPS")))
+    environment = _object(environ.get("SM_TRAINING_ENV"), "SM_TRAINING_ENV")
+    job = _object(environment.get("hyperparameters"), "hyperparameters in SM_TRAINING_ENV")
+    found.append(Source(f"{KEY} in SM_TRAINING_ENV", _parameters(job.get(KEY), f"{KEY} in SM_TRAINING_ENV")))
+    path = os.path.join(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE, "input", "config", "hyperparameters.json")
+    job = _object(_text_of(path), path)
+    found.append(Source(f"{KEY} in {path}", _parameters(job.get(KEY), f"{KEY} in {path}")))
+    # the command line's spelling loses nested values: where the job's own is there, nobody needs it whole
+    lenient = any(source.values for source in found)
+    found.append(Source(f"--{KEY}", _from_command_line(argv, lenient)))
+    found.append(Source("smp.init", dict(given or {})))
+    return tuple(source for source in found if source.values)
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SMPConfigError(f"{path} can't be read: {error}") from None
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    """A JSON object, or the text of one; empty where there is none."""
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object") from None
+    if not isinstance(value, dict):
+        raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object")
+    return value
+
+
+def _parameters(value: Any, where: str) -> dict[str, Any]:
+    """The parameters of a JSON object, its text, its text within a text, or ``name=value,name=value``."""
+    if isinstance(value, str) and value.lstrip().startswith('"'):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            pass
+    if isinstance(value, str) and value.strip() == "null":
+        return {}
+    if isinstance(value, str) and value.strip() and not value.lstrip().startswith(("{", "[")):
+        return _pairs(value, where, lenient=False)
+    try:
+        return _object(value, where)
+    except SMPConfigError:
+        raise SMPConfigError(
+            f'{where}={value!r:.200}: expected a JSON object such as {{"partitions": 2, "microbatches": 4}}'
+        ) from None
+
+
+def _pairs(text: str, where: str, lenient: bool) -> dict[str, Any]:
+    """``a=1,b=True``, as sagemaker-training spells an object on a command line: the values are Python's."""
+    found: dict[str, Any] = {}
+    for piece in re.split(r",\s*(?=\w+=)", text.strip().strip(",")):
+        name, equals, value = piece.strip().partition("=")
+        if name.isidentifier() and equals:
+            try:
+                found[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                found[name] = value
+        elif not lenient:
+            raise SMPConfigError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
+    return found
+
+
+def _from_command_line(argv: Sequence[str], lenient: bool) -> dict[str, Any]:
+    flag = f"--{KEY}"
+    found: dict[str, Any] = {}
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name != flag:
+            continue
+        if not equals:
+            value = argv[place + 1] if place + 1 < len(argv) else ""
+        if value.lstrip().startswith("{"):
+            found.update(_parameters(value, flag))
+        elif value.strip():
+            found.update(_pairs(value, flag, lenient))
+    return found

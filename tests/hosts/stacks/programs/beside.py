@@ -1,1 +1,0 @@
-WORD = "of the program's own folder"

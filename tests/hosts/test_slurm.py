@@ -1,0 +1,187 @@
+"""Jobs on a real Slurm of two nodes, started as docs/slurm.md says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Callable, Iterator
+
+import pytest
+
+from .conftest import eventually, survivors
+from .slurm import GPUS, Slurm
+
+PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
+pytestmark = pytest.mark.xdist_group("slurm")
+SRUN = ("srun", "--nodes=2", "--ntasks-per-node=1")
+TRAIN = """
+import os, sys
+import torch.distributed
+
+torch.distributed.init_process_group("gloo")
+numbers = [name for name in os.environ if name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")]
+print("rank", torch.distributed.get_rank(), "of", torch.distributed.get_world_size(), "on", os.uname().nodename,
+      "with", sys.argv[1:], "in job", os.environ["SLURM_JOB_ID"], numbers, flush=True)
+torch.distributed.destroy_process_group()
+"""
+FAILS = """
+import os, sys
+assert [os.environ["SLURM_" + name] for name in ("PROCID", "LOCALID", "NTASKS", "STEP_TASKS_PER_NODE")] == [
+    os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], "2(x2)"]
+if os.environ["RANK"] == "3":
+    sys.exit(7)
+"""
+WORLD = """
+import os
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+assert not {"SLURM_PROCID", "SLURM_NTASKS"} & set(os.environ)
+print("rank", world.rank, "of", world.allreduce(1), "on", os.uname().nodename, flush=True)
+"""
+SAVES = """
+import os, signal, sys
+from mpi4py import MPI
+
+def save(signo, frame):
+    open(f"saved-{MPI.COMM_WORLD.rank}", "x").close()  # fails if it is called twice
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+MPI.COMM_WORLD.Barrier()
+open(f"ready-{MPI.COMM_WORLD.rank}", "x").close()
+while True:
+    signal.pause()
+"""
+
+
+class Job:
+    """Jobs of one test: ``muster launch`` is on PATH, every process carries :attr:`token`."""
+
+    def __init__(self, slurm: Slurm, python: str, environ: dict[str, str], folder: Path) -> None:
+        self.slurm, self.folder = slurm, folder
+        self.token = f"muster-test-{folder.name}-{os.getpid()}"
+        self.environ = {**environ, "MUSTER_TEST_TOKEN": self.token}
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        (bin_folder / "muster").write_text(f'#!/bin/sh\nexec {python} -m musterpoint "$@"\n')
+        (bin_folder / "muster").chmod(0o755)
+        self.search = [str(bin_folder)]
+
+    def under(self, folder: Path) -> None:
+        """The user's Python and commands are those of a stack."""
+        self.environ["MUSTER_PYTHON"] = str(folder / "python")
+        self.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"  # ranks share two processors with other tests
+        self.search.append(str(folder))
+
+    def program(self, text: str, name: str = "train.py") -> None:
+        (self.folder / name).write_text(text)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return self.slurm.start(*words, environ=self.environ, cwd=self.folder, search=self.search)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.slurm.finish(self.start(*words))
+
+    def submit(self, *words: str) -> str:
+        """Submits a batch job, whose output goes to ``log``; its number."""
+        ran = self.run(
+            *words[: words.index("sbatch") + 1], "--parsable", "--output=log", *words[words.index("sbatch") + 1 :]
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def end(self, number: str) -> tuple[str, int, str]:
+        """Waits for the end of a batch job: its state, its exit code and its output."""
+        found: list[str] = []
+
+        def over() -> bool:
+            shown = self.slurm.command("scontrol", "--oneliner", "show", "job", number).stdout
+            found[:] = re.findall(r" (?:JobState|ExitCode)=(\w+)", shown)
+            return found[0] not in ("PENDING", "RUNNING", "COMPLETING")
+
+        eventually(over, 60)
+        return found[0], int(found[1]), (self.folder / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    cluster = Slurm()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def job(slurm: Slurm, python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Job]:
+    made = Job(slurm, python, environ, tmp_path)
+    yield made
+    slurm.command("scancel", "--user=root")
+    eventually(lambda: not survivors(made.token), 30)
+
+
+def lines(text: str, word: str = "rank") -> list[str]:
+    return sorted(line for line in text.splitlines() if line.startswith(f"{word} "))
+
+
+def test_the_batch_script_of_the_page(job: Job) -> None:
+    """torchrun on both nodes, with as many ranks as Slurm gave it GPUs."""
+    (script,) = re.findall(r"<!-- the batch script[^>]*-->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    job.program(script, "job.sh")
+    job.program(TRAIN)
+    size = ("--gpus-per-node=2", "--cpus-per-task=2", "--time=5")  # this cluster's
+    number = job.submit("sbatch", *size, "job.sh")
+    state, _, log = job.end(number)
+    assert state == "COMPLETED", log
+    whole = f"of 4 on algo-{{}} with ['--epochs', '3'] in job {number} []"
+    assert lines(log) == [f"rank {rank} " + whole.format(1 + rank // GPUS) for rank in range(2 * GPUS)]
+
+
+def test_a_failing_ranks_code_is_sruns(job: Job) -> None:
+    job.program(FAILS)
+    ran = job.run(*SRUN, "muster", "launch", "--launcher", "ranks", "--slots", "2", "train.py")
+    assert ran.returncode == 7, ran.stderr
+    assert "rank 3 (local rank 1) on algo-2" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["openmpi4", "openmpi5", "mpich"])
+def test_mpirun_inside_of_an_allocation(job: Job, stack: Callable[[str], Path], name: str) -> None:
+    """It would take Slurm's hosts and their one slot, and start its daemons by srun."""
+    job.under(stack(name))
+    job.program(WORLD)
+    ran = job.run(*SRUN, "muster", "launch", "--launcher", "mpi", "--slots", "2", "train.py")
+    assert ran.returncode == 0, ran.stderr
+    assert lines(ran.stdout) == [f"rank {rank} of 4 on algo-{1 + rank // 2}" for rank in range(4)]
+
+
+def test_scancel_leaves_every_ranks_checkpoint(job: Job, stack: Callable[[str], Path]) -> None:
+    """Of a batch job under mpirun: each rank is told once."""
+    job.under(stack("openmpi4"))
+    job.program(SAVES)
+    job.program("#!/bin/sh\nexec srun muster launch --launcher mpi --slots 2 train.py\n", "job.sh")
+    number = job.submit("sbatch", "--nodes=2", "--ntasks-per-node=1", "job.sh")
+    eventually(lambda: len(list(job.folder.glob("ready-*"))) == 4, 60)
+    job.run("scancel", number)
+    state, _, log = job.end(number)
+    assert state == "CANCELLED"
+    eventually(lambda: not survivors(job.token))
+    assert sorted(path.name for path in job.folder.glob("saved-*")) == [f"saved-{rank}" for rank in range(4)], log
+    assert "warning" not in log
+
+
+def test_nobody_trains_alone(job: Job) -> None:
+    """In a batch script without srun, in one that is submitted from inside of a step, and in salloc's shell."""
+    job.program("print('rank 0 trains')\n")
+    job.program("#!/bin/sh\nexec muster launch --slots 1 train.py\n", "job.sh")
+    for before in ((), ("srun", "--nodes=1", "--ntasks=1")):
+        state, code, log = job.end(job.submit(*before, "sbatch", "--nodes=2", "--ntasks-per-node=1", "job.sh"))
+        assert (state, code) == ("FAILED", 64), log
+        assert "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 muster launch" in log
+        assert "trains" not in log
+    ran = job.run("salloc", "--nodes=2", "muster", "launch", "--slots", "1", "train.py")
+    assert (ran.returncode, ran.stdout) == (64, ""), ran.stderr
+    one = job.run(
+        "salloc", "--nodes=2", "srun", "--nodes=1", "--ntasks=1", "muster", "launch", "--slots", "1", "train.py"
+    )
+    assert (one.returncode, one.stdout) == (0, "rank 0 trains\n"), one.stderr

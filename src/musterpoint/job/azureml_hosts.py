@@ -6,6 +6,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import count as whole_number
 from musterpoint.job.fields import host, mapping, parse, shown, wrong
 from musterpoint.job.model import Note, StartedRank, UnnamedHosts
+from musterpoint.job.other_platforms import refuse_several
 
 Form = Literal["mpi", "processes", "node", "tensorflow", "ray", "none"]
 """By AzureML's mpirun; a process per rank, or per node, of a PyTorch job; per task; beside a Ray cluster; per node."""
@@ -137,6 +138,7 @@ def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedR
         UsageError: a variable is malformed or doesn't fit the others.
     """
     if count.number == 1:
+        _refuse_others(environ, form, count, started)
         name = first(environ, ("HOSTNAME",)).text
         listed, _variable = host_list(environ)
         current = listed[0] if len(listed) == 1 else name if _is_host(name) else "node-0"
@@ -168,6 +170,32 @@ def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedR
         places, places[rank or 0], rank, leader, rank_from, leader_from, UnnamedHosts(count.number, rank, leader),
         tuple(notes),
     )  # fmt: skip
+
+
+def _refuse_others(environ: Mapping[str, str], form: Form, count: Value, started: StartedRank | None) -> None:
+    """Refuses a job of one host where another variable says that there are more."""
+    if form == "ray":
+        index = first(environ, _NODE_RANKS)
+        if index.text and whole(environ, index.variable, 0):
+            raise UsageError(
+                f"{index.variable}={index.text} and RAY_ADDRESS={shown(environ['RAY_ADDRESS'])}: AzureML runs a Ray "
+                "job's program on the first host alone, expected 0: unset RAY_ADDRESS where this is no Ray job of "
+                "AzureML's (type: ray)"
+            )
+        return
+    said = f"{count.variable} says that there is 1 host"
+    listed, variable = host_list(environ)
+    if len(listed) > 1:
+        raise UsageError(f"{said}, and {variable} has {len(listed)}: correct one of them, or unset it")
+    if form == "tensorflow":
+        if environ.get(NODE_COUNT) and whole(environ, NODE_COUNT, 1) > 1:
+            raise UsageError(f"{said}, and {NODE_COUNT} is {environ[NODE_COUNT]}: correct one of them, or unset it")
+        return
+    rank, rank_from = _node_rank(environ, form, started)
+    if rank:
+        raise UsageError(f"{said}, and {rank_from} gives this one the number {rank}, from 0: correct one of them")
+    if not count.variable:
+        refuse_several(environ)
 
 
 def _why_unnamed(listed: tuple[str, ...], variable: str, number: int, rank: int | None, leader: str) -> str:

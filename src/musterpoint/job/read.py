@@ -92,7 +92,10 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
         if job is not None:
             return job
         if settings.nnodes is None:
+            from musterpoint.job.unknown_platforms import suspected
+
             refuse_several(environ)
+            return read_plain()._replace(notes=suspected(environ))
     return read_plain()
 
 

@@ -13,6 +13,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
 from musterpoint.job.node_list import nodes_of, tasks_of
+from musterpoint.job.other_platforms import refuse_started_ranks
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.settings import Settings
 
@@ -202,6 +203,8 @@ def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
                 f"{name}={size}: an mpirun started this process, and others like it; expected one on each node, which "
                 f"starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use MPI"
             )
+    if environ.get("TORCHELASTIC_RUN_ID"):  # torchrun's alone: RANK and LOCAL_RANK come from containers' hooks, too
+        refuse_started_ranks(environ)
 
 
 def srun_line(nodes: int) -> str:
@@ -211,8 +214,9 @@ def srun_line(nodes: int) -> str:
 
 def _needed(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
+        job = f"in job {_job_id(environ)}" if _job_id(environ) else "beside its other variables"
         raise UsageError(
-            f"{name} isn't set, expected Slurm's value in job {_job_id(environ)}: pass the SLURM_* variables on to "
+            f"{name} isn't set, expected Slurm's value {job}: pass the SLURM_* variables on to "
             "this process, or name the hosts in SM_HOSTS (a JSON list) and this one in SM_CURRENT_HOST"
         )
     return environ[name]

@@ -1,7 +1,7 @@
 """Hosts that are counted but not named: by options, by torchrun's variables, or by a platform's reader.
 
 ``PET_NNODES``, ``PET_NODE_RANK`` and ``PET_MASTER_ADDR`` are what torchrun reads (``torch/distributed/run.py``);
-``NNODES``, ``NODE_RANK`` and ``MASTER_ADDR`` are what wrapper scripts usually call the same.
+``NNODES`` (or ``NUM_NODES``), ``NODE_RANK`` and ``MASTER_ADDR`` are what wrapper scripts and clouds call the same.
 """
 
 from __future__ import annotations
@@ -144,34 +144,34 @@ def from_variables(environ: Mapping[str, str]) -> Job | None:
     Raises:
         UsageError: a variable is wrong, or one is missing without which the hosts can't meet.
     """
-    for prefix in (_PET, _PLAIN):
-        count = environ.get(prefix + "NNODES", "").strip()
+    for prefix, name in ((_PET, "NNODES"), (_PLAIN, "NNODES"), (_PLAIN, "NUM_NODES")):
+        count = environ.get(prefix + name, "").strip()
         beside = environ.get("NODE_RANK", "").strip() and environ.get("MASTER_ADDR", "").strip()
         least, colon, most = count.partition(":")
         if colon and least.isdecimal() and most.isdecimal() and least != most:
             raise UsageError(
-                f"{prefix}NNODES={shown(count)}: expected one number, since hosts can't come and go while the job runs"
+                f"{prefix}{name}={shown(count)}: expected one number, since hosts can't come and go while the job runs"
             )
         if least.isdecimal() and (prefix or beside):
-            _number(prefix + "NNODES", least, 1)
-            return _described(environ, prefix, int(least)) if int(least) > 1 else None
+            _number(prefix + name, least, 1)
+            return _described(environ, prefix, name, int(least)) if int(least) > 1 else None
     return None
 
 
-def _described(environ: Mapping[str, str], prefix: str, nnodes: int) -> Job:
-    def read(name: str) -> str:
-        return environ.get(prefix + name, "").strip()
+def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) -> Job:
+    def read(variable: str) -> str:
+        return environ.get(prefix + variable, "").strip()
 
     rank, backend = read("NODE_RANK"), read("RDZV_BACKEND")
     endpoint = "RDZV_ENDPOINT" if prefix and read("RDZV_ENDPOINT") and backend != "static" else "MASTER_ADDR"
     if not read(endpoint):
         raise UsageError(
-            f"{prefix}NNODES={nnodes}, and nothing says where the hosts meet: set {prefix}MASTER_ADDR (or pass "
+            f"{prefix}{name}={nnodes}, and nothing says where the hosts meet: set {prefix}MASTER_ADDR (or pass "
             "--rollcall-leader) to the first host's name or address on all of them, or MUSTER_PLATFORM=plain where "
             "this host is a job of its own"
         )
     leader, port = _endpoint(prefix + endpoint, read(endpoint))
-    sources = Sources(prefix + "NNODES", prefix + "NODE_RANK", prefix + endpoint)
+    sources = Sources(prefix + name, prefix + "NODE_RANK", prefix + endpoint)
     node_rank = _number(prefix + "NODE_RANK", rank, 0) if rank else None
     slots = read("NPROC_PER_NODE")
     unnamed = UnnamedHosts(nnodes, node_rank, leader, port if endpoint == "RDZV_ENDPOINT" else 0, sources=sources)

@@ -175,6 +175,23 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
         ({**MPI, "AZ_BATCH_MASTER_NODE": "10.0.0.4:port"}, "AZ_BATCH_MASTER_NODE is"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.4"}, "AZ_BATCH_HOST_LIST has 10.0.0.4 more than once"),
         ({**MPI, "AZ_BATCH_HOST_LIST": "10.0.0.4,a b"}, "AZ_BATCH_HOST_LIST is"),
+        (
+            {"AZUREML_NODE_COUNT": "1", "AZ_BATCH_HOST_LIST": "10.0.0.4,10.0.0.5"},
+            "AZUREML_NODE_COUNT says that there is 1 host, and AZ_BATCH_HOST_LIST has 2",
+        ),
+        (
+            {"AZUREML_NODE_COUNT": "1", "AZUREML_CR_NODE_RANK": "1"},
+            "AZUREML_NODE_COUNT says that there is 1 host, and AZUREML_CR_NODE_RANK gives this one the number 1",
+        ),
+        (
+            {"AZUREML_NODE_COUNT": "2", "TF_CONFIG": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}'},
+            "TF_CONFIG says that there is 1 host, and AZUREML_NODE_COUNT is 2",
+        ),
+        (
+            {"AZUREML_NODE_COUNT": "2", "RAY_ADDRESS": "10.0.0.4:6379", "AZUREML_CR_NODE_RANK": "1"},
+            "AZUREML_CR_NODE_RANK=1 and RAY_ADDRESS=",
+        ),
+        ({"AZUREML_RUN_ID": "run", "VC_WORKER_HOSTS": "w-0.w,w-1.w"}, "by Volcano's variables this is one of several"),
         ({**PROCESS, "WORLD_SIZE": "7"}, "WORLD_SIZE=7 processes on 2 hosts (AZ_BATCH_HOST_LIST) leave a remainder"),
         ({**PROCESS, "RANK": "9"}, "the variable RANK is 9, expected less than 8"),
         ({**PROCESS, "LOCAL_RANK": "4"}, "the variable LOCAL_RANK is 4, expected less than 4"),

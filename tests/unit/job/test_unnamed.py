@@ -43,6 +43,11 @@ def found(job: Job) -> tuple[int, int | None, str, int]:
             (2, 0, "10.0.0.4", 0),
             None,
         ),
+        (
+            {"NUM_NODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.4", "WORLD_SIZE": "16"},
+            (2, 0, "10.0.0.4", 0),
+            None,
+        ),
     ],
 )
 def test_variables_describe_hosts(

@@ -1,0 +1,62 @@
+"""Variables of platforms that nobody here knows, by whose names this process could be one of several.
+
+They are only warned of: their names are guesses, and most jobs of one host have some variable of other programs.
+"""
+
+import re
+from typing import Mapping
+
+from musterpoint.job.fields import node_name
+from musterpoint.job.model import Note
+from musterpoint.job.other_platforms import shown_variables
+
+_MACHINES = "(?:NODE|HOST|MACHINE)S?"
+_ANY = "(?:NODE|HOST|MACHINE|WORKER|REPLICA|TASK|PEER|INSTANCE)S?"
+_COUNT = "(?:{0}_?(?:NUM|COUNT|SIZE|TOTAL)|(?:NUM|N|TOTAL|NUMBER_OF)_?{0}|NNODES)"
+_MACHINE_COUNT = re.compile(f"(?:.*_)?{_COUNT.format(_MACHINES)}")
+_ANY_COUNT = re.compile(f"(?:.*_)?(?:{_COUNT.format(_ANY)}|WORLD_SIZE|GROUP_SIZE)")
+_MACHINE_PLACE = re.compile(f"(?:.*_)?{_MACHINES}_(?:RANK|INDEX)")
+_ANY_PLACE = re.compile("(?:.*_)?(?:RANK|INDEX|ID)")
+_LISTS = re.compile(".*(?:NODE_?LIST|HOST_LIST|NODES?_IPS|WORKER_HOSTS|WORKER_HOSTNAMES)")
+_OURS = ("MUSTER_", "SM_", "KUBERNETES_")
+_REPLICA = re.compile(r"(.+)-([0-9]{1,4})")
+_FEW = 4
+"""Variables named in the warning."""
+
+
+def suspected(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """A warning with the variables by which there may be other hosts; empty where there are none."""
+    variables = [(name, environ[name].strip()) for name in sorted(environ) if not name.startswith(_OURS)]
+    numbers = {name: int(text) for name, text in variables if text.isdecimal() and len(text) < 6}
+    named = [(name, text) for name, text in variables if _speaks_of_others(name, text, numbers)]
+    own = _REPLICA.fullmatch((environ.get("HOSTNAME") or node_name()).partition(".")[0])
+    if environ.get("KUBERNETES_SERVICE_HOST") and own and int(own[2]):
+        named.append(("HOSTNAME", own[0]))  # as the second pod of a StatefulSet is called
+    if not named:
+        return ()
+    more = f" and {len(named) - _FEW} more" if len(named) > _FEW else ""
+    return (
+        Note(
+            "warning",
+            f"{shown_variables(named[:_FEW])}{more}: there may be other hosts, and musterpoint knows no platform that "
+            "says so in these variables: this is a job of one host. If there are more, pass --nnodes N --node-rank I "
+            "--rollcall-leader HOST on each; --platform plain takes this warning away",
+        ),
+    )
+
+
+def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
+    number = numbers.get(name, 0)
+    if number > 1 and _MACHINE_COUNT.fullmatch(name):
+        return True
+    if number > 1 and _ANY_COUNT.fullmatch(name):
+        family = name.partition("_")[0] + "_"
+        places = [numbers[each] for each in numbers if each.startswith(family) and _ANY_PLACE.fullmatch(each)]
+        return any(place < number for place in places)
+    if number and _MACHINE_PLACE.fullmatch(name):
+        return True
+    if name == "MASTER_ADDR":
+        return bool(text) and text != "localhost" and not text.startswith("127.") and text not in ("::1", node_name())
+    if name == "RAY_ADDRESS":
+        return bool(text)  # a Ray cluster has been started, of which musterpoint knows nothing
+    return bool(_LISTS.fullmatch(name)) and len(re.split(r"[\s,;]+", text)) > 1

@@ -13,7 +13,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.kubernetes import INDEX, pod_job, pod_name
 from musterpoint.job.model import Job, Note
-from musterpoint.job.other_platforms import refuse_started_ranks
+from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.settings import MASTER_PORT, Settings
 
 HOSTFILE = "OMPI_MCA_orte_default_hostfile"
@@ -190,7 +190,7 @@ def _refuse_mpi(environ: Mapping[str, str]) -> None:
     name = ROLE if environ.get(ROLE) else HOSTFILE
     if environ.get(name) and (name == ROLE or environ[HOSTFILE].startswith("/etc/mpi/")):
         raise UsageError(
-            f"{name}={environ[name]}: in an MPIJob mpirun starts ranks over ssh from its launcher, and no musterpoint "
-            "runs on the other pods; use a TrainJob with a torch runtime or an Indexed Job, whose pods all run `muster "
-            "launch --launcher mpi PROGRAM`: musterpoint starts MPI's daemons without ssh"
+            f"{shown_variables([(name, environ[name])])}: in an MPIJob mpirun starts ranks over ssh from its launcher, "
+            "and no musterpoint runs on the other pods; use a TrainJob with a torch runtime or an Indexed Job, whose pods "
+            "all run `muster launch --launcher mpi PROGRAM`: musterpoint starts MPI's daemons without ssh"
         )

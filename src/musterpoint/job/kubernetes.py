@@ -14,7 +14,7 @@ from typing import Mapping
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, host, node_name, shown, wrong
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Paths, Sources, UnnamedHosts
-from musterpoint.job.other_platforms import refuse_started_ranks
+from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.job.unnamed import from_variables, unnamed_job
 from musterpoint.settings import Platform, Settings, split_endpoint
@@ -40,7 +40,7 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     if described is not None:
         return described._replace(platform="kubernetes", paths=pod_paths(environ))
     if settings.nnodes is None:
-        where = f"{INDEX}={index}: this pod is one of a Job's" if index else f"this pod is {name}"
+        where = f"{shown_variables([(INDEX, index)])}: this pod is one of a Job's" if index else f"this pod is {name}"
         raise UsageError(
             f"{where}, and Kubernetes doesn't say how many there are: set MUSTER_NNODES to the Job's completions "
             "(or the StatefulSet's replicas) in the manifest, SM_HOSTS and SM_CURRENT_HOST where pods have other "

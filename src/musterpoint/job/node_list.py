@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from musterpoint.job.fields import host, wrong
+from musterpoint.job.fields import host, shown, wrong
 
 _MOST = 65536
 """Nodes, and tasks of a list: more than any Slurm has."""
@@ -27,7 +27,7 @@ def nodes_of(text: str, where: str) -> tuple[str, ...]:
         names.update(dict.fromkeys(_names(part, text, where)))
         if len(names) > _MOST:
             raise _wrong(where, text)
-    return tuple(host(name, f"{where}={text!r}: a node") for name in names)
+    return tuple(host(name, f"{where}={shown(text)}: a node") for name in names)
 
 
 def tasks_of(text: str, where: str) -> tuple[int, ...]:

@@ -46,20 +46,19 @@ def several(environ: Mapping[str, str]) -> Detected | None:
     """The platform whose variables say that there are more processes than this one; None where no platform does.
 
     Raises:
-        UsageError: a platform's variables can't be read, and no other of its variables says how many there are.
+        UsageError: a variable of a platform's can't be read, and no other says that there are several.
     """
     for platform in PLATFORMS:
         for group in platform.signs:
             readings = [reading for sign in group if (reading := _read(sign, environ)).names]
-            counts = [reading for reading in readings if reading.number]
-            if counts:
-                names = [name for reading in counts if reading.number > 1 for name in reading.names]
-                if names:
-                    return Detected(platform, tuple((name, environ[name]) for name in names))
-                break
+            names = [name for reading in readings if reading.number > 1 for name in reading.names]
+            if names:
+                return Detected(platform, tuple((name, environ[name]) for name in names))
             for reading in readings:
                 if reading.unreadable:
                     _refuse_unreadable(platform, reading.names[0], environ)
+            if any(reading.number for reading in readings):
+                break
     return None
 
 

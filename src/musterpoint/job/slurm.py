@@ -13,7 +13,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
 from musterpoint.job.node_list import nodes_of, tasks_of
-from musterpoint.job.other_platforms import refuse_started_ranks
+from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.settings import Settings
 
@@ -109,9 +109,14 @@ def kill_wait(environ: Mapping[str, str]) -> float:
 def _port(environ: Mapping[str, str]) -> int:
     """A port of the job's own: nodes may be shared by several. Below those that Linux gives to connections."""
     job, step = _job_id(environ), environ.get("SLURM_STEP_ID", "")
-    if not job.isdecimal():
+    if not _is_number(job):
         return 0
-    return _FIRST_PORT + (int(job) * 16 + (int(step) if step.isdecimal() else 0)) % _PORTS
+    return _FIRST_PORT + (int(job) * 16 + (int(step) if _is_number(step) else 0)) % _PORTS
+
+
+def _is_number(text: str) -> bool:
+    """Whether ``int()`` reads it: it refuses thousands of digits."""
+    return text.isdecimal() and len(text) < 20
 
 
 def _job_id(environ: Mapping[str, str]) -> str:
@@ -198,10 +203,11 @@ def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
     """An mpirun inside of the job would start one job after another here, of one host each."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
         size = environ.get(name, "")
-        if size.isdecimal() and int(size) > nodes:
+        if size.isdecimal() and (len(size) > 9 or int(size) > nodes):
             raise UsageError(
-                f"{name}={size}: an mpirun started this process, and others like it; expected one on each node, which "
-                f"starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use MPI"
+                f"{shown_variables([(name, size)])}: an mpirun started this process, and others like it; expected one on "
+                f"each node, which starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use "
+                "MPI"
             )
     if environ.get("TORCHELASTIC_RUN_ID"):  # torchrun's alone: RANK and LOCAL_RANK come from containers' hooks, too
         refuse_started_ranks(environ)

@@ -3,6 +3,7 @@
 They are only warned of: their names are guesses, and most jobs of one host have some variable of other programs.
 """
 
+import os
 import re
 from typing import Mapping
 
@@ -14,10 +15,12 @@ _MACHINES = "(?:NODE|HOST|MACHINE)S?"
 _ANY = "(?:NODE|HOST|MACHINE|WORKER|REPLICA|TASK|PEER|INSTANCE)S?"
 _COUNT = "(?:{0}_?(?:NUM|COUNT|SIZE|TOTAL)|(?:NUM|N|TOTAL|NUMBER_OF)_?{0}|NNODES)"
 _MACHINE_COUNT = re.compile(f"(?:.*_)?{_COUNT.format(_MACHINES)}")
-_ANY_COUNT = re.compile(f"(?:.*_)?(?:{_COUNT.format(_ANY)}|WORLD_SIZE|GROUP_SIZE)")
+_ANY_COUNT = re.compile(f"(?:.*_)?(?:{_COUNT.format(_ANY)}|WORLD_SIZE|GROUP_SIZE|CROSS_SIZE)")
 _MACHINE_PLACE = re.compile(f"(?:.*_)?{_MACHINES}_(?:RANK|INDEX)")
 _ANY_PLACE = re.compile("(?:.*_)?(?:RANK|INDEX|ID)")
 _LISTS = re.compile(".*(?:NODE_?LIST|HOST_LIST|NODES?_IPS|WORKER_HOSTS|WORKER_HOSTNAMES)")
+_FILES = re.compile(".*(?:NODE|HOST|MACHINE)FILE")
+"""With the names of hosts; where the file can't be read, as in a container without it, nobody knows how many."""
 _OURS = ("MUSTER_", "SM_", "KUBERNETES_")
 _REPLICA = re.compile(r"(.+)-([0-9]{1,4})")
 _FEW = 4
@@ -59,4 +62,6 @@ def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
         return bool(text) and text != "localhost" and not text.startswith("127.") and text not in ("::1", node_name())
     if name == "RAY_ADDRESS":
         return bool(text)  # a Ray cluster has been started, of which musterpoint knows nothing
+    if _FILES.fullmatch(name) and not os.path.isfile(text):
+        return bool(text)
     return bool(_LISTS.fullmatch(name)) and len(re.split(r"[\s,;]+", text)) > 1

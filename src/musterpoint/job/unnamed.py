@@ -175,7 +175,9 @@ def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) 
     node_rank = _number(prefix + "NODE_RANK", rank, 0) if rank else None
     slots = read("NPROC_PER_NODE")
     unnamed = UnnamedHosts(nnodes, node_rank, leader, port if endpoint == "RDZV_ENDPOINT" else 0, sources=sources)
-    return unnamed_job("plain", unnamed, int(slots) if prefix and slots.isdecimal() and int(slots) else None)
+    return unnamed_job(
+        "plain", unnamed, _number(prefix + "NPROC_PER_NODE", slots, 0) or None if prefix and slots.isdecimal() else None
+    )
 
 
 def _endpoint(name: str, text: str) -> tuple[str, int]:

@@ -133,7 +133,7 @@ ONE: list[dict[str, str]] = [
     {"NUM_PROCESSES": "2", "NUM_MACHINES": "2", "PROCESS_ID": "1"},
     {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost", "VC_WORKER_HOSTS": "v-worker-0.v"},
     {"OCI__WORKER_COUNT": "0", "FLUX_JOB_NNODES": "1", "FLUX_JOB_SIZE": "1", "LWS_GROUP_SIZE": "1"},
-    {"PBS_NODEFILE": "one", "PBS_NODENUM": "0", "OAR_NODEFILE": "absent"},
+    {"PBS_NODEFILE": "one", "PBS_NODENUM": "0", "OAR_NODEFILE": "one"},
     {"JAX_NUM_PROCESSES": "1", "DMLC_NUM_WORKER": "1", "LSB_MCPU_HOSTS": "h1 4"},
     {"SLURM_ARRAY_TASK_COUNT": "8", "AWS_BATCH_JOB_ARRAY_INDEX": "3"},
 ]  # fmt: skip
@@ -146,6 +146,7 @@ MALFORMED = [
     ({"NODE_RANK": "first"}, "NODE_RANK=first"),
     ({"AWS_BATCH_JOB_NODE_INDEX": "main"}, "AWS_BATCH_JOB_NODE_INDEX=main"),
     ({"OMPI_COMM_WORLD_SIZE": "2.0"}, "OMPI_COMM_WORLD_SIZE=2.0"),
+    ({"LWS_GROUP_SIZE": "two", "LWS_WORKER_INDEX": "0"}, "LWS_GROUP_SIZE=two"),
 ]
 
 
@@ -250,6 +251,8 @@ SUSPECTED = [
     ({"PAI_TOTAL_TASK_COUNT": "2", "PAI_TASK_INDEX": "0"}, "PAI_TOTAL_TASK_COUNT=2"),
     ({"MASTER_ADDR": "10.0.0.1"}, "MASTER_ADDR=10.0.0.1"),
     ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS=10.0.0.1:6379"),
+    ({"PBS_NODEFILE": "absent"}, "PBS_NODEFILE=absent"),
+    ({"CROSS_RANK": "0", "CROSS_SIZE": "2"}, "CROSS_SIZE=2"),
     ({"X_NODE_IPS": "10.0.0.1,10.0.0.2"}, "X_NODE_IPS=10.0.0.1,10.0.0.2"),
     ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "train-1"}, "HOSTNAME=train-1"),
 ]

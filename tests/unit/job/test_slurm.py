@@ -114,6 +114,7 @@ WRONG = [
     ({"SLURM_STEP_TASKS_PER_NODE": "1(x3)"}, "SLURM_STEP_TASKS_PER_NODE"),
     ({"SLURM_STEP_TASKS_PER_NODE": "1(y2)"}, "SLURM_STEP_TASKS_PER_NODE"),
     ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE=4: an mpirun"),
+    ({"OMPI_COMM_WORLD_SIZE": "9" * 5000}, "99...: an mpirun"),
     (
         {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "16"},
         "RANK=1, LOCAL_RANK=1, WORLD_SIZE=16: a launcher (torchrun",

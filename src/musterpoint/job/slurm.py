@@ -205,9 +205,9 @@ def _refuse_mpirun(environ: Mapping[str, str], nodes: int) -> None:
         size = environ.get(name, "")
         if size.isdecimal() and (len(size) > 9 or int(size) > nodes):
             raise UsageError(
-                f"{shown_variables([(name, size)])}: an mpirun started this process, and others like it; expected one on "
-                f"each node, which starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs that use "
-                "MPI"
+                f"{shown_variables([(name, size)])}: an mpirun started this process, and others like it; expected one "
+                f"on each node, which starts all ranks itself: {srun_line(nodes)}, with --launcher mpi for programs "
+                "that use MPI"
             )
     if environ.get("TORCHELASTIC_RUN_ID"):  # torchrun's alone: RANK and LOCAL_RANK come from containers' hooks, too
         refuse_started_ranks(environ)

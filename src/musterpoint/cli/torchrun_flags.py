@@ -146,7 +146,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], own_valued: Mapping[s
             if own_valued[name] and not equals:
                 own.append(_value(name, rest))
             continue
-        flag, value, has_value = _resolved(word, name, equals, value)
+        flag, value, has_value = _resolved(word, name, equals, value, own_valued)
         if not flag.metavar:
             if has_value:
                 raise UsageError(f"muster torchrun: {name} takes no value, and {value!r} is given")
@@ -166,7 +166,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], own_valued: Mapping[s
     return CommandLine(said, tuple(own), rest[0] if rest else "", tuple(rest[1:]))
 
 
-def _resolved(word: str, name: str, equals: str, value: str) -> tuple[Flag, str, bool]:
+def _resolved(word: str, name: str, equals: str, value: str, own: Mapping[str, bool]) -> tuple[Flag, str, bool]:
     """The flag that ``word`` gives, and its value, if it is in the same word."""
     if not name.startswith("--") and len(word) > 2 and f"{word[:2]}" in BY_SPELLING:  # -t3
         return BY_SPELLING[word[:2]], word[2:].removeprefix("="), True
@@ -178,15 +178,17 @@ def _resolved(word: str, name: str, equals: str, value: str) -> tuple[Flag, str,
             raise UsageError(f"muster torchrun: {name} is ambiguous: it could be {could}")
         flag = next(iter(found), None)
     if flag is None:
-        _unknown(name)
+        _unknown(name, own)
     return flag, value, bool(equals)
 
 
-def _unknown(name: str) -> NoReturn:
+def _unknown(name: str, own: Mapping[str, bool]) -> NoReturn:
     import difflib
 
     near = difflib.get_close_matches(name, BY_SPELLING, 1, 0.75)
     hint = f"did you mean {near[0]}?" if near else "musterpoint's own options are --muster-NAME here, before PROGRAM"
+    if f"--muster-{name[2:]}" in own:
+        hint = f"it is --muster-{name[2:]} here, before PROGRAM"
     raise UsageError(f"muster torchrun: unknown option {name} ({hint}); see `muster torchrun --help`")
 
 

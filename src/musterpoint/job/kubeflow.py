@@ -86,6 +86,11 @@ def read_kubeflow(environ: Mapping[str, str], settings: Settings) -> Job:
             return _trainjob(environ, settings, kind, first["job"])
     leader, address = _replica(environ)
     replica = _FIRST_REPLICA.fullmatch(address)
+    if not address:
+        raise UsageError(
+            "none of PET_MASTER_ADDR, JAX_COORDINATOR_ADDRESS, DMLC_TRACKER_URI, MASTER_ADDR and PET_RDZV_ENDPOINT is "
+            "set, expected the first pod's name in one of them: this is no pod of a TrainJob or PyTorchJob"
+        )
     if replica is None:
         raise UsageError(
             f"{leader} is {shown(environ.get(leader, ''))}, expected the first pod's name in a TrainJob "

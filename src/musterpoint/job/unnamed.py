@@ -11,6 +11,7 @@ from typing import Mapping
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import node_name, shown
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
+from musterpoint.job.other_platforms import shown_variables
 from musterpoint.settings import MOST_HOSTS, Platform, Settings, split_endpoint
 from musterpoint.untrusted import is_host_name
 
@@ -62,8 +63,8 @@ def _from_options(job: Job, settings: Settings) -> Job:
         raise UsageError(f"{given} is given, but not how many hosts there are: pass --nnodes N too (MUSTER_NNODES)")
     if not settings.rollcall_leader and count > 1:
         raise UsageError(
-            f"--nnodes={count}: nothing says where the hosts meet: pass --rollcall-leader HOST, the first host's name "
-            "or address, the same on all of them (MUSTER_ROLLCALL_LEADER)"
+            f"--nnodes={count}: nothing says where the hosts meet: pass --rollcall-leader HOST (--master-addr HOST of "
+            "muster torchrun), the first host's name or address, the same on all of them (MUSTER_ROLLCALL_LEADER)"
         )
     leader, port = split_endpoint(settings.rollcall_leader)
     return _complete(job, UnnamedHosts(count, settings.node_rank, leader or "localhost", port))
@@ -173,11 +174,13 @@ def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) 
     leader, port = _endpoint(prefix + endpoint, read(endpoint))
     sources = Sources(prefix + name, prefix + "NODE_RANK", prefix + endpoint)
     node_rank = _number(prefix + "NODE_RANK", rank, 0) if rank else None
-    slots = read("NPROC_PER_NODE")
+    slots = read("NPROC_PER_NODE") if prefix else ""
     unnamed = UnnamedHosts(nnodes, node_rank, leader, port if endpoint == "RDZV_ENDPOINT" else 0, sources=sources)
-    return unnamed_job(
-        "plain", unnamed, _number(prefix + "NPROC_PER_NODE", slots, 0) or None if prefix and slots.isdecimal() else None
-    )
+    count = _number(prefix + "NPROC_PER_NODE", slots, 0) if slots not in ("", "auto", "gpu", "cpu") else 0
+    used = (*sources[:3], *([prefix + "NPROC_PER_NODE"] if slots else ()))
+    said = shown_variables((each, environ[each]) for each in used if environ.get(each))
+    note = Note("plan", f"the hosts are read from {said}")
+    return unnamed_job("plain", unnamed, count or None)._replace(notes=(note,))
 
 
 def _endpoint(name: str, text: str) -> tuple[str, int]:

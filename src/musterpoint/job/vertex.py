@@ -26,6 +26,10 @@ def read_vertex(environ: Mapping[str, str], _settings: Settings) -> Job:
         UsageError: CLUSTER_SPEC is malformed, or this replica is a server's or an evaluator's.
     """
     refuse_started_ranks(environ)
+    if not environ.get(SPEC):
+        raise UsageError(
+            f"{SPEC} isn't set, expected Vertex AI's description of the job: this is no custom job's replica"
+        )
     spec = mapping(parse(environ.get(SPEC, ""), f"the variable {SPEC}"), f"the variable {SPEC}")
     pools = mapping(spec.get("cluster"), f"{SPEC}: cluster")
     task = mapping(spec.get("task"), f"{SPEC}: task")

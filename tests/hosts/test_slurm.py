@@ -138,9 +138,15 @@ def test_the_batch_script_of_the_page(job: Job) -> None:
     assert lines(log) == [f"rank {rank} " + whole.format(1 + rank // GPUS) for rank in range(2 * GPUS)]
 
 
-def test_a_failing_ranks_code_is_sruns(job: Job) -> None:
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_failing_ranks_code_is_sruns(job: Job, tasks: int) -> None:
+    """With a task for each node, and with one for each slot, of which one speaks for its node."""
     job.program(FAILS)
-    ran = job.run(*SRUN, "muster", "launch", "--launcher", "ranks", "--slots", "2", "train.py")
+    words = ("--slots", "2") if tasks == 1 else ()
+    ran = job.run(
+        *SRUN[:-1], f"--ntasks-per-node={tasks}", "muster", "launch", "--launcher", "ranks", *words, "train.py"
+    )
+    assert ran.stderr.count("hosts are here: launcher ranks, 4 ranks (2 each)") == 1
     assert ran.returncode == 7, ran.stderr
     assert "rank 3 (local rank 1) on algo-2" in ran.stderr
 

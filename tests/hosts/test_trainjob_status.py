@@ -38,7 +38,7 @@ class StatusServer:
         context.load_cert_chain(self.certificate, key)
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     def write_token(self, text: str) -> None:
@@ -147,7 +147,7 @@ def test_what_cannot_be_delivered_is_said_in_a_sentence(server: StatusServer, tm
         "refused": {URL: stranger.environ[URL]},
     }
     for words, different in said.items():
-        problem = report(FAILED, {**environ, **different}, 0.6)
+        problem = report(FAILED, {**environ, **different}, 0.3)
         assert problem.startswith(f"{URL}=http"), problem
         assert words in problem
         assert "first-token" not in problem

@@ -14,7 +14,7 @@ from musterpoint.job.fields import count, shown, wrong
 from musterpoint.job.kubernetes import INDEX, pod_job, pod_name
 from musterpoint.job.model import Job, Note
 from musterpoint.job.other_platforms import refuse_started_ranks
-from musterpoint.settings import Settings
+from musterpoint.settings import MASTER_PORT, Settings
 
 HOSTFILE = "OMPI_MCA_orte_default_hostfile"
 ROLE = "K_MPI_JOB_ROLE"
@@ -23,6 +23,7 @@ _FIRST_NODE = re.compile(r"(?P<job>.+)-node-0-0\.(?P=job)(?:\..*)?")
 _FIRST_REPLICA = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-0(?P<domain>(?:\..*)?)")
 """A PyTorchJob's first pod: its master, or the first worker of one that has none."""
 
+_LAST_PORT = 65535
 _PORT = "23456"
 """MASTER_PORT of a PyTorchJob that names no other."""
 
@@ -103,7 +104,8 @@ def _trainjob(environ: Mapping[str, str], settings: Settings, kind: Variables, n
     pods = tuple(f"{name}-node-0-{pod}.{name}" for pod in range(number))
     job = pod_job("kubeflow", environ, pods, place, _slots(environ, kind.slots) if kind.slots else None)
     used = (kind.leader, kind.total, variable, kind.slots)
-    return job._replace(name=name, notes=(_read_from("a TrainJob's", environ, used),))
+    note = _read_from("a TrainJob's", environ, used)
+    return job._replace(name=name, notes=(note,), master_port=_master_port(environ, "PET_MASTER_PORT"))
 
 
 def _pods(processes: int, kind: Variables, settings: Settings) -> int:
@@ -135,7 +137,16 @@ def _pytorchjob(environ: Mapping[str, str], name: str, role: str, domain: str) -
     place = _place(environ, rank, number) if rank else own[0]
     used = (_replica(environ)[0], variable, rank or "HOSTNAME", "PET_NPROC_PER_NODE")
     note = _read_from("a PyTorchJob's", environ, used)
-    return pod_job("kubeflow", environ, pods, place, slots)._replace(name=name, notes=(note,))
+    port = _master_port(environ, "MASTER_PORT")
+    return pod_job("kubeflow", environ, pods, place, slots)._replace(name=name, notes=(note,), master_port=port)
+
+
+def _master_port(environ: Mapping[str, str], variable: str) -> int:
+    """The port of torch's rendezvous, which the pods' ports and policies are made for."""
+    port = count(environ.get(variable) or MASTER_PORT, variable)
+    if port > _LAST_PORT:
+        raise wrong(variable, port, f"a port, at most {_LAST_PORT}")
+    return port
 
 
 def _read_from(whose: str, environ: Mapping[str, str], names: Iterable[str]) -> Note:

@@ -111,10 +111,6 @@ def _range(text: str) -> int:
     return int(text.rpartition(":")[2])
 
 
-def _commas(text: str) -> int:
-    return len(text.split(","))
-
-
 def _lsf(text: str) -> int:
     """``host slots host slots``."""
     return len(text.split()[::2])

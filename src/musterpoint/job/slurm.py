@@ -11,7 +11,7 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count, shown, wrong
-from musterpoint.job.model import Counted, EntryPoint, Job, Note, Paths
+from musterpoint.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
 from musterpoint.job.node_list import nodes_of, tasks_of
 from musterpoint.job.sagemaker import base_of, paths_of
 from musterpoint.settings import Settings
@@ -36,11 +36,13 @@ class Step(NamedTuple):
     ``nodes``: their names, in the order of their tasks' numbers.
     ``current``: this host's.
     ``here``: how many tasks were started on this host.
+    ``started``: which of them this one is, where srun started several on a host.
     """
 
     nodes: tuple[str, ...]
     current: str
     here: int = 1
+    started: StartedRank | None = None
 
 
 def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
@@ -48,7 +50,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
 
     Raises:
         UsageError: a variable is malformed or missing; several hosts were allocated and this process wasn't started on
-            all of them; or several tasks were started on a host.
+            all of them.
     """
     step = _step(environ) if in_step(environ) else _without_srun(environ)
     _refuse_mpirun(environ, len(step.nodes))
@@ -60,11 +62,13 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         current_host=step.current,
         group_hosts=step.nodes,
         entry_point=EntryPoint(""),
+        distribution=Distribution(processes_per_host=step.here if step.started else None),
         paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
         grace=kill_wait(environ),
         notes=(_read_from(environ), *_notes(environ)),
         counted=_counted(environ),
         rollcall_port=_port(environ),
+        started=step.started,
     )
 
 
@@ -129,13 +133,36 @@ def _step(environ: Mapping[str, str]) -> Step:
         raise wrong(
             "SLURM_STEP_TASKS_PER_NODE", environ["SLURM_STEP_TASKS_PER_NODE"], f"the tasks of each of {number} nodes"
         )
-    if max(tasks) > 1:
-        text = environ["SLURM_STEP_TASKS_PER_NODE"]
+    if max(tasks) == 1:
+        return Step(nodes, nodes[at])
+    tasks = tasks * number if len(tasks) == 1 else tasks
+    return Step(nodes, nodes[at], tasks[at], _task(environ, tasks, at))
+
+
+def _task(environ: Mapping[str, str], tasks: tuple[int, ...], at: int) -> StartedRank:
+    """This task, of ``tasks`` on each node, of which this is the one at ``at``.
+
+    Raises:
+        UsageError: tasks aren't numbered node by node, as ranks are.
+    """
+    order = environ.get("SLURM_DISTRIBUTION", "")
+    if len(tasks) > 1 and order.startswith(("cyclic", "plane", "arbitrary")):
         raise UsageError(
-            f"SLURM_STEP_TASKS_PER_NODE={text}: srun started several tasks on a node, expected one, which starts the "
-            f"node's ranks itself: {srun_line(number)} (--slots N says how many ranks, if not one for each GPU)"
+            f"SLURM_DISTRIBUTION={order}: srun numbered its tasks in turn over the nodes, and ranks are numbered node "
+            f"by node: {_BY_NODE}{srun_line(len(tasks))}"
         )
-    return Step(nodes, nodes[at], tasks[at] if len(tasks) > at else tasks[0])
+    rank, local = (count(_needed(environ, name), name, 0) for name in ("SLURM_PROCID", "SLURM_LOCALID"))
+    expected = sum(tasks[:at]) + local
+    if rank != expected or local >= tasks[at]:
+        raise UsageError(
+            f"SLURM_PROCID={rank}, SLURM_LOCALID={local}: with the tasks of {environ['SLURM_STEP_TASKS_PER_NODE']} "
+            f"expected task {expected}, since ranks are numbered node by node: {_BY_NODE}{srun_line(len(tasks))}"
+        )
+    mpi = any(environ.get(name) for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))
+    return StartedRank(rank, local, sum(tasks), tasks[at], mpi)
+
+
+_BY_NODE = "pass --distribution=block to srun, or start one task on each node, which starts the node's ranks itself: "
 
 
 def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:

@@ -103,11 +103,12 @@ def _as_started(job: Job, settings: Settings) -> tuple[Launcher, str] | None:
         return "ranks", f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
+    once = "srun --ntasks-per-node=1" if job.platform == "slurm" else "process_count_per_instance: 1"
     asked = f"--slots {settings.slots}" if settings.launcher in ("auto", "ranks") else f"--launcher {settings.launcher}"
     raise LauncherError(
         f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
         "would start ranks of its own: leave the option out, or let the platform start one process per host "
-        "(process_count_per_instance: 1)"
+        f"({once})"
     )
 
 

@@ -162,7 +162,7 @@ class LaunchInputs(NamedTuple):
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow"):
+        if self.job.platform not in ("slurm", "kubeflow") or (self.job.started and self.launcher == "ranks"):
             return ()
         from musterpoint.launch.numbering import misleading
 

@@ -114,6 +114,10 @@ def test_hosts_that_are_counted_only(environ: dict[str, str], facts: tuple[objec
     assert job.unnamed[:4] == facts
 
 
+def test_the_rendezvous_is_at_the_port_that_the_platform_names() -> None:
+    assert [read(environ).master_port for environ in (TORCH, OPERATOR, JAX, INDEXED)] == [29500, 23456, 7777, 7777]
+
+
 REFUSED = [
     # the first pod of several has the number 0: it isn't alone because of that
     ({**POD, "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-0"}, "JOB_COMPLETION_INDEX=0: .*MUSTER_NNODES"),
@@ -128,8 +132,10 @@ REFUSED = [
     ({**TORCH, "PET_NNODES": "two"}, "PET_NNODES is"),
     ({**TORCH, "PET_NNODES": ""}, "PET_NNODES isn't set"),
     ({**TORCH, "PET_NNODES": "1:4"}, "PET_NNODES=1:4: .*elasticPolicy"),
+    ({**TORCH, "PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT is 70000"),
+    ({**OPERATOR, "MASTER_PORT": "x"}, "MASTER_PORT is"),
     ({**TORCH, "PET_NPROC_PER_NODE": "0"}, "PET_NPROC_PER_NODE is"),
-    ({**TORCH, "MUSTER_NNODES": "3"}, "--nnodes=3, but the platform .*2"),
+    ({**TORCH, "MUSTER_NNODES": "3"}, "--nnodes=3.*, but the platform .*2"),
     ({**ELASTIC, "PET_NNODES": "1:4"}, "PET_NNODES=1:4: .*elasticPolicy"),
     ({**ELASTIC, "HOSTNAME": "other"}, "this pod is other"),
     ({**XGBOOST, "DMLC_NUM_WORKER": "15", "MUSTER_SLOTS": "8"}, "DMLC_NUM_WORKER=15"),

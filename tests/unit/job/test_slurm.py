@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
-from musterpoint.job.model import Counted, Job
+from musterpoint.job.model import Counted, Job, StartedRank
 from musterpoint.job.read import read_job
 from musterpoint.job.slurm import kill_wait
 from musterpoint.settings import Settings
@@ -136,6 +136,36 @@ def test_any_text_is_a_job_or_refused(different: dict[str, str]) -> None:
     else:
         assert job.current_host in job.hosts
         assert len(set(job.hosts)) == len(job.hosts)
+
+
+PER_SLOT = {
+    **SRUN, "SLURM_STEP_TASKS_PER_NODE": "2,3", "SLURM_STEP_NUM_TASKS": "5", "SLURM_NTASKS": "5", "SLURM_PROCID": "4",
+    "SLURM_LOCALID": "2", "SLURM_NODEID": "1",
+}  # fmt: skip
+
+
+def test_a_task_for_every_slot_is_a_rank_that_srun_has_started() -> None:
+    job = read({**PER_SLOT, "RANK": "0", "LOCAL_RANK": "0"})  # a wrapper's, which count nothing
+    assert (job.started, job.distribution.processes_per_host) == (StartedRank(4, 2, 5, 3), 3)
+    first = {"SLURMD_NODENAME": "fa-1", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "PMIX_RANK": "1"}
+    assert read({**PER_SLOT, **first}).started == StartedRank(1, 1, 5, 2, mpi=True)
+    one_node = {**SRUN, **OF_ONE, "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4"}
+    assert read(one_node).started == StartedRank(0, 0, 4, 4)
+    assert read(SRUN).started is None
+
+
+@pytest.mark.parametrize(
+    ("different", "named"),
+    [
+        ({"SLURM_DISTRIBUTION": "cyclic"}, "SLURM_DISTRIBUTION=cyclic: "),
+        ({"SLURM_PROCID": "3"}, "SLURM_PROCID=3, SLURM_LOCALID=2: "),
+        ({"SLURM_PROCID": "5", "SLURM_LOCALID": "3"}, "SLURM_PROCID=5, SLURM_LOCALID=3: "),
+        ({"SLURM_LOCALID": ""}, "SLURM_LOCALID isn't set"),
+    ],
+)
+def test_tasks_that_are_not_numbered_node_by_node_are_refused(different: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=f"^{named}"):
+        read({**PER_SLOT, **different})
 
 
 GPUS = [

@@ -338,10 +338,11 @@ class Server:
     def _serve_until(self, work: Any) -> None:
         threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
         while not self._waited:
-            # the leader has not come to this collective yet; else the step is one that this rank will call, too
-            while self._starts and self._starts[0].met == self._met:
+            if self._starts and self._starts[0].met == self._met:
+                # the leader has not come to this collective yet; else it is a step that this rank will call, too
                 self._serve(self._starts.pop(0))
-            self._take(None)
+            else:
+                self._take(None)
         error = self._waited.pop().error
         if error is not None:
             raise self.failure_of_another(error)

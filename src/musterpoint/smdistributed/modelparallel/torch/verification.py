@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 
-from .context import Context
 from .packing import pack, unpack
 from .stages import Chain
 
@@ -25,20 +23,6 @@ def differs(
 
     The model is afterwards as it was.
     """
-    context = Context.current()
-
-    def compare() -> str | None:
-        with context.entered():
-            return _differs(container, native, chain, args, kwargs)
-
-    # a thread of its own: where the call is checkpointed, this one has hooks for all tensors that autograd saves
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(compare).result()
-
-
-def _differs(
-    container: nn.Module, native: Callable[..., Any], chain: Chain, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> str | None:
     with untouched(container):
         own = _outcome(container, native, args, kwargs)
     with untouched(container):

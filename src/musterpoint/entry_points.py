@@ -66,14 +66,14 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
                 raise LauncherError(f"the entry points of this host can't meet: {error.strerror}") from None
         else:
             listener.listen(_MOST_WAITING)
-            return Leader(runtime, listener, started)
+            return Leader(runtime, listener, started, len(job.arguments))
         leader = _connected(name)
         if leader is None:
             if time.monotonic() > until:
                 raise LauncherError("the socket where this host's entry points meet is taken, and nobody answers there")
             time.sleep(0.01)  # its owner doesn't listen yet, or has just ended
             continue
-        code = _Follower(runtime, leader, environ, job.current_host, started).run()
+        code = _Follower(runtime, leader, environ, job, started).run()
         if code is not None:
             return code
 
@@ -143,10 +143,13 @@ class _Lines:
 
 
 class Leader:
-    """The entry point that leads; it gathers the others in the runtime's loop."""
+    """The entry point that leads; it gathers the others in the runtime's loop.
 
-    def __init__(self, runtime: Runtime, listener: socket.socket, started: StartedRank) -> None:
-        self._runtime, self._listener, self._started = runtime, listener, started
+    ``arguments``: how many its program has.
+    """
+
+    def __init__(self, runtime: Runtime, listener: socket.socket, started: StartedRank, arguments: int) -> None:
+        self._runtime, self._listener, self._started, self._arguments = runtime, listener, started, arguments
         self._others: dict[int, _Lines] = {}
         self._ranks: dict[int, int] = {}
         self._new: dict[int, _Lines] = {}
@@ -189,9 +192,13 @@ class Leader:
         }
 
     def start(self, argv: Sequence[str], given: Mapping[str, str], gone: Sequence[str]) -> None:
-        """Lets every other entry point start its rank by ``argv``, with the variables ``given``, and without others."""
+        """Lets every other entry point start its rank by ``argv``, with the variables ``given``, and without others.
+
+        Each has its own arguments in the place of this one's: a shell may have put its rank there.
+        """
+        words = list(argv[: len(argv) - self._arguments])
         for other in self._others.values():
-            other.send({"start": {"argv": list(argv), "set": dict(given), "unset": list(gone)}})
+            other.send({"start": {"argv": words, "set": dict(given), "unset": list(gone)}})
 
     def watch(self, on_lost: Callable[[int, int], None]) -> None:
         """From now on ``on_lost`` gets the rank and local rank of each entry point that has ended before this one."""
@@ -281,9 +288,9 @@ class _Follower:
     """Another entry point: starts its rank when the one that leads says so, and ends as that one says."""
 
     def __init__(
-        self, runtime: Runtime, sock: socket.socket, environ: Mapping[str, str], host: str, started: StartedRank
+        self, runtime: Runtime, sock: socket.socket, environ: Mapping[str, str], job: Job, started: StartedRank
     ) -> None:  # fmt: skip
-        self._runtime, self._environ, self._host, self._started = runtime, environ, host, started
+        self._runtime, self._environ, self._job, self._started = runtime, environ, job, started
         self._leader_pid = _peer(sock)[0]
         self._lines = _Lines(sock)
         self._texts = Texts()
@@ -309,7 +316,7 @@ class _Follower:
             self._end_children()
             self._texts.close()
         if self._code is None and self._stop:
-            raise StoppedEarly(self._host, self._stop)
+            raise StoppedEarly(self._job.current_host, self._stop)
         return self._code
 
     def _on_signal(self, signo: int) -> None:
@@ -351,7 +358,9 @@ class _Follower:
         stdin = os.open(os.devnull, os.O_RDONLY)
         try:
             streams = Streams(stdin, 1, 2)
-            self._child = spawn(order["argv"], environ, "/", streams, with_parent=os.getpid() != 1)
+            self._child = spawn(
+                [*order["argv"], *self._job.arguments], environ, "/", streams, with_parent=os.getpid() != 1
+            )
         except CannotStart as error:
             raise LauncherError(f"local rank {self._started.local_rank} can't be started: {error}") from None
         finally:

@@ -196,11 +196,11 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    temporary: str = ""
+    meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
     expands: bool = False
-    temporary: str = ""
-    meeting: Meeting | None = None
 
     @property
     def foreign(self) -> bool:

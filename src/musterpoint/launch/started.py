@@ -15,6 +15,11 @@ from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process, stub_
 OTHERS = "the host's other entry points"
 
 
+def _kept(setting: EnvSetting, inputs: LaunchInputs) -> str:
+    """The value of a variable that is set; a plan for another host than this one knows that one's place only."""
+    return setting.value if setting.name == "NODE_RANK" else inputs.environ[setting.name]
+
+
 def plan_started(inputs: LaunchInputs, started: StartedRank) -> LaunchPlan:
     """This host's plan: the rank of this process, and what the host's other entry points run.
 
@@ -35,7 +40,9 @@ def plan_started(inputs: LaunchInputs, started: StartedRank) -> LaunchPlan:
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
     environment = inputs.program_environment(*common)
+    already = (setting for setting in common if setting.name in inputs.environ)
     own = (
+        *(setting._replace(value=_kept(setting, inputs), reason="as the platform set it") for setting in already),
         EnvSetting("RANK", str(started.rank), "this process's, as the platform started it"),
         EnvSetting("LOCAL_RANK", str(started.local_rank), "its place on this host; the program picks its device by it"),
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from musterpoint.cli.torchrun_flags import FLAGS, Flag, read
 
 from .conftest import eventually
-from .network import Network, Process, usable
+from .network import WITH_NAME, Network, Process, usable
 
 pytestmark = [pytest.mark.torch]
 
@@ -105,14 +105,6 @@ def test_the_real_parser_reads_the_same(
 
 needs_network = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="can't make network namespaces here")]
 
-NAMED = """
-import ctypes, os, runpy, socket, sys
-ctypes.CDLL(None, use_errno=True).unshare(0x04000000)  # CLONE_NEWUTS: a host name of its own
-socket.sethostname(sys.argv.pop(1))
-os.dup2(1, 2)
-runpy.run_module("musterpoint", run_name="__main__")
-"""
-
 TRAIN = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "SM_HOSTS", "SM_CURRENT_HOST")
@@ -141,7 +133,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     def begin(number: int, *words: str, program: tuple[str, ...] = (), **variables: str) -> Process:
         said = [str(script) if word == "train.py" else word for word in (*words, *program)]
         with mock.patch.dict(os.environ, {**environ, "OMP_NUM_THREADS": "1", **variables}, clear=True):
-            return net.run(f"algo-{number}", "-c", NAMED, f"node-{'abc'[number - 1]}", "torchrun", *said)
+            return net.run(f"algo-{number}", "-c", WITH_NAME, f"node-{'abc'[number - 1]}", "torchrun", *said)
 
     yield begin
     net.close()

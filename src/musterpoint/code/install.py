@@ -85,6 +85,7 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
 
 NO_PART_OF_A_JOB = (
     "__main__", "check", "cli", "integrations", "local", "nested", "programs", "sagemaker", "smdistributed", "standins",
+    "startup",
 )  # fmt: skip
 """Modules that a job never imports after this point."""
 

@@ -164,6 +164,7 @@ NEEDS = {
     "docker": Need("7", "muster local --backend docker"),
     "mpi4py": Need("4", "the launcher mpi, which ends all ranks when one raises"),
     "nvidia-ml-py": Need("12", "watching the GPUs"),
+    "py-spy": Need("0.4", "the stacks of ranks that stand still, and of programs that they started"),
     "rich": Need("13", "the tables and pictures of muster"),
     "sagemaker-train": Need("1.20", "musterpoint as a distribution of SDK v3"),
     "torch": Need("2.2", "the launcher torchrun"),

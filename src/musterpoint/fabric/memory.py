@@ -37,6 +37,8 @@ def _machine(root: str) -> int:
 
 
 def _free(folder: str) -> int:
+    if not hasattr(os, "statvfs"):  # Windows, where jobs are planned only
+        return 0
     try:
         found = os.statvfs(folder)
     except OSError:

@@ -16,6 +16,9 @@ from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
 from musterpoint.preview import HostView, Preview, preview
 
+ANY_SECRET = "a new one for every job"
+"""Stands for the secret that a local job gets; it is never shown."""
+
 
 def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Preview:
     """The plans of the local job. The trees are temporary; paths are shown as if they were below ``output``.
@@ -39,7 +42,8 @@ def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) 
     platform = played(job.platform)
     platform.prepare(job, host, layout)
     addresses = {name: address_of(index) for index, name in enumerate(job.hosts, 1)}
-    here = PlayedHost(job, host, layout, addresses, layout.tree(host), {"MUSTER_LOG_DIR": layout.ranks(host)})
+    own = {"MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET}
+    here = PlayedHost(job, host, layout, addresses, layout.tree(host), own)
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}
     options = settings.from_environ(variables)

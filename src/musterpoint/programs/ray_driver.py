@@ -6,13 +6,16 @@ nobody to wait for all nodes: a program that starts early trains on those that a
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
 import time
 from typing import Any
 
 TRY_SECONDS = 0.1
 SAY_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
 CANNOT_START = 72
 
 
@@ -48,7 +51,9 @@ def wait_for(head: str, nodes: dict[str, str], seconds: float) -> None:
         lacks = f"{len(alive)} of {len(nodes)} nodes after {now - began:.0f} s; missing: {', '.join(missing)}"
         lacks += f" ({error})" if error else ""
         if now - began >= seconds:
-            say(f"Ray's cluster is not complete, and --rollcall-timeout is over: it has {lacks}")
+            reason = f"Ray's cluster is not complete, and --rollcall-timeout is over: it has {lacks}"
+            say(reason)
+            report(reason, next(iter(nodes)))
             sys.exit(CANNOT_START)
         if now - said >= SAY_SECONDS:
             said = now
@@ -62,6 +67,20 @@ def addresses(head: str) -> list[str]:
 
     found: dict[Any, Any] = GcsClient(address=head).get_all_node_info(timeout=5)
     return [node.node_manager_address for node in found.values() if node.state == 0]
+
+
+def report(reason: str, host: str) -> None:
+    """Tells the supervisor that it wasn't the user's program that failed, as a launcher without a plan does."""
+    address, token = os.environ.get("MUSTER_OUTER", ""), os.environ.get("MUSTER_SOCKET_TOKEN", "")
+    failure = {"host": host, "code": CANNOT_START, "cause": "muster", "kind": "infra", "reason": reason}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(ANSWER_SECONDS)
+        try:
+            sock.connect("\0" + address[1:] if address.startswith("@") else address)
+            sock.sendall(f"{token}\nfailed {json.dumps(failure)}\n".encode())
+            sock.recv(64)
+        except OSError:
+            pass  # the exit code and the log say it as well
 
 
 def say(text: str) -> None:

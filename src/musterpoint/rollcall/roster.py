@@ -111,6 +111,8 @@ class Roster(NamedTuple):
         """One sentence for the log: how many hosts and ranks ``launcher`` has."""
         slots = {seat.slots for seat in self.group}
         each = f"{slots.pop()} each" if len(slots) == 1 else "uneven slots"
+        if self.world_size == 1 < len(self.group):
+            each = f"on {next(seat.name for seat in self.group if seat.slots)}"
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ def trained(output: str) -> dict[int, list[float]]:
     assert len({tuple(each) for each in losses.values()}) == 1, losses
     assert losses[0][-1] < losses[0][0] < 2.5
     return losses
+
+
+def planned(local, *words: str) -> str:  # type: ignore[no-untyped-def]
+    """What ``muster plan`` prints for a command line of the documentation."""
+    command = [local.python, "-m", "musterpoint", "plan", *words]
+    done = subprocess.run(
+        command, env=local.environ, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def shown(root: Path, page: str, program: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from ..conftest import survivors
 from ..test_launch import HOSTS, Hosts
-from .conftest import trained
+from .conftest import planned, trained
 
 PROGRAM = Path(__file__).parent / "programs" / "jax_psum.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "jax", "--slots", "2")
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 @pytest.fixture
 def jax(local, stack):  # type: ignore[no-untyped-def]
     """``muster local`` whose programs have JAX for CPUs."""
-    local.environ |= {"MUSTER_PYTHON": str(stack("jax") / "python"), **STALE}
+    local.environ["MUSTER_PYTHON"] = str(stack("jax") / "python")
     return local
 
 
@@ -42,7 +42,7 @@ def test_all_meet_and_the_process_that_fails_is_the_reason(  # type: ignore[no-u
     ran = jax.run(*TWO, PROGRAM, then)
     assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [code] * 3, ran.stderr
     for rank in range(4):
-        assert f"rank {rank} is {rank} of 4: sum 6, slurm=False" in ran.stdout, ran.stdout
+        assert f"rank {rank} is {rank} of 4: sum 6" in ran.stdout, ran.stdout
     assert ran.reason.startswith(reason), ran.reason
     assert "peer lost" in ran.reason or "failed" not in ran.reason, "all others are echoes"
 
@@ -61,10 +61,16 @@ def test_a_stop_reaches_every_process(jax) -> None:  # type: ignore[no-untyped-d
 def test_a_job_that_is_known_from_variables_alone(  # type: ignore[no-untyped-def]
     jax, python: str, root: Path, tmp_path: Path
 ) -> None:
-    hosts = Hosts(python, {**jax.environ, "SM_MODEL_DIR": str(tmp_path)}, tmp_path)
+    """Both processes inherit the number of one and the same task of Slurm's."""
+    hosts = Hosts(python, {**jax.environ, **STALE, "SM_MODEL_DIR": str(tmp_path)}, tmp_path)
     hosts.run("--launcher", "jax", str(root / "examples/jax/digits.py"), "--epochs", "6")
     assert hosts.codes == dict.fromkeys(HOSTS, 0), hosts.logs
     losses = trained("".join(hosts.logs.values()))
     assert sorted(losses) == [0, 1]
     assert (tmp_path / "weights.npz").exists()
     assert survivors(hosts.token) == []
+
+
+def test_the_plan(jax) -> None:  # type: ignore[no-untyped-def]
+    said = planned(jax, "--hosts", "2", "--slots", "2", "--launcher", "jax", "examples/jax/digits.py")
+    assert all(f"JAX_PROCESS_ID={rank} " in said for rank in range(4))

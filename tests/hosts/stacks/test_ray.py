@@ -11,6 +11,8 @@ import pytest
 from musterpoint.launch.plan import TEMPORARY
 from musterpoint.launch.ray import OPEN_NOTE
 
+from .conftest import planned
+
 PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
 SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
 JOB = ("--hosts", "2", "--launcher", "ray", "--slots", "2")
@@ -76,3 +78,10 @@ def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
         if event["event"] == "attendant-ended"
     }  # fmt: skip
     assert ended == {"Ray's head": 1, "Ray's worker": 1}, "they ended by themselves, as ray start does"
+
+
+def test_the_plan(ray) -> None:  # type: ignore[no-untyped-def]
+    said = planned(ray, "--hosts", "2", "--launcher", "ray", "examples/ray/digits.py")
+    assert said.index("algo-1: ray, rank 0 of 1") < said.index("--head ") < said.index("algo-2: ray, no rank")
+    assert "--object-store-memory=" in said
+    assert "RAY_AUTH_TOKEN='***'" in said, "musterpoint local always has a secret"

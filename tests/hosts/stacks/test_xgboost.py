@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import trained
+from .conftest import planned, trained
 
 PROGRAM = Path(__file__).parents[3] / "examples/xgboost/digits.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "ranks")
@@ -33,3 +33,9 @@ def test_the_rank_that_raised_is_the_reason(xgboost) -> None:  # type: ignore[no
     assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [1, 1, 1], ran.stderr
     who = "rank 1 (local rank 0) on algo-2, exit code 1"
     assert ran.reason.startswith(f"LookupError: there are 1 shards, and none for rank 1\n{who}"), ran.reason
+
+
+def test_the_plan(xgboost) -> None:  # type: ignore[no-untyped-def]
+    said = planned(xgboost, "--hosts", "2", "--launcher", "ranks", "examples/xgboost/digits.py")
+    assert said.count("XGBoost's tracker runs in") == 1
+    assert all(f"DMLC_TASK_ID={rank} " in said for rank in range(2))

@@ -41,8 +41,9 @@ MEETINGS = st.none() | st.builds(Meeting, COUNT, WORDS, st.booleans(), TEXT, WOR
 PLANS = st.builds(
     LaunchPlan, st.sampled_from(get_args(Launcher)), TEXT,
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
-    WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), st.sampled_from(["", "/tmp/muster-ray-7-x"]), MEETINGS,
-    st.lists(PROCESSES, max_size=1).map(tuple), st.booleans(), st.booleans(),
+    WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
+    under_mpi=st.booleans(), expands=st.booleans(), temporary=st.sampled_from(["", "/tmp/muster-ray-7-x"]),
+    meeting=MEETINGS,
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.programs.ray_node import Errors
+from musterpoint.supervise.handover import failure_from
 
 RAYLET = """\
 import os
@@ -98,6 +99,21 @@ def test_the_program_starts_when_all_nodes_are_in(root: Path, ray: dict[str, str
     program = [sys.executable, "-c", "import os, sys; print(os.getpid(), os.environ['PYTHONPATH']); sys.exit(7)"]
     nodes = tmp_path / "nodes"
     nodes.write_text("10.0.0.1")
+    outer = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(outer))
+        listener.listen()
+        told = {**ray, "MUSTER_OUTER": str(outer), "MUSTER_SOCKET_TOKEN": "t0ken"}
+        waits = subprocess.Popen([*driver, "0", *program], env=told, stderr=subprocess.PIPE, text=True)
+        with listener.accept()[0] as connection, connection.makefile("rw") as lines:
+            assert lines.readline() == "t0ken\n"
+            reported = failure_from(lines.readline())
+            lines.write("heard\n")
+            lines.flush()
+            waits.communicate(timeout=100)
+    assert waits.returncode == reported.code == 72
+    assert (reported.host, reported.cause) == ("algo-1", "muster")
+    assert "missing: algo-2 (10.0.0.2)" in reported.reason
     late = subprocess.run([*driver, "0", *program], env=ray, capture_output=True, text=True, check=False)
     assert late.returncode == 72
     assert "it has 1 of 2 nodes after 0 s; missing: algo-2 (10.0.0.2)" in late.stderr

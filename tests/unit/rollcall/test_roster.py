@@ -29,6 +29,8 @@ def test_ranks_follow_the_group() -> None:
 def test_its_summary_says_what_world_it_is() -> None:
     even = ROSTER._replace(seats=(SEATS[0], SEATS[2]._replace(slots=4)))
     assert even.summary("torchrun") == "2 hosts are here: launcher torchrun, 8 ranks (4 each)"
+    one = even._replace(seats=tuple(seat._replace(slots=int(seat == even.seats[0])) for seat in even.seats))
+    assert one.summary("ray") == f"2 hosts are here: launcher ray, 1 rank (on {one.seats[0].name})"
     assert ROSTER.summary("ranks") == (
         "2 hosts are here: launcher ranks, 6 ranks (uneven slots); 1 more outside the group"
     )

@@ -26,8 +26,8 @@ def test_what_steps_promise_and_how_they_fail(run_ranks: RunRanks) -> None:
     assert gone == {"died": True}
     for said in (first, *others):
         assert said["done"] == [
-            "two losses", "sums", "every second step", "other ways", "comm hook", "autocast", "state", "leader alone",
-            "misuse",
+            "two losses", "sums", "every second step", "other ways", "comm hook", "autocast", "random numbers", "state",
+            "leader alone", "misuse",
         ]  # fmt: skip
         for how, text in words.items():
             assert text in said[how][1], (how, said[how])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 
@@ -36,17 +36,10 @@ def test_in_a_world_of_the_scripts_own(run_ranks: RunRanks) -> None:
         assert missing == "SMPConfigError: partition_file missing.json can't be read: No such file or directory"
 
 
-ALONE = """
-import smdistributed.modelparallel.torch as smp
-smp.init({"microbatches": 2, "strange": 1})
-smp.barrier()
-print(smp.rank(), smp.size(), smp.get_mp_group(), smp.allgather("x", smp.PP_GROUP), smp.state.cfg.strange)
-"""
-
-
-def test_without_a_launcher_it_is_one_rank(python_says: Callable[..., str]) -> None:
-    assert python_says(ALONE) == "0 1 [0] ['x'] 1"
-    said = python_says(ALONE, SM_HP_MP_PARAMETERS='{"partitions": 2}')
-    assert "SMPConfigError: pipeline_parallel_degree (partitions) 2 times" in said
-    assert said.endswith("doesn't divide the job's world size 1: start a multiple of 2 ranks, or change the degrees "
-                         "(SM_HP_MP_PARAMETERS)")  # fmt: skip
+def test_degrees_that_do_not_fit_are_an_error_with_their_source(modelparallel: Callable[[str], Any]) -> None:
+    config, state = modelparallel("torch.config"), modelparallel("torch.state")
+    read = config.read({"SM_HP_MP_PARAMETERS": '{"partitions": 2}'}, [])
+    with pytest.raises(
+        ValueError, match=r"world size 3: start .* ranks, or change the degrees \(SM_HP_MP_PARAMETERS\)"
+    ):
+        state._topology(read, 3)

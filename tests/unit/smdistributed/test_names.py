@@ -155,14 +155,17 @@ smp.init({"odd": 1})
 logging.basicConfig(format="of the script: %(message)s")
 smp.init({"microbatches": 3})
 smp.logger.info("hello")
+smp.barrier()
+print(smp.rank(), smp.size(), smp.local_size(), smp.get_mp_group(), smp.allgather("x", smp.PP_GROUP), smp.state.cfg.odd)
 raise SystemExit("through")
 """
 
 
-def test_what_is_logged(environ: dict[str, str]) -> None:
-    """Once, whoever configures logging, and when."""
+def test_without_a_launcher_it_is_one_rank(environ: dict[str, str]) -> None:
+    """And its lines are logged once, whoever configures logging, and when."""
     environ["PYTHONPATH"] = STARTUP
     done = subprocess.run([sys.executable, "-c", LOGGING], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "0 1 1 [0] ['x'] 1\n", done.stderr
     said = done.stderr.splitlines()
     assert len(said) == 5, said
     assert ": world size 1 = partitions 1 x replicas 1, placement cluster, microbatches 1, pipeline inter" in said[0]

@@ -14,6 +14,7 @@ def test_an_infinite_gradient_on_one_rank_counts_on_all(run_ranks: RunRanks) -> 
     assert (first["owned"], second["owned"]) == (["0", "1"], ["2", "3"])
     for each in (first, second):
         assert each["error"] <= 1e-12
+        assert max(map(abs, each["norms"])) <= 1e-12
         assert [ours for ours, _ in each["scales"]] == [theirs for _, theirs in each["scales"]]
         assert [ours for ours, _ in each["scales"]] == [1024.0, 2048.0, 1024.0, 1024.0, 2048.0]
     assert set(second["calls"]) == {8}  # two blocks, two microbatches, and each of them again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -27,8 +28,10 @@ def ends(modelparallel: Modules) -> Iterator[Ends]:
     one, two = (transport.Transport(rank, inbox.put, "127.0.0.1") for rank, inbox in zip((4, 7), inboxes))
     addresses = {4: one.address, 7: two.address}
     token = transport.new_token()
-    one.connect(token, addresses, [])
-    two.connect(token, addresses, [4])
+    two_first = threading.Thread(target=two.connect, args=(token, addresses, [4]))
+    two_first.start()
+    one.connect(token, addresses, [7])
+    two_first.join()
     yield one, two, *inboxes
     one.close()
     two.close()

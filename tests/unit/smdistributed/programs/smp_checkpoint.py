@@ -23,7 +23,7 @@ class Tied(nn.Module):
         super().__init__()
         self.words = nn.Embedding(11, 6)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(inplace=True), nn.Linear(12, 6))
+            nn.Sequential(nn.Linear(6, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(inplace=True), nn.Linear(12, 6))
             for _ in range(4)
         )
         self.head = nn.Linear(6, 11, bias=False)
@@ -49,6 +49,7 @@ def train(model, optimizer, steps):
         words = torch.randint(0, 11, (8, 5), generator=torch.Generator().manual_seed(step))
         optimizer.zero_grad()
         train_step(model, words, words[:, 0])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # by the norm of all parts
         optimizer.step()
 
 

@@ -1,6 +1,7 @@
 """What else steps, models and optimizers in parts can do; two parts, two replicas."""
 
 import copy
+import itertools
 import os
 
 os.environ["SMP_HINT_SECONDS"] = "0.5"
@@ -12,6 +13,7 @@ from smdistributed.modelparallel.torch import absent
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 M = 4
 torch.set_default_dtype(torch.float64)
@@ -167,6 +169,51 @@ with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
     assert output.dtype == torch.bfloat16
     assert torch.equal(output, torch.cat([whole.float()(part) for part in batch()[0].float().chunk(M)]))
 done.append("autocast")
+
+
+# --- random numbers: the same in each run, others in each microbatch, and the same again where a module runs again
+class Box(nn.Module):
+    """On both ranks, with dropout on each."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5)) for _ in range(4))
+
+    def forward(self, x):
+        for part in self.parts:
+            x = functional.dropout(torch.tanh(part(x)), 0.3)
+        return x
+
+
+class Noisy(nn.Module):
+    def __init__(self, again):
+        super().__init__()
+        self.box, self.again, self.seen = Box(), again, []
+
+    def forward(self, x):
+        y = checkpoint(self.box, x, use_reentrant=False) if self.again else self.box(x)
+        self.seen.append(y.detach())
+        return y * torch.rand(6)
+
+
+def noisy(again):
+    """The gradients of two steps."""
+    smp.state.model = smp.state.optimizer = absent.fetch = None
+    torch.manual_seed(3)
+    model = smp.DistributedModel(Noisy(again))
+    for _ in range(2):
+        torch.manual_seed(4)
+        train(model, *batch())
+    seen = model.module.seen[-M:]
+    assert not leader or all((one == 0).tolist() != (two == 0).tolist() for one, two in itertools.pairwise(seen))
+    return {name: parameter.grad for name, parameter in model.local_named_parameters()}, torch.rand(1)
+
+
+runs = [noisy(again) for again in (False, False, True)]
+for gradients, drawn in runs[1:]:
+    assert drawn == runs[0][1]
+    assert all((gradients[name] - value).abs().max() < 1e-14 for name, value in runs[0][0].items())
+done.append("random numbers")
 
 # --- state: before the first step, partial and full, the optimizer's, hooks
 seen = []

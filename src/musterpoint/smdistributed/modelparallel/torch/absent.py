@@ -8,6 +8,7 @@ gradient.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Callable
 
 import torch
@@ -61,3 +62,10 @@ def release(parameter: nn.Parameter) -> None:
     parameter.grad = None
     parameter.data = torch.zeros((), dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
     parameter.__class__ = AbsentParameter
+
+
+def give_back() -> None:
+    """Returns freed memory to the system, which glibc's malloc does for large tensors only when it is asked."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

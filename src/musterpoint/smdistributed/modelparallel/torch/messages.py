@@ -50,10 +50,14 @@ class Started(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Run link ``position`` of the call. The tensors of ``arguments`` follow; those marked need a gradient."""
+    """Run link ``position`` of the call. The tensors of ``arguments`` follow; those marked need a gradient.
+
+    seed: of the random numbers there.
+    """
 
     call: Call
     position: int
+    seed: int
     context: Context
     arguments: bytes
     need_gradient: tuple[bool, ...]

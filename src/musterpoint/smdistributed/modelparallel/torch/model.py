@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from . import absent, communication, log, reducer
+from . import absent, clipping, communication, log, reducer
 from .errors import SMPStepError
 from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
@@ -219,6 +219,7 @@ class DistributedModel(nn.Module):
             self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
+            clipping.install()
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
             if not self._is_whole:
                 self._release()
@@ -259,6 +260,7 @@ class DistributedModel(nn.Module):
         for name, parameter in self.module.named_parameters():
             if self._holder(name) != state.group("pp").rank:
                 absent.release(parameter)
+        absent.give_back()
 
     def _holder(self, key: str) -> int:
         """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""

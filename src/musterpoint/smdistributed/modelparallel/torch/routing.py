@@ -198,11 +198,9 @@ class ModuleRouting(Routing):
             return False
         container = self.names.modules[name]
         own = self._key(name, *called)
-        for key in {
-            own,
-            own._replace(training=bytes(len(own.training))),
-            own._replace(training=b"\1" * len(own.training)),
-        }:
+        count = len(own.training)
+        variants = (own, own._replace(training=bytes(count)), own._replace(training=b"\1" * count))
+        for key in dict.fromkeys(variants):
             if key in self._approved:
                 continue
             try:

@@ -14,17 +14,21 @@ from typing import Any, Callable
 
 import torch
 
+from .randomness import Stream
+
 
 class Task:
     """One piece of work.
 
     microbatch: which one it belongs to; the older goes first.
     backward: whether it is in its backward pass.
+    goes_on: its random numbers go on from where those of the process are, until it waits for the first time.
     result, error: how it ended, once ``done``.
     """
 
-    def __init__(self, work: Callable[[], Any], microbatch: int, backward: bool = False) -> None:
+    def __init__(self, work: Callable[[], Any], microbatch: int, backward: bool = False, goes_on: bool = False) -> None:
         self.work = work
+        self.goes_on = goes_on
         self.microbatch = microbatch
         self.backward = backward
         self.order = 0
@@ -56,6 +60,15 @@ class Scheduler:
         self._numbers = itertools.count()
         self._idle: list[_Thread] = []
         self.turn = threading.Semaphore(0)
+        self._stream = Stream.current(device)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._stream = Stream.current(self.device)
+
+    def end(self) -> None:
+        """A step is over: the process's random numbers go on."""
+        self._stream.resume(self.device)
 
     def add(self, task: Task, answer: Any = None) -> None:
         """The task can run: it is new, or ``answer`` is what it waits for."""
@@ -77,8 +90,13 @@ class Scheduler:
         if task._thread is None:
             task._thread = self._idle.pop() if self._idle else _Thread(self)
         thread = task._thread
+        if task.goes_on:
+            self._stream.resume(self.device)
         thread.give(task)
         self.turn.acquire()
+        if task.goes_on:
+            task.goes_on = False
+            self._stream = Stream.current(self.device)
         if task.done:
             task._thread = None
             self._idle.append(thread)
@@ -88,8 +106,10 @@ class Scheduler:
         task = current()
         assert task is not None and task._thread is not None
         thread = task._thread
+        stream = Stream.current(self.device)
         self.turn.release()
         thread.go.acquire()
+        stream.resume(self.device)
         answer, task._answer = task._answer, None
         if isinstance(answer, BaseException):
             raise answer

@@ -23,7 +23,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from . import log
+from . import log, randomness
 from .context import Context, default_device
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
 from .messages import (
@@ -134,8 +134,8 @@ class _Entry(torch.autograd.Function):
 class _Exchange:
     """One call from the caller's side, as it goes through autograd."""
 
-    def __init__(self, server: Server, call: Call, context: Context, arguments: bytes) -> None:
-        self.server, self.call, self.context, self.arguments = server, call, context, arguments
+    def __init__(self, server: Server, call: Call, seed: int, context: Context, arguments: bytes) -> None:
+        self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
         self.result: Result
 
 
@@ -149,7 +149,7 @@ class _RemoteCall(torch.autograd.Function):
         ctx.exchange = exchange
         need = tuple(exchange.context.grad and tensor.requires_grad for tensor in tensors)
         first = exchange.call.links[0].rank
-        request = Forward(exchange.call, 0, exchange.context, exchange.arguments, need)
+        request = Forward(exchange.call, 0, exchange.seed, exchange.context, exchange.arguments, need)
         exchange.result, results = exchange.server.ask(first, exchange.call.id, request, tensors)
         fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
         ctx.mark_non_differentiable(*fixed)
@@ -245,7 +245,7 @@ class Server:
         for peer in self._peers():
             self._send(peer, start)
         device = default_device()
-        waiting = [Task(_under(context, device, body), number) for number, body in enumerate(bodies())]
+        waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
         tasks = list(waiting)
         live: list[Task] = []
         self._serving.clear()
@@ -338,10 +338,11 @@ class Server:
     def _serve_until(self, work: Any) -> None:
         threading.Thread(target=self._watch, args=(work,), name="smp wait", daemon=True).start()
         while not self._waited:
-            # the leader has not come to this collective yet; else the step is one that this rank will call, too
-            while self._starts and self._starts[0].met == self._met:
+            if self._starts and self._starts[0].met == self._met:
+                # the leader has not come to this collective yet; else it is a step that this rank will call, too
                 self._serve(self._starts.pop(0))
-            self._take(None)
+            else:
+                self._take(None)
         error = self._waited.pop().error
         if error is not None:
             raise self.failure_of_another(error)
@@ -367,8 +368,10 @@ class Server:
         assert task is not None, "only tasks call other ranks"
         packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
-        exchange = _Exchange(self, call, Context.current(), packed.data)
+        seed = randomness.derive(self._step, task.microbatch, what)
+        exchange = _Exchange(self, call, seed, Context.current(), packed.data)
         results = _RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
+        randomness.begin(seed + len(links), self._scheduler.device)
         result = exchange.result
         kept = len(results) - len(result.changed)
         for index, value in zip(result.changed, results[kept:]):
@@ -398,6 +401,7 @@ class Server:
     def _forward(self, request: Forward, tensors: Sequence[torch.Tensor]) -> None:
         call, position = request.call, request.position
         recorded = request.context.grad
+        randomness.begin(request.seed + position, self._scheduler.device)
         with request.context.entered():
             arguments = [_Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
             entered = [
@@ -421,7 +425,7 @@ class Server:
         if last:
             self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
         else:
-            following = Forward(call, position + 1, request.context, packed.data, need)
+            following = Forward(call, position + 1, request.seed, request.context, packed.data, need)
             self._send(call.links[position + 1].rank, following, packed.tensors)
 
     def _backward(self, request: Backward, tensors: Sequence[torch.Tensor]) -> None:
@@ -528,11 +532,13 @@ class Server:
         if self._broken is not None:
             raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
         self.in_step, self.backward, self._ended = True, False, None
+        self._scheduler.begin()
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
         self._saved.clear()
         self._ended, self._ended_tensors = None, []
+        self._scheduler.end()
         self.in_step = False
 
     def failed(self, error: BaseException) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import threading
 from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
@@ -172,8 +173,12 @@ def _mode() -> tuple[Any, ...]:
 def _refusing() -> Iterator[None]:
     """Has functions fail that tracing would look through, or that decide by what changes from call to call."""
 
-    def refuse(what: str) -> Callable[..., Any]:
+    tracing = threading.get_ident()  # the script's other threads go on
+
+    def refuse(what: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         def fail(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != tracing:
+                return otherwise(*args, **kwargs)
             raise RuntimeError(what)
 
         return fail
@@ -181,9 +186,9 @@ def _refusing() -> Iterator[None]:
     function: Any = torch.autograd.Function
     before = function.__dict__["apply"], torch.is_grad_enabled, torch.is_autocast_enabled
     # fx would record the forward pass of such a function and lose its backward pass
-    function.apply = classmethod(refuse("it has an autograd.Function of its own"))
-    torch.is_grad_enabled = refuse("it asks whether gradients are recorded")
-    torch.is_autocast_enabled = refuse("it asks for autocast")
+    function.apply = classmethod(refuse("it has an autograd.Function of its own", before[0].__func__))
+    torch.is_grad_enabled = refuse("it asks whether gradients are recorded", before[1])
+    torch.is_autocast_enabled = refuse("it asks for autocast", before[2])
     try:
         yield
     finally:

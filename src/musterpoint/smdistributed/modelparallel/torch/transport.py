@@ -75,6 +75,7 @@ class Transport:
         self._deliver = deliver
         self._token = b""
         self._addresses: dict[int, Address] = {}
+        self._peers: frozenset[int] = frozenset()
         self._connections: dict[int, _Connection] = {}
         self._arrived = threading.Condition()
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=128)
@@ -92,7 +93,7 @@ class Transport:
             OSError: a peer can't be reached, or doesn't know the token.
             TimeoutError: a peer hasn't connected in time.
         """
-        self._token, self._addresses = token, addresses
+        self._token, self._addresses, self._peers = token, addresses, frozenset(peers)
         threading.Thread(target=self._accept, name="smp accept", daemon=True).start()
         for peer in peers:
             if peer < self._rank:  # the others connect to this rank
@@ -149,7 +150,8 @@ class Transport:
     def _add(self, peer: int, connected: socket.socket) -> None:
         connection = _Connection(connected, self._device)
         with self._arrived:
-            self._connections.setdefault(peer, connection)
+            if peer in self._peers:  # else it only tells one thing
+                self._connections.setdefault(peer, connection)
             self._arrived.notify_all()
         threading.Thread(target=self._read, args=(peer, connection), name=f"smp from {peer}", daemon=True).start()
 
@@ -157,7 +159,7 @@ class Transport:
         try:
             while True:
                 self._deliver(Message(peer, *connection.receive()))
-        except (OSError, EOFError) as error:
+        except BaseException as error:  # whatever ends this thread ends the connection, or the peer waits for ever
             if self._connections.get(peer) is connection:
                 self._deliver(Message(peer, Lost(str(error) or "the connection was closed"), []))
 

@@ -1,0 +1,76 @@
+"""``torch.nn.utils.clip_grad_norm_`` for a divided model: by the norm of all gradients, not of this rank's own.
+
+Each rank has the gradients of its part only. Clipped by their own norms, the parts would be scaled differently.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.utils import clip_grad
+
+from . import log
+from .errors import SMPStepError
+from .scheduler import current
+from .state import state
+
+_NAME = "_get_total_norm"
+"""What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
+
+
+def install() -> None:
+    """Has torch ask all ranks of the pipeline from now on, once."""
+    original = getattr(clip_grad, _NAME, None)
+    if original is None or hasattr(original, "of_one_rank"):
+        return
+
+    @functools.wraps(original)
+    def total_norm(
+        tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+    ) -> torch.Tensor:
+        gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        if float(norm_type) <= 0 or not _of_the_model(gradients):
+            return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
+        if current() is not None:
+            raise SMPStepError(
+                "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
+                "all microbatches are through, and all ranks have to take part"
+            )
+        total = _of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type))
+        if error_if_nonfinite and not math.isfinite(float(total)):
+            raise RuntimeError(
+                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+                "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+                "`error_if_nonfinite=False`"
+            )
+        return total
+
+    vars(total_norm)["of_one_rank"] = original
+    setattr(clip_grad, _NAME, total_norm)
+
+
+def _of_the_model(gradients: list[torch.Tensor]) -> bool:
+    """Whether these are gradients of the divided model; also where none of the parameters has one on this rank."""
+    if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
+        return False
+    own = {id(parameter.grad) for parameter in state.model.local_parameters()}
+    return not gradients or any(id(gradient) in own for gradient in gradients)
+
+
+def _of_all_parts(norm: torch.Tensor, order: float) -> torch.Tensor:
+    """The norm of the gradients of all parts together, of which each is on one rank."""
+    part = norm.detach().double().cpu()
+    finite = math.isfinite(order)
+    told, operation = (part.pow(order), dist.ReduceOp.SUM) if finite else (part, dist.ReduceOp.MAX)
+    with log.waiting("torch.nn.utils.clip_grad_norm_"):
+        dist.all_reduce(told, operation, group=state.group("mp").process_group)
+    return (told.pow(1 / order) if finite else told).to(norm.device, norm.dtype)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    return value

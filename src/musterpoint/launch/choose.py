@@ -6,7 +6,7 @@ from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
 from musterpoint.launch.inputs import RANKS_SERVERS, LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, LaunchPlan, told_local_rank
+from musterpoint.launch.plan import ONE_PER_HOST, RAY_PORTS, SUPERVISED, LaunchPlan, told_local_rank
 from musterpoint.settings import Launcher, Settings
 
 NEEDED: dict[Launcher, str] = {
@@ -72,7 +72,7 @@ def choose(
         UsageError: TF_CONFIG is malformed, or a parameter-server job has more hosts than roles.
     """
     capacity = capacity_of(job, settings, devices)
-    launcher, reason = _as_started(job, settings) or (
+    launcher, reason = _as_started(job, settings, typed) or (
         _TYPED_ACCELERATE if typed else _launcher(job, settings, capacity, has, local)
     )
     needed = NEEDED.get(launcher)
@@ -90,7 +90,7 @@ def choose(
     return Choice(launcher, slots if job.in_group else 0, reason)
 
 
-def _as_started(job: Job, settings: Settings) -> tuple[Launcher, str] | None:
+def _as_started(job: Job, settings: Settings, typed: bool) -> tuple[Launcher, str] | None:
     """The launcher for ranks that the platform has started; None where ranks are to be started.
 
     Raises:
@@ -99,12 +99,14 @@ def _as_started(job: Job, settings: Settings) -> tuple[Launcher, str] | None:
     started = job.started
     if started is None:
         return None
-    if settings.launcher in ("auto", "ranks") and settings.slots in (None, started.local_size):
-        return "ranks", f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
+    asks = settings.launcher
+    if asks in ("auto", *SUPERVISED) and settings.slots in (None, started.local_size):
+        launcher: Launcher = "accelerate" if typed or asks == "accelerate" else "ranks"
+        return launcher, f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
     once = "srun --ntasks-per-node=1" if job.platform == "slurm" else "process_count_per_instance: 1"
-    asked = f"--slots {settings.slots}" if settings.launcher in ("auto", "ranks") else f"--launcher {settings.launcher}"
+    asked = f"--slots {settings.slots}" if asks in ("auto", *SUPERVISED) else f"--launcher {asks}"
     raise LauncherError(
         f"{asked}: the platform has started {started.local_size} processes on this host, one per rank, and each "
         "would start ranks of its own: leave the option out, or let the platform start one process per host "
@@ -333,7 +335,7 @@ _IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK
 def _without_mpi(plan: LaunchPlan, inputs: LaunchInputs) -> LaunchPlan:
     """``plan`` without the variables of a rank that the platform started this process as, where ranks are started."""
     started = inputs.job.started
-    if started is None or (plan.launcher == "ranks" and started.local_size == plan.local_ranks):
+    if started is None or (plan.launcher in SUPERVISED and started.local_size == plan.local_ranks):
         return plan
     own = {name for name in inputs.environ if name in _IDENTITY}
     if plan.launcher != "script":

@@ -12,7 +12,7 @@ from typing import Iterable, Mapping
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.slurm import in_step
-from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Platform
 
@@ -24,8 +24,6 @@ SLURM = (
 """The variables that number the tasks of a step."""
 KUBEFLOW = (("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"), ("DMLC_TASK_ID", "DMLC_NUM_WORKER"))
 """A TrainJob's process and how many there are, by runtime."""
-_SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
-"""Launchers whose ranks the supervisor starts, each with numbers of its own."""
 
 
 def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -36,10 +34,10 @@ def misleading(platform: Platform, launcher: Launcher, environ: Mapping[str, str
     if platform == "slurm":
         if launcher in ONE_PER_HOST and in_step(environ):
             return ()
-        if launcher in _SUPERVISED:  # which sets the others for each rank
+        if launcher in SUPERVISED:  # which sets the others for each rank
             return tuple(name for name in ("SLURM_NTASKS_PER_NODE", *_OF_ONE_TASK) if name in environ)
         return tuple(name for name in SLURM if name in environ)
-    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, *_SUPERVISED):
+    if platform == "kubeflow" and launcher not in (*ONE_PER_HOST, *SUPERVISED):
         return tuple(name for pair in KUBEFLOW for name in pair if name in environ)
     return ()
 

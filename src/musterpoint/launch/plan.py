@@ -33,6 +33,9 @@ until the ranks of all hosts have ended; if it ends before them, the job ends.
 ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray")
 """Launchers that start the program at most once per host, whatever devices there are."""
 
+SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
+"""Launchers whose ranks the supervisor starts itself, or that the platform has started, each with its own numbers."""
+
 RAY_PORTS = (
     "gcs", "node-manager", "object-manager", "dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent",
     "metrics-export", "dashboard", "ray-client-server",

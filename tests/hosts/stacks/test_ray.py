@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from musterpoint.launch.plan import TEMPORARY
 from musterpoint.launch.ray import OPEN_NOTE
 
 from .conftest import planned
@@ -21,16 +21,13 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def ray(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """``muster local`` whose programs have Ray, which finds all its temporary files in a folder of the test's."""
-    local.environ["MUSTER_PYTHON"] = str(stack("ray") / "python")
-    before = left()
-    yield local
-    assert left() == before, "Ray's temporary directories were left behind"
-
-
-def left() -> list[str]:
-    return sorted(name for name in os.listdir("/tmp") if name.startswith(TEMPORARY))
+def ray(local, stack):  # type: ignore[no-untyped-def]
+    """``muster local`` whose programs have Ray, with a TMPDIR of this test's that is short enough for Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
+        local.environ |= {"MUSTER_PYTHON": str(stack("ray") / "python"), "TMPDIR": folder}
+        yield local
+        left = [name for name in os.listdir(folder) if name.startswith("muster-")]
+        assert left == [], "temporary directories were left behind"
 
 
 def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-untyped-def]
@@ -47,6 +44,7 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
     assert "rank 0 (local rank 0) on algo-1, exit code 1" in ran.reason
     log = ran.log("algo-1") + ran.log("algo-2")
     assert "Ray's cluster has all of its 2 nodes" in log
+    assert f"--temp-dir={ray.environ['TMPDIR']}/" in planned(ray, "--hosts", "2", "--launcher", "ray", str(PROGRAM))
     assert "ray stop" not in log, "advice that would end other jobs' clusters, too"
     assert OPEN_NOTE not in log
 

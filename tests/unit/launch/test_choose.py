@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
-from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job
+from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
 from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, miscounted
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
@@ -197,3 +197,14 @@ def test_numa_binding_is_torchruns(plan: Callable[..., LaunchPlan]) -> None:
     assert "--numa-binding=node" in plan("torchrun", {"a": 2}, numa_binding="node").processes[0].words
     with pytest.raises(UsageError, match="is torchrun's, and the launcher is ranks"):
         choose(job(), Settings(launcher="ranks", numa_binding="node"), Devices(), lambda module: True, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "typed", "launcher"),
+    [({}, False, "ranks"), ({}, True, "accelerate"), ({"launcher": "accelerate"}, False, "accelerate")],
+)
+def test_ranks_that_the_platform_has_started(given: dict[str, Any], typed: bool, launcher: str) -> None:
+    """accelerate's variables are added to theirs."""
+    started = job(hosts=2, per_host=2)._replace(started=StartedRank(1, 1, 4, 2))
+    choice = choose(started, Settings(**given), Devices(), lambda module: True, True, typed=typed)
+    assert (choice.launcher, choice.slots) == (launcher, 2)

@@ -38,7 +38,7 @@ def test_the_first_code_is_the_hosts(ends: tuple[str, str], code: int) -> None:
 def test_a_stop_reaches_every_process(tmp_path: Path) -> None:
     work = (  # a handler could run just before the wait for its signal begins
         "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]);"
-        "print('ready', flush=True); signal.sigwait([15]); sys.exit(int(os.environ['CODE']))"
+        "os.write(1, b'ready\\n'); signal.sigwait([15]); sys.exit(int(os.environ['CODE']))"
     )
     processes = [python(work, str(tmp_path), CODE=code) for code in ("0", "3")]
     with subprocess.Popen(start.command(processes), stdout=subprocess.PIPE) as host:

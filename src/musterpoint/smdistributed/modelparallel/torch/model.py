@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ..backend.exceptions import SMPUnsupportedError
 from . import absent, clipping, communication, log, reducer
 from .errors import SMPStepError
 from .messages import Start
@@ -72,7 +73,6 @@ class DistributedModel(nn.Module):
         self._reducer: reducer.Reducer | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
-        self._joined = False
         self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._step_hooks: OrderedDict[int, Hook] = OrderedDict()
         state.model = self
@@ -365,6 +365,17 @@ class DistributedModel(nn.Module):
         self._comm_hook = (hook_state, hook)
         if self._reducer is not None:
             self._reducer.register_comm_hook(hook_state, hook)
+
+    def join(self, *args: Any, **kwargs: Any) -> Any:
+        """Training with other numbers of batches on each replica, which isn't supported.
+
+        Raises:
+            SMPUnsupportedError: always.
+        """
+        raise SMPUnsupportedError(
+            "model.join: every replica must run the same number of steps. Give each the same number of batches, as "
+            "torch's DistributedSampler does, with drop_last=True in the DataLoader"
+        )
 
 
 def _device() -> torch.device | None:

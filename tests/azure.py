@@ -18,7 +18,10 @@ def event(kind: str, *machines: str, status: str = "Scheduled") -> dict[str, Any
 
 
 class Metadata:
-    """Answers at :attr:`url` for the machine ``vm1``. ``asked`` is set at the first question for events."""
+    """Answers at :attr:`url` for the machine ``vm1``, which ``/preempt`` there takes away.
+
+    ``asked`` is set at the first question for events.
+    """
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -28,7 +31,9 @@ class Metadata:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = "vm1"
-                if self.headers.get("Metadata") != "true":
+                if self.path == "/preempt":
+                    service.events.append(event("Preempt", "vm1"))
+                elif self.headers.get("Metadata") != "true":
                     self.send_error(400)
                     return
                 if self.path.startswith("/metadata/scheduledevents?api-version="):

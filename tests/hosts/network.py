@@ -179,6 +179,10 @@ class Network:
         names = {host: {key: [self.address(host)], **faults.get(host.replace("-", "_"), {})} for host in self.hosts}
         self.run("switch", str(HERE / "dns.py"), self.switch_address, json.dumps(names)).wait("ready")
 
+    def know_itself(self, host: str, name: str) -> None:
+        """On ``host``, and nowhere else, ``name`` is its address, as on most machines."""
+        self._write(self._prefix + host, "hosts", f"127.0.0.1 localhost\n{self.address(host)} {name}\n")
+
     def run(self, host: str, *arguments: str) -> Process:
         """Runs a Python program with ``arguments`` on ``host``."""
         process = Process(["ip", "netns", "exec", self._prefix + host, sys.executable, *arguments])

@@ -9,7 +9,7 @@ from typing import Iterator
 
 import pytest
 
-from ..azure import Metadata, event
+from ..azure import Metadata
 from .conftest import Local
 from .network import usable
 
@@ -100,7 +100,7 @@ def test_tensorflows_tasks(local: Local, servers: int, roles: str) -> None:
 
 
 SAVE = """
-import os, signal, sys, time
+import os, signal, sys, time, urllib.request
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 above = open(f"/proc/{os.getppid()}/stat").read().split()
 leads = b"musterpoint" in open(f"/proc/{os.getppid()}/cmdline", "rb").read()
@@ -109,6 +109,8 @@ here = os.path.join(os.environ["AZURE_ML_OUTPUT_checkpoints"], os.environ["RANK"
 open(here + ".ready", "w").close()
 while len([name for name in os.listdir(os.path.dirname(here)) if name.endswith(".ready")]) < 3:
     time.sleep(0.01)
+if sys.argv[1] == "preempted" and leads:
+    urllib.request.urlopen(os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"] + "/preempt").read()
 if sys.argv[1] == "leader" and leads:
     os.kill(os.getppid(), signal.SIGKILL)
 if sys.argv[1] == "follower" and not leads and os.environ["RANK"] != "0":
@@ -123,7 +125,6 @@ THREE = ("--platform", "azureml", "--backend", "process", "--distribution",
 @pytest.fixture
 def metadata() -> Iterator[Metadata]:
     service = Metadata()
-    service.events = [event("Preempt", "vm1")]
     yield service
     service.close()
 

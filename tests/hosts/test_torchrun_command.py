@@ -131,9 +131,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     }
 
     def begin(number: int, *words: str, program: tuple[str, ...] = (), **variables: str) -> Process:
+        name = f"node-{'abc'[number - 1]}"
+        net.know_itself(f"algo-{number}", name)
         said = [str(script) if word == "train.py" else word for word in (*words, *program)]
         with mock.patch.dict(os.environ, {**environ, "OMP_NUM_THREADS": "1", **variables}, clear=True):
-            return net.run(f"algo-{number}", "-c", WITH_NAME, f"node-{'abc'[number - 1]}", "torchrun", *said)
+            return net.run(f"algo-{number}", "-c", WITH_NAME, name, "torchrun", *said)
 
     yield begin
     net.close()
@@ -160,15 +162,13 @@ class TestHosts:
             "--rdzv-backend",
             "c10d",
             "--rdzv-endpoint",
-            "algo-1:29400",
+            "10.78.0.1:29400",
             "train.py",
             "torch",
             "--nnodes",
             "7",
         )
-        worker = start(2, *words)
-        eventually(lambda: said(worker, "connection refused"), 30)  # it comes first and waits for the leader
-        leader = start(1, *words)
+        worker, leader = start(2, *words), start(1, *words)
         found = [*ranks(leader, 2), *ranks(worker, 2)]
         assert sorted(int(rank["RANK"]) for rank in found) == [0, 1, 2, 3]
         assert {rank["total"] for rank in found} == {6.0}
@@ -181,11 +181,13 @@ class TestHosts:
 
     def test_places_by_node_rank_from_flags_and_variables(self, start: Callable[..., Process]) -> None:
         secret = {"MUSTER_SECRET": "an example of a secret"}
-        flags = ("--nnodes=3", "--master_addr=algo-1", "--muster-launcher", "ranks", "train.py")
+        flags = ("--nnodes=3", "--master_addr=10.78.0.1", "--muster-launcher", "ranks", "train.py")
+        early = start(3, "--node-rank", "1", *flags, **secret)
+        eventually(lambda: said(early, "waiting for 10.78.0.1: 10.78.0.1 port 7776: connection refused"), 30)
         hosts = [
-            start(3, "--node-rank", "1", *flags, **secret),
+            early,
             start(1, "--node-rank", "0", *flags, **secret),
-            start(2, *flags[2:], **secret, PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="algo-1"),
+            start(2, *flags[2:], **secret, PET_NNODES="3", PET_NODE_RANK="2", PET_MASTER_ADDR="10.78.0.1"),
         ]
         found = [ranks(host, 1)[0] for host in hosts]
         assert [rank["RANK"] for rank in found] == ["1", "0", "2"]
@@ -205,7 +207,7 @@ class TestHosts:
         self, start: Callable[..., Process], node_ranks: tuple[str, str], sentence: str
     ) -> None:
         hosts = [
-            start(number, "--nnodes", "2", "--node-rank", rank, "--master-addr", "algo-1", "train.py")
+            start(number, "--nnodes", "2", "--node-rank", rank, "--master-addr", "10.78.0.1", "train.py")
             for number, rank in enumerate(node_ranks, 1)
         ]
         codes = [host.code() for host in hosts]

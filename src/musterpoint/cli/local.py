@@ -136,6 +136,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             cpu_fallback=asked.cpu_fallback,
             stop_after=asked.stop_after,
             container=made,
+            grace=platform.grace,
             platform=asked.platform,
             module=command.module,
         )

@@ -39,6 +39,9 @@ def plan_started(inputs: LaunchInputs, started: StartedRank) -> LaunchPlan:
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )
+    names = {setting.name for setting in common}
+    set_here = {name: value for name, value in inputs.environ.items() if value or name not in names}
+    inputs = inputs._replace(environ=set_here)  # an empty one is as good as none
     environment = inputs.program_environment(*common)
     already = (setting for setting in common if setting.name in inputs.environ)
     own = (

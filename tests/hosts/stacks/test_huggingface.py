@@ -42,6 +42,7 @@ use_cpu: false
 def hugging(local, stack, tmp_path: Path):  # type: ignore[no-untyped-def]
     """``muster local`` whose programs have accelerate and transformers, in a home without settings."""
     local.environ |= {"MUSTER_PYTHON": str(stack("huggingface") / "python"), "HF_HOME": str(tmp_path / "hugging")}
+    local.environ["MUSTER_STALL_TIMEOUT"] = "60"  # a hang says where it is
     return local
 
 

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 def lit(local, stack):  # type: ignore[no-untyped-def]
     """``muster local`` whose programs have Lightning."""
     local.environ["MUSTER_PYTHON"] = str(stack("huggingface") / "python")
+    local.environ["MUSTER_STALL_TIMEOUT"] = "60"  # a hang says where it is
     return local
 
 

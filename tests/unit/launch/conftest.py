@@ -12,7 +12,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
-from musterpoint.job.model import Distribution, EntryPoint, Job
+from musterpoint.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan
@@ -75,6 +75,7 @@ def plan() -> Callable[..., LaunchPlan]:
         memory: Memory = UNKNOWN,
         ports: tuple[int, ...] = (),
         slots_option: int | None = None,
+        started: StartedRank | None = None,
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
@@ -82,7 +83,7 @@ def plan() -> Callable[..., LaunchPlan]:
         group = tuple(name for name in hosts if name not in outside)
         table = seats(slots, outside, addresses, ports)
         leader = next(seat for seat in table if seat.grouped)
-        job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)
+        job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)._replace(started=started)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
         options = Settings(slots=slots_option, **settings)  # type: ignore[arg-type]
         return build_plan(

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.torch
 
 def test_parts_train_as_the_whole_does(run_ranks: RunRanks) -> None:
     for rank, models in enumerate(run_ranks("smp_exact.py", 4, TORCH_DISTRIBUTED_DEBUG="DETAIL")):
-        assert len(models) == 13
+        assert len(models) == 15
         for name, errors in models.items():
             assert max(errors.values()) <= 1e-12, (rank, name, errors)
 

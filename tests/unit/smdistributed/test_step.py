@@ -128,3 +128,13 @@ def test_detaching_keeps_the_structure(modelparallel: Modules, torch: Any) -> No
         t.requires_grad for t in (*detached["a"].right, detached["a"].left, detached["b"].loss, detached["c"]["d"])
     )
     assert value["a"].left is x and value["c"]["d"] is x and x.requires_grad
+
+
+def test_outputs_have_the_methods_of_their_tensors(modelparallel: Modules, torch: Any) -> None:
+    """As transformers' Trainer calls them."""
+    module = modelparallel("torch.step_output")
+    output = module.merge([torch.ones(2, 3, requires_grad=True) * index for index in range(2)])
+    assert not output.detach().cpu().concat().requires_grad
+    assert output.sum().item() == [0, 6] and output.shape == [torch.Size((2, 3))] * 2
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        output.nothing()

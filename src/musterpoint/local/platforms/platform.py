@@ -54,6 +54,7 @@ class LocalPlatform(NamedTuple):
     ``prepare``: makes the host's directories and files, before there are any hosts.
     ``environment``: the variables that the platform gives every process of a host.
     ``processes``: what it starts on a host; the host ends when they all have, with the first code that isn't 0.
+    ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
     ``seen``: the variables of a host's first process where they aren't those of ``processes``, for ``muster plan``.
     """
 
@@ -64,3 +65,4 @@ class LocalPlatform(NamedTuple):
     environment: Callable[[PlayedHost], dict[str, str]]
     processes: Callable[[PlayedHost], Sequence[HostProcess]]
     seen: Callable[[PlayedHost], dict[str, str]] | None = None
+    grace: float = 30.0

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any, Mapping
 
+from musterpoint.job.sagemaker import GRACE
 from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob, host_names
@@ -50,4 +51,5 @@ SAGEMAKER = LocalPlatform(
     prepare=tree.write,
     environment=environment,
     processes=lambda host: (HostProcess(ENTRY),),
+    grace=GRACE,
 )

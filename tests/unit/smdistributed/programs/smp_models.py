@@ -192,4 +192,37 @@ class Through(nn.Module):
         return self.d(self.c(y) * target + h)
 
 
-MODELS = {model.__name__: model for model in (ResNet, Gated, Branchy, Tied, Nested, Through)}
+class Row(nn.Module):
+    """Recurrent layers with tuples as results, and one layer in two places."""
+
+    def __init__(self):
+        super().__init__()
+        twice = nn.Linear(16, 16)
+        self.layers = nn.ModuleList([twice, nn.Linear(16, 16), twice])
+        self.recurrent = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        y, (last, _) = self.recurrent(x[:, None])
+        return y[:, 0] + last[0]
+
+
+class Around(nn.Module):
+    """A checkpoint and torch.compile around modules of several ranks, and a buffer that the root counts in."""
+
+    def __init__(self):
+        super().__init__()
+        self.checkpointed = Row()
+        self.compiled = torch.compile(Row(), backend="eager")
+        self.tail = nn.Linear(16, 5)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        x = checkpoint(self.checkpointed, flat(x), use_reentrant=False)
+        return self.tail(self.compiled(x))
+
+
+MODELS = {model.__name__: model for model in (ResNet, Gated, Branchy, Tied, Nested, Through, Around)}

@@ -1,7 +1,7 @@
 """The module server: runs a step whose modules are on several ranks.
 
 One rank, the leader, runs the user's step function, once per microbatch. Where that calls a module of another rank, an
-autograd node (:class:`_RemoteCall`) sends the arguments there and gets the results back; in the backward pass the same
+autograd node (:class:`.RemoteCall`) sends the arguments there and gets the results back; in the backward pass the same
 node sends the gradients of the results and gets those of the arguments. The other rank runs the module under its own
 autograd graph, and later that graph backwards. So autograd itself counts what depends on what: skip connections,
 modules that are used twice, and modules that call back to the first rank need nothing special.
@@ -20,7 +20,6 @@ import time
 from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from . import log, randomness
@@ -40,6 +39,7 @@ from .messages import (
     Start,
     Started,
 )
+from .nodes import Entry, Exchange, Received, RemoteCall, Saved
 from .packing import Names, pack, unpack
 from .scheduler import Scheduler, Task, current
 from .topology import Kind
@@ -92,86 +92,6 @@ class Outcome(NamedTuple, Generic[T]):
     backward: bool
 
 
-class _Saved(NamedTuple):
-    """What a served call keeps for its backward pass.
-
-    results: where autograd continues, for each result; None where there is nothing or it has been.
-    arguments: for each argument, where its gradient is put; None where none is needed.
-    """
-
-    results: list[GradientEdge | None]
-    arguments: list[_Received | None]
-
-
-class _Received:
-    """A tensor that arrived, and after the backward pass its gradient."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor: torch.Tensor | None = tensor
-        self.gradient: torch.Tensor | None = None
-
-
-class _Entry(torch.autograd.Function):
-    """Where a received tensor enters the local graph.
-
-    The result is neither a leaf nor a view, so that a module may change it in place, as the first thing it does.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, received: _Received) -> torch.Tensor:
-        ctx.received = received
-        tensor, received.tensor = received.tensor, None
-        assert tensor is not None
-        return tensor
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
-        known = ctx.received.gradient
-        ctx.received.gradient = gradient if known is None else known + gradient
-        return None, None
-
-
-class _Exchange:
-    """One call from the caller's side, as it goes through autograd."""
-
-    def __init__(self, server: Server, call: Call, seed: int, context: Context, arguments: bytes) -> None:
-        self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
-        self.result: Result
-
-
-class _RemoteCall(torch.autograd.Function):
-    """The autograd node of a call to another rank. ``anchor`` has it recorded also where no argument needs a gradient,
-    since the parameters there do."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, exchange: _Exchange, *tensors: torch.Tensor) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.exchange = exchange
-        need = tuple(exchange.context.grad and tensor.requires_grad for tensor in tensors)
-        first = exchange.call.links[0].rank
-        request = Forward(exchange.call, 0, exchange.seed, exchange.context, exchange.arguments, need)
-        exchange.result, results = exchange.server.ask(first, exchange.call.id, request, tensors)
-        fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
-        ctx.mark_non_differentiable(*fixed)
-        return tuple(results)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        exchange: _Exchange = ctx.exchange
-        server, call = exchange.server, exchange.call
-        server.backward = True
-        task = current()
-        if task is not None:
-            task.backward = True
-        needed = exchange.result.need_gradient
-        present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
-        request = Backward(call, len(call.links) - 1, present)
-        sent = [gradient for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
-        answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
-        return (None, None, *_spread(answer.present, received))
-
-
 class Server:
     """One rank's part in the steps of its pipeline.
 
@@ -200,7 +120,7 @@ class Server:
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
-        self._saved: dict[tuple[CallId, int], _Saved] = {}
+        self._saved: dict[tuple[CallId, int], Saved] = {}
         self._step = 0
         self._met = 0
         self._waited: list[_Waited] = []
@@ -369,8 +289,8 @@ class Server:
         packed = pack((args, kwargs), self._routing.names, f"an argument of {what}")
         call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
-        exchange = _Exchange(self, call, seed, Context.current(), packed.data)
-        results = _RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
+        exchange = Exchange(self, call, seed, Context.current(), packed.data)
+        results = RemoteCall.apply(self._anchor, exchange, *packed.tensors)  # type: ignore[no-untyped-call]
         randomness.begin(seed + len(links), self._scheduler.device)
         result = exchange.result
         kept = len(results) - len(result.changed)
@@ -403,9 +323,9 @@ class Server:
         recorded = request.context.grad
         randomness.begin(request.seed + position, self._scheduler.device)
         with request.context.entered():
-            arguments = [_Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
+            arguments = [Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
             entered = [
-                tensor if received is None else _Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
+                tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
                 for tensor, received in zip(tensors, arguments)
             ]
             versions = [_version(tensor) for tensor in entered]
@@ -421,7 +341,7 @@ class Server:
         need = tuple(recorded and tensor.requires_grad for tensor in packed.tensors)
         if recorded:
             edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
-            self._saved[call.id, position] = _Saved(edges, arguments)
+            self._saved[call.id, position] = Saved(edges, arguments)
         if last:
             self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
         else:
@@ -609,9 +529,3 @@ def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[],
 
 def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _spread(present: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The tensors in the places that are marked."""
-    following = iter(tensors)
-    return [next(following) if here else None for here in present]

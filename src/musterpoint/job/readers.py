@@ -40,7 +40,10 @@ AZUREML_SIGNS = (
 def _slurm(environ: Mapping[str, str]) -> bool:
     """An allocation or a step; or a task's number, where a container was given no more of Slurm's variables."""
     named = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
-    numbers = (("SLURM_NTASKS", "1"), ("SLURM_NNODES", "1"), ("SLURM_PROCID", "0"))
+    numbers = (
+        ("SLURM_NTASKS", "1"), ("SLURM_NNODES", "1"), ("SLURM_PROCID", "0"), ("SLURM_NODEID", "0"),
+        ("SLURM_LOCALID", "0"),
+    )  # fmt: skip
     return any(map(environ.get, named)) or any(environ.get(name, alone) not in ("", alone) for name, alone in numbers)
 
 

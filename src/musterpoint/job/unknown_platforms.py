@@ -35,17 +35,22 @@ def suspected(environ: Mapping[str, str]) -> tuple[Note, ...]:
     own = _REPLICA.fullmatch((environ.get("HOSTNAME") or node_name()).partition(".")[0])
     if environ.get("KUBERNETES_SERVICE_HOST") and own and int(own[2]):
         named.append(("HOSTNAME", own[0]))  # as the second pod of a StatefulSet is called
-    if not named:
-        return ()
-    more = f" and {len(named) - _FEW} more" if len(named) > _FEW else ""
-    return (
-        Note(
-            "warning",
-            f"{shown_variables(named[:_FEW])}{more}: there may be other hosts, and musterpoint knows no platform that "
-            "says so in these variables: this is a job of one host. If there are more, pass --nnodes N --node-rank I "
-            "--rollcall-leader HOST on each; --platform plain takes this warning away",
-        ),
-    )
+    notes = []
+    if named:
+        more = f" and {len(named) - _FEW} more" if len(named) > _FEW else ""
+        notes.append(
+            f"{shown_variables(named[:_FEW])}{more}: there may be other hosts, and musterpoint knows no platform "
+            "that says so in these variables: this is a job of one host. If there are more, pass --nnodes N --node-rank "
+            "I --rollcall-leader HOST on each; --platform plain takes this warning away"
+        )
+    if environ.get("RAY_ADDRESS"):
+        ray = shown_variables([("RAY_ADDRESS", environ["RAY_ADDRESS"])])
+        notes.append(
+            f"{ray}: a Ray cluster runs already, and this is a job of "
+            "this host alone: start the program itself in that cluster (`ray job submit`), or, without a cluster, "
+            "`muster launch --launcher ray` on every host; --platform plain takes this warning away"
+        )
+    return tuple(Note("warning", text) for text in notes)
 
 
 def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
@@ -60,8 +65,6 @@ def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
         return True
     if name == "MASTER_ADDR":
         return bool(text) and text != "localhost" and not text.startswith("127.") and text not in ("::1", node_name())
-    if name == "RAY_ADDRESS":
-        return bool(text)  # a Ray cluster has been started, of which musterpoint knows nothing
     if _FILES.fullmatch(name) and not os.path.isfile(text):
         return bool(text)
     return bool(_LISTS.fullmatch(name)) and len(re.split(r"[\s,;]+", text)) > 1

@@ -97,6 +97,16 @@ def test_one_process_for_several_nodes_is_refused_with_the_line_to_use(environ: 
     assert read_job(environ, Settings(platform="plain"), "/nowhere", "train.py").platform == "plain"
 
 
+@pytest.mark.parametrize(
+    "passed", [{"SLURM_PROCID": "1"}, {"SLURM_NODEID": "1"}, {"SLURM_NNODES": "2"}, {"SLURM_LOCALID": "3"}]
+)
+def test_a_container_that_was_given_one_of_the_variables_does_not_train_alone(passed: dict[str, str]) -> None:
+    with pytest.raises(
+        UsageError, match="SLURM_JOB_NODELIST isn't set, expected Slurm's value beside its other variables"
+    ):
+        read_job(passed, Settings(), "/nowhere", "train.py")
+
+
 def test_the_shell_of_salloc_is_on_no_node() -> None:
     one = {**SALLOC, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "fa-1"}
     with pytest.raises(UsageError, match=r"^SLURM_JOB_NODELIST=fa-1: .* salloc: .*srun --nodes=1 --ntasks=1"):

@@ -77,22 +77,38 @@ def nodes(python: str, environ: dict[str, str], tmp_path: Path) -> Iterator[Node
     assert survivors(made.token) == [], "processes of the job were left behind"
 
 
-@pytest.mark.parametrize("command", ["launch", "plan"])
-def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes, command: str) -> None:
-    tasks = [{"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)]
+def refusal(nodes: Nodes, command: str, tasks: list[dict[str, str]], named: str) -> str:
+    """What both hosts are told instead, from "pass" on."""
     refused = nodes.run(f"muster {command} train.py", *tasks)
     assert [done.returncode for done in refused] == [64, 64]
     for done in refused:
-        assert "SKYPILOT_NUM_NODES=2" in done.stdout
+        assert named in done.stdout
         assert " OF " not in done.stdout
-    (offered,) = {re.findall(r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", done.stdout)[0] for done in refused}
-    names = offered.replace("node-1", "fa-1").replace("node-2", "fa-2")
+    (told,) = {done.stdout.partition("and pass ")[2] for done in refused}
+    return told
+
+
+def test_several_hosts_are_refused_and_names_make_one_world_of_them(nodes: Nodes) -> None:
+    tasks = [{"VC_WORKER_HOSTS": "fa-1,fa-2", "VC_TASK_INDEX": str(rank)} for rank in range(2)]
+    offered = re.findall(
+        r"such as (SM_HOSTS=.*) SM_CURRENT_HOST=node-1; or", refusal(nodes, "plan", tasks, "VC_WORKER_")
+    )
+    names = offered[0].replace("node-1", "fa-1").replace("node-2", "fa-2")
     ran = nodes.run(
         f"{names} muster launch train.py", *({**task, "SM_CURRENT_HOST": node} for task, node in zip(tasks, NODES))
     )
     assert [done.returncode for done in ran] == [0, 0], ran
     for rank, (node, done) in enumerate(zip(NODES, ran, strict=True)):
         assert f'RANK {rank} OF 2 ["fa-1", "fa-2"] {node}' in done.stdout
+
+
+def test_several_hosts_are_refused_and_the_offered_options_make_one_world_of_them(nodes: Nodes) -> None:
+    sky = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "\n".join(NODES.values())}
+    tasks = [{**sky, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)]
+    options = refusal(nodes, "launch", tasks, "SKYPILOT_NUM_NODES=2").partition(" there; or")[0]
+    ran = nodes.run(f"muster launch {options} train.py", *tasks)
+    assert [done.returncode for done in ran] == [0, 0], ran
+    assert [f"RANK {rank} OF 2" in done.stdout for rank, done in enumerate(ran)] == [True, True], ran
 
 
 def test_a_host_that_is_a_job_of_its_own(nodes: Nodes) -> None:

@@ -40,15 +40,15 @@ def suspected(environ: Mapping[str, str]) -> tuple[Note, ...]:
         more = f" and {len(named) - _FEW} more" if len(named) > _FEW else ""
         notes.append(
             f"{shown_variables(named[:_FEW])}{more}: there may be other hosts, and musterpoint knows no platform "
-            "that says so in these variables: this is a job of one host. If there are more, pass --nnodes N --node-rank "
-            "I --rollcall-leader HOST on each; --platform plain takes this warning away"
+            "that says so in these variables: this is a job of one host. If there are more, pass --nnodes N "
+            "--node-rank I --rollcall-leader HOST on each; --platform plain takes this warning away"
         )
     if environ.get("RAY_ADDRESS"):
         ray = shown_variables([("RAY_ADDRESS", environ["RAY_ADDRESS"])])
         notes.append(
-            f"{ray}: a Ray cluster runs already, and this is a job of "
-            "this host alone: start the program itself in that cluster (`ray job submit`), or, without a cluster, "
-            "`muster launch --launcher ray` on every host; --platform plain takes this warning away"
+            f"{ray}: a Ray cluster runs already, and this is a job of this host alone: start the program itself in "
+            "that cluster (`ray job submit`), or, without a cluster, `muster launch --launcher ray` on every host; "
+            "--platform plain takes this warning away"
         )
     return tuple(Note("warning", text) for text in notes)
 

@@ -49,7 +49,8 @@ DIFFERENCES = tuple(Difference(*row) for row in (
      "SAGEMAKER_SUBMIT_DIRECTORY is read, too"),
     ("variables that are set already", "overwritten", "kept"),
     ("PYTHONPATH", "the whole sys.path of the toolkit's own interpreter",
-     "the code directory before the user's own, and behind it what stands in for sagemaker_training"),
+     "the code directory before the user's own, and behind it what stands in for sagemaker_training; before all, where "
+     "the job asks for smdistributed, the folder by which Python finds ours"),
     ("PYTHONUNBUFFERED, PYTHONFAULTHANDLER", "not set",
      "1: the last lines before a crash reach the log, and a program that a signal ends says where it was"),
     ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "not set",
@@ -140,7 +141,8 @@ CHECKS: dict[str, Callable[[Pair], bool]] = {
     "SAGEMAKER_JOB_NAME": lambda pair: pair.theirs == "" and bool(pair.ours),
     "variables that are set already": lambda pair: pair.ours is not None and pair.ours == pair.given.get(pair.name),
     "PYTHONPATH": lambda pair: pair.ours is not None and pair.theirs is not None
-        and pair.ours.split(":")[0] == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/standins"),
+        and next(folder for folder in pair.ours.split(":") if not folder.endswith("/smdistributed/startup"))
+        == pair.theirs.split(":")[0] and pair.ours.endswith("/musterpoint/standins"),
     "PYTHONUNBUFFERED, PYTHONFAULTHANDLER": lambda pair: added(pair) and pair.ours == "1",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": lambda pair: added(pair) and (pair.ours or "").isdigit(),
     "MASTER_ADDR, MASTER_PORT, NODE_RANK, NNODES, NPROC_PER_NODE": added,

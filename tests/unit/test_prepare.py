@@ -101,8 +101,10 @@ def test_the_rosters_names_replace_placeholders() -> None:
     ],
 )
 def test_what_can_not_be_had_without_names(
-    tmp_path: Path, unnamed: tuple[int, int | None], options: dict[str, Any], sentence: str
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: tuple[int, int | None], options: dict[str, Any],
+    sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("musterpoint.code.interpreter.modules_among", lambda names, *_: frozenset(names))
     (tmp_path / "train.py").touch()
     entry, paths = EntryPoint(str(tmp_path / "train.py")), Paths(code=str(tmp_path))
     job = UNNAMED._replace(unnamed=UnnamedHosts(*unnamed, "10.0.0.4"), entry_point=entry, paths=paths)

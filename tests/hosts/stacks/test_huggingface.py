@@ -54,7 +54,7 @@ def test_accelerate_trains_one_world_as_its_file_says(hugging, root: Path, tmp_p
     line = shown(root, "huggingface.md", "examples/huggingface/accelerated.py")
     ran = hugging.run("--backend", "netns", *line, "--epochs", "2", "--batch-size", "128")
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert sorted(trained(ran)) == [0, 1, 2, 3]
+    assert sorted(trained(ran.stdout)) == [0, 1, 2, 3]
     assert len(set(re.findall(r"rank \d weights (\S+)", ran.stdout))) == 1
     for rank in range(4):
         assert f"rank {rank} of 4 on cpu:0, bf16" in ran.stdout

@@ -24,7 +24,7 @@ def test_lightning_trains_one_world(lit, root: Path) -> None:  # type: ignore[no
     line = shown(root, "lightning.md", "examples/lightning/digits.py")
     ran = lit.run("--backend", "netns", *line, "--batch-size", "128")
     assert ran.code == 0, ran.stderr + ran.stdout
-    assert sorted(trained(ran)) == [0, 1, 2, 3]
+    assert sorted(trained(ran.stdout)) == [0, 1, 2, 3]
     ends = re.findall(r"rank \d of (\d) weights (\S+)", ran.stdout)
     assert len(ends) == 4
     assert len(set(ends)) == 1

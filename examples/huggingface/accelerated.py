@@ -58,7 +58,6 @@ def main() -> None:
     if accelerator.is_main_process:
         torch.save(plain.state_dict(), os.path.join(args.model_dir, "model.pt"))
     accelerator.wait_for_everyone()
-    accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ _WAITS = {
 _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
 _DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
 _MAIN = ("main", "<module>")
+_PLURAL = {"is": "are", "has": "have"}
 _MOST_LISTED = 8
 
 
@@ -222,7 +223,10 @@ def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
     if place.kind == "collective":
         verb = "wait" if many else "waits"
         return f"{numbers(ranks)} {verb} in {'another ' if another else ''}{place.words} ({place.spot})"
-    words = place.words.replace("is ", "are ", 1) if many and place.words.startswith("is ") else place.words
+    words = place.words
+    if many:
+        verb, _, rest = words.partition(" ")
+        words = f"{_PLURAL.get(verb, verb)} {rest}"
     return f"{numbers(ranks)} {words}" + (f" at {place.spot}" if place.spot else "")
 
 

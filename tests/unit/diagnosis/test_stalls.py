@@ -99,6 +99,12 @@ def test_whether_a_job_stands_still(positions: list[Position], still: bool) -> N
     assert stands_still(positions) is still
 
 
+def test_several_ranks_are_spoken_of_as_several() -> None:
+    ended = [Position(rank, "stopped", "has ended with 0") for rank in (0, 2)]
+    asleep = [ASLEEP, ASLEEP._replace(rank=3)]
+    assert stall([*ended, *asleep]).sentence == "ranks 0, 2 have ended with 0; ranks 1, 3 are in read at data.py:8"
+
+
 def test_who_gets_on_is_named() -> None:
     both = [WAITING._replace(moving=True), ASLEEP._replace(moving=True)]
     assert busy_sentence(both) == "rank 1 is in read at data.py:8"

@@ -25,11 +25,11 @@ def main(then: str = "") -> None:
     jax.distributed.initialize()
     rank, count = jax.process_index(), jax.process_count()
     total = jax.pmap(lambda each: jax.lax.psum(each, "i"), axis_name="i")(jnp.full(jax.local_device_count(), rank))
+    if then == "wait" and rank % 2:
+        signal.signal(signal.SIGTERM, save)
     print(f"rank {os.environ['RANK']} is {rank} of {count}: sum {int(total[0])}", flush=True)
     if then:
         multihost_utils.process_allgather(jnp.ones(1))  # so that all have printed it
-    if then == "wait" and rank % 2:
-        signal.signal(signal.SIGTERM, save)
     if then == "raise" and rank == count - 1:
         raise LookupError("no such shard")
     if then == "die" and rank == 1:

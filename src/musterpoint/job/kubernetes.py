@@ -16,8 +16,8 @@ from musterpoint.job.fields import count, host, node_name, shown, wrong
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Paths, Sources, UnnamedHosts
 from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.job.sagemaker import base_of, paths_of
-from musterpoint.job.unnamed import from_variables, unnamed_job
-from musterpoint.settings import Platform, Settings, split_endpoint
+from musterpoint.job.unnamed import endpoint_in, from_variables, unnamed_job
+from musterpoint.settings import Platform, Settings
 
 INDEX = "JOB_COMPLETION_INDEX"
 HOSTS = "/etc/hosts"
@@ -49,7 +49,8 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
     misfit = found is None or (index and found[2] != index)
     leader = settings.rollcall_leader or (environ.get("MASTER_ADDR", "") if misfit else "")
     if index and leader:
-        unnamed = UnnamedHosts(settings.nnodes, count(index, INDEX, 0), *_endpoint(leader), name, _SOURCES)
+        address, port = endpoint_in("MASTER_ADDR", leader)
+        unnamed = UnnamedHosts(settings.nnodes, count(index, INDEX, 0), address, port, name, _SOURCES)
         return unnamed_job("kubernetes", unnamed)._replace(paths=pod_paths(environ))
     if found is None or misfit:
         said = f"{INDEX} is {shown(index)}" if index else "MUSTER_NNODES counts pods of an Indexed Job or a StatefulSet"
@@ -78,13 +79,6 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
 
 _SOURCES = Sources("MUSTER_NNODES", INDEX)
 _SUBDOMAIN = "set spec.template.spec.subdomain to the name of a headless Service"
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    try:
-        return split_endpoint(text)
-    except ValueError as error:
-        raise UsageError(f"MASTER_ADDR={shown(text)}: {error}") from None
 
 
 def pod_job(

@@ -44,11 +44,8 @@ def settled(job: Job, settings: Settings) -> Job:
     Raises:
         UsageError: an option contradicts the platform, or there are several hosts and none says where the first is.
     """
-    asked = settings.nnodes is not None or settings.node_rank is not None or settings.rollcall_leader
     if job.unnamed is not None:
-        return _complete(job, _merged(job.unnamed, settings) if asked else job.unnamed)
-    if not asked:
-        return job
+        return _complete(job, _merged(job.unnamed, settings))
     if job.platform == "plain" and len(job.hosts) == 1:
         return _from_options(job, settings)
     return _compared(job, settings)
@@ -59,15 +56,14 @@ def _from_options(job: Job, settings: Settings) -> Job:
     if count == 1 and not settings.node_rank:
         return job
     if settings.nnodes is None:
-        given = "--node-rank" if settings.node_rank is not None else "--rollcall-leader"
-        raise UsageError(f"{given} is given, but not how many hosts there are: pass --nnodes N too (MUSTER_NNODES)")
+        raise UsageError("--node-rank is given, but not how many hosts there are: pass --nnodes N too (MUSTER_NNODES)")
     if not settings.rollcall_leader and count > 1:
         raise UsageError(
             f"--nnodes={count}: nothing says where the hosts meet: pass --rollcall-leader HOST (--master-addr HOST of "
             "muster torchrun), the first host's name or address, the same on all of them (MUSTER_ROLLCALL_LEADER)"
         )
-    leader, port = split_endpoint(settings.rollcall_leader)
-    return _complete(job, UnnamedHosts(count, settings.node_rank, leader or "localhost", port))
+    leader, port = split_endpoint(settings.rollcall_leader or "localhost")
+    return _complete(job, UnnamedHosts(count, settings.node_rank, leader, port))
 
 
 def _merged(unnamed: UnnamedHosts, settings: Settings) -> UnnamedHosts:
@@ -171,7 +167,7 @@ def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) 
             "--rollcall-leader) to the first host's name or address on all of them, or MUSTER_PLATFORM=plain where "
             "this host is a job of its own"
         )
-    leader, port = _endpoint(prefix + endpoint, read(endpoint))
+    leader, port = endpoint_in(prefix + endpoint, read(endpoint))
     sources = Sources(prefix + name, prefix + "NODE_RANK", prefix + endpoint)
     node_rank = _number(prefix + "NODE_RANK", rank, 0) if rank else None
     slots = read("NPROC_PER_NODE") if prefix else ""
@@ -183,7 +179,12 @@ def _described(environ: Mapping[str, str], prefix: str, name: str, nnodes: int) 
     return unnamed_job("plain", unnamed, count or None)._replace(notes=(note,))
 
 
-def _endpoint(name: str, text: str) -> tuple[str, int]:
+def endpoint_in(name: str, text: str) -> tuple[str, int]:
+    """The host and port (0: none given) of ``text``, the value of the variable ``name``.
+
+    Raises:
+        UsageError: it is no endpoint.
+    """
     try:
         return split_endpoint(text)
     except ValueError as error:

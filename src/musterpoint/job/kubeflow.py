@@ -54,9 +54,7 @@ KINDS = (
 
 def has_variables(environ: Mapping[str, str]) -> bool:
     """Whether this process runs in a pod of Kubeflow's."""
-    if environ.get(ROLE) or environ.get(HOSTFILE, "").startswith("/etc/mpi/"):
-        return True
-    if any(_FIRST_NODE.fullmatch(environ.get(kind.leader, "").partition(":")[0]) for kind in KINDS):
+    if _of_mpijob(environ) or _trainjob_of(environ):
         return True
     first = _FIRST_REPLICA.fullmatch(_replica(environ)[1])
     if first is None:
@@ -64,6 +62,22 @@ def has_variables(environ: Mapping[str, str]) -> bool:
     # a machine of one's own could be called so, too
     own = re.fullmatch(re.escape(first["job"]) + "-(?:master|worker)-[0-9]+", pod_name(environ))
     return bool(environ.get("KUBERNETES_SERVICE_HOST") or environ.get("MASTER_PORT") == _PORT or own)
+
+
+def _of_mpijob(environ: Mapping[str, str]) -> str:
+    """The variable that only an MPIJob's pods have; empty where it isn't set."""
+    if environ.get(ROLE):
+        return ROLE
+    return HOSTFILE if environ.get(HOSTFILE, "").startswith("/etc/mpi/") else ""
+
+
+def _trainjob_of(environ: Mapping[str, str]) -> tuple[Variables, str] | None:
+    """The variables of this pod's TrainJob, and the job's name; None where it is no TrainJob's."""
+    for kind in KINDS:
+        first = _FIRST_NODE.fullmatch(environ.get(kind.leader, "").partition(":")[0])
+        if first:
+            return kind, first["job"]
+    return None
 
 
 def _replica(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -80,10 +94,9 @@ def read_kubeflow(environ: Mapping[str, str], settings: Settings) -> Job:
     """
     refuse_started_ranks(environ)
     _refuse_mpi(environ)
-    for kind in KINDS:
-        first = _FIRST_NODE.fullmatch(environ.get(kind.leader, "").partition(":")[0])
-        if first:
-            return _trainjob(environ, settings, kind, first["job"])
+    trainjob = _trainjob_of(environ)
+    if trainjob:
+        return _trainjob(environ, settings, *trainjob)
     leader, address = _replica(environ)
     replica = _FIRST_REPLICA.fullmatch(address)
     if not address:
@@ -192,8 +205,8 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
 
 def _refuse_mpi(environ: Mapping[str, str]) -> None:
     """Of an MPIJob the launcher alone runs a command of the user's; its workers run sshd for mpirun."""
-    name = ROLE if environ.get(ROLE) else HOSTFILE
-    if environ.get(name) and (name == ROLE or environ[HOSTFILE].startswith("/etc/mpi/")):
+    name = _of_mpijob(environ)
+    if name:
         raise UsageError(
             f"{shown_variables([(name, environ[name])])}: in an MPIJob mpirun starts ranks over ssh from its launcher, "
             "and no musterpoint runs on the other pods; use a TrainJob with a torch runtime or an Indexed Job, whose "

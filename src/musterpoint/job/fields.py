@@ -1,10 +1,10 @@
-"""Checks fields of JSON objects. An error is one sentence: where the field is, its value, what was expected."""
+"""Checks fields of JSON objects and variables. An error is one sentence: where it is, its value, what was expected."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, Iterable, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.executables import LONGEST_WORD, size_of
@@ -16,6 +16,7 @@ LONGEST_NAME = 255
 """Characters of a group's name, or of a channel's, which is a directory's."""
 LONGEST_HOST = 253
 """Characters of a name that a resolver accepts."""
+_SMALL = 1 << 20
 LARGEST_FILE = 64 << 20
 """Bytes of a configuration file: far more than any platform sends."""
 _BOM = b"\xef\xbb\xbf"
@@ -107,7 +108,12 @@ def host_list(value: Any, where: str) -> tuple[str, ...]:
     """``value``, which must be a list of different host names, in the order it has them."""
     if not isinstance(value, list):
         raise wrong(where, value, 'a list of host names such as ["algo-1", "algo-2"]')
-    names = tuple(host(entry, f"{where}[{index}]") for index, entry in enumerate(value))
+    return each_once((host(entry, f"{where}[{index}]") for index, entry in enumerate(value)), where)
+
+
+def each_once(hosts: Iterable[str], where: str) -> tuple[str, ...]:
+    """``hosts``, of which none may stand there twice."""
+    names = tuple(hosts)
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -135,6 +141,25 @@ def flag(value: Any, where: str) -> bool:
     if spelled in (False, "false", "0"):
         return False
     raise wrong(where, value, "true or false")
+
+
+def first_set(environ: Mapping[str, str], names: Iterable[str]) -> str:
+    """The first of the variables ``names`` that is set and not empty; empty where none is."""
+    return next((name for name in names if environ.get(name)), "")
+
+
+def is_loopback(name: str) -> bool:
+    """Whether every machine calls itself by this name or address."""
+    return name == "localhost" or name.startswith("127.") or name == "::1"
+
+
+def small_text(path: str) -> str:
+    """The first MiB of a regular file; empty where it can't be read, as in a container that hasn't got it."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+            return file.read(_SMALL)
+    except (OSError, ValueError):
+        return ""
 
 
 def node_name() -> str:

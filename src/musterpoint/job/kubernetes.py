@@ -12,7 +12,7 @@ import re
 from typing import Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import count, host, node_name, shown, wrong
+from musterpoint.job.fields import count, host, node_name, shown, small_text, wrong
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Paths, Sources, UnnamedHosts
 from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.job.sagemaker import base_of, paths_of
@@ -23,7 +23,6 @@ INDEX = "JOB_COMPLETION_INDEX"
 HOSTS = "/etc/hosts"
 """Where the kubelet writes a pod's whole name."""
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
-_LARGEST = 1 << 20
 
 
 def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
@@ -118,12 +117,7 @@ def pod_name(environ: Mapping[str, str]) -> str:
 def domain_of(name: str, settings: Settings) -> str:
     """``.train``, the first part of the domain of the pod ``name``; empty where it has none."""
     for path in filter(None, (settings.hosts_file, HOSTS)):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read(_LARGEST).splitlines()
-        except OSError:
-            continue
-        for line in lines:
+        for line in small_text(path).splitlines():
             for word in line.partition("#")[0].split()[1:]:
                 own, _, domain = word.partition(".")
                 if own == name and domain:

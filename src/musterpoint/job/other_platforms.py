@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Callable, Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.untrusted import open_regular
+from musterpoint.job.fields import is_loopback, small_text
 
 
 class Sign(NamedTuple):
@@ -162,30 +162,20 @@ def _others(text: str) -> int:
 
 def _elsewhere(text: str) -> int:
     """An address; one that every machine has says nothing."""
-    return 0 if text == "localhost" or text.startswith("127.") or text == "::1" else 2
+    return 0 if is_loopback(text) else 2
 
 
-_LARGEST = 1 << 20
 _RENDEZVOUS = "/run/determined/info/rendezvous.json"
-
-
-def _read_file(path: str) -> str:
-    """What is in a file; empty where it can't be read, as in a container that hasn't got it."""
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
-            return file.read(_LARGEST)
-    except (OSError, ValueError):
-        return ""
 
 
 def _lines(path: str) -> int:
     """The different lines of a file: each host stands there once for each of its slots."""
-    return len(set(_read_file(path).split()))
+    return len(set(small_text(path).split()))
 
 
 def _containers(_text: str) -> int:
     """Determined tells how many containers there are in a file."""
-    text = _read_file(_RENDEZVOUS)
+    text = small_text(_RENDEZVOUS)
     return len(json.loads(text)["container_addrs"]) if text else 0
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Mapping
 
-from musterpoint.job.fields import node_name
+from musterpoint.job.fields import is_loopback, node_name
 from musterpoint.job.model import Note
 from musterpoint.job.other_platforms import shown_variables
 
@@ -64,7 +64,7 @@ def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
     if number and _MACHINE_PLACE.fullmatch(name):
         return True
     if name == "MASTER_ADDR":
-        return bool(text) and text != "localhost" and not text.startswith("127.") and text not in ("::1", node_name())
+        return bool(text) and not is_loopback(text) and text != node_name()
     if _FILES.fullmatch(name) and not os.path.isfile(text):
         return bool(text)
     return bool(_LISTS.fullmatch(name)) and len(re.split(r"[\s,;]+", text)) > 1

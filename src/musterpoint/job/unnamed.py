@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import node_name, shown
+from musterpoint.job.fields import is_loopback, node_name, shown
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, Sources, UnnamedHosts
 from musterpoint.job.other_platforms import shown_variables
 from musterpoint.settings import MOST_HOSTS, Platform, Settings, split_endpoint
@@ -104,7 +104,7 @@ def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
     name = unnamed.name or node_name()
     hosts, me = placeholders(unnamed)
     notes = job.notes
-    if unnamed.leader == "localhost" or unnamed.leader.startswith("127.") or unnamed.leader == "::1":
+    if is_loopback(unnamed.leader):
         notes += (
             Note(
                 "warning",

@@ -10,7 +10,7 @@ import re
 from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import count, shown, wrong
+from musterpoint.job.fields import count, first_set, shown, wrong
 from musterpoint.job.kubernetes import INDEX, pod_job, pod_name
 from musterpoint.job.model import Job, Note
 from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
@@ -149,7 +149,7 @@ def _pytorchjob(environ: Mapping[str, str], name: str, role: str, domain: str) -
     workers = [f"{name}-worker-{worker}{domain}" for worker in range(number)]
     pods = (f"{name}-master-0{domain}", *workers[:-1]) if role == "master" else tuple(workers)
     own = [at for at, pod in enumerate(pods) if pod.partition(".")[0] == pod_name(environ)]
-    rank = next((each for each in ("PET_NODE_RANK", "RANK") if environ.get(each)), "")
+    rank = first_set(environ, ("PET_NODE_RANK", "RANK"))
     if not rank and not own:
         raise UsageError(f"this pod is {pod_name(environ)}, expected one of the PyTorchJob's: {', '.join(pods)}")
     place = _place(environ, rank, number) if rank else own[0]

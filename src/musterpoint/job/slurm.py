@@ -7,10 +7,10 @@ with the others. Sources: the manuals of ``srun`` and ``sbatch``, and the variab
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
-from musterpoint.job.fields import count, shown, wrong
+from musterpoint.job.fields import count, first_set, shown, small_text, wrong
 from musterpoint.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths, StartedRank
 from musterpoint.job.node_list import nodes_of, tasks_of
 from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
@@ -23,7 +23,6 @@ CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/s
 """Where Slurm has its configuration, if SLURM_CONF doesn't say so."""
 _KILL_WAIT = 30.0
 """Slurm's default of KillWait: seconds between SIGTERM and SIGKILL."""
-_LARGEST = 1 << 20
 _FIRST_PORT, _PORTS = 20000, 12000
 _NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
 _NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
@@ -53,9 +52,11 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         UsageError: a variable is malformed or missing; several hosts were allocated and this process wasn't started on
             all of them.
     """
-    step = _step(environ) if in_step(environ) else _without_srun(environ)
+    by_srun, grace, port = in_step(environ), kill_wait(environ), _port(environ)
+    step = _step(environ) if by_srun else _without_srun(environ)
     _refuse_mpirun(environ, len(step.nodes))
-    of_step = f".{environ['SLURM_STEP_ID']}" if in_step(environ) else ""
+    of_step = f".{environ['SLURM_STEP_ID']}" if by_srun else ""
+    used = (_NODES_OF_STEP if by_srun else _NODES_OF_JOB, _THIS_NODE, _GPUS)
     return Job(
         platform="slurm",
         name=f"{environ.get('SLURM_JOB_NAME') or 'slurm'}-{_job_id(environ)}{of_step}",
@@ -65,10 +66,10 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         entry_point=EntryPoint(""),
         distribution=Distribution(processes_per_host=step.here if step.started else None),
         paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
-        grace=kill_wait(environ),
-        notes=(_read_from(environ), *_notes(environ)),
+        grace=grace,
+        notes=(_read_from(environ, used, grace, port), *(() if by_srun else _unused_tasks(environ))),
         counted=_counted(environ),
-        rollcall_port=_port(environ),
+        rollcall_port=port,
         started=step.started,
     )
 
@@ -93,16 +94,13 @@ def in_step(environ: Mapping[str, str]) -> bool:
 def kill_wait(environ: Mapping[str, str]) -> float:
     """Seconds between SIGTERM and SIGKILL, by Slurm's configuration where this host has it."""
     for path in filter(None, (environ.get("SLURM_CONF"), *CONFIGURATIONS)):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read(_LARGEST).splitlines()
-        except (OSError, ValueError):
-            continue
-        for line in lines:
+        configuration = small_text(path)
+        for line in configuration.splitlines():
             name, _, value = line.partition("#")[0].partition("=")
             if name.strip().lower() == "killwait" and value.strip().isdecimal():
                 return float(value)
-        return _KILL_WAIT
+        if configuration:
+            break
     return _KILL_WAIT
 
 
@@ -124,7 +122,7 @@ def _job_id(environ: Mapping[str, str]) -> str:
 
 
 def _step(environ: Mapping[str, str]) -> Step:
-    variable = next((name for name in _NODES_OF_STEP if environ.get(name)), _NODES_OF_STEP[-1])
+    variable = first_set(environ, _NODES_OF_STEP) or _NODES_OF_STEP[-1]
     nodes = nodes_of(_needed(environ, variable), variable)
     number = count(environ.get("SLURM_STEP_NUM_NODES") or len(nodes), "SLURM_STEP_NUM_NODES")
     if number != len(nodes):
@@ -180,7 +178,7 @@ def _node_id(environ: Mapping[str, str], nodes: tuple[str, ...]) -> int:
 
 def _without_srun(environ: Mapping[str, str]) -> Step:
     """The one node of a batch script; several nodes, or none of them, are refused."""
-    variable = next((name for name in _NODES_OF_JOB if environ.get(name)), _NODES_OF_JOB[0])
+    variable = first_set(environ, _NODES_OF_JOB) or _NODES_OF_JOB[0]
     nodes = nodes_of(_needed(environ, variable), variable)
     several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_HET_SIZE", "SLURM_PACK_SIZE")
                if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
@@ -230,7 +228,7 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
 
 def _counted(environ: Mapping[str, str]) -> Counted:
     """This node's GPUs as Slurm allocated them (``4``, or ``a100:4`` by type)."""
-    name = next((name for name in _GPUS if environ.get(name)), "")
+    name = first_set(environ, _GPUS)
     if not name:
         return Counted()
     gpus = 0
@@ -242,18 +240,18 @@ def _counted(environ: Mapping[str, str]) -> Counted:
     return Counted(gpus, name) if gpus else Counted()
 
 
-def _read_from(environ: Mapping[str, str]) -> Note:
-    """Which variables the job was read from."""
-    names = _NODES_OF_STEP if in_step(environ) else _NODES_OF_JOB
-    used = [next((name for name in either if environ.get(name)), "") for either in (names, _THIS_NODE, _GPUS)]
-    named = ", ".join(f"{name}={environ[name]}" for name in used if name)
-    grace = f"{kill_wait(environ):g} s between SIGTERM and SIGKILL (KillWait)"
-    return Note("plan", f"Slurm: {named}; {grace}; the roll call is at port {_port(environ)}")
+def _read_from(environ: Mapping[str, str], used: Iterable[tuple[str, ...]], grace: float, port: int) -> Note:
+    """Which variables the job was read from: of each of ``used`` the first that is set."""
+    names = (first_set(environ, either) for either in used)
+    named = ", ".join(f"{name}={environ[name]}" for name in names if name)
+    seconds = f"{grace:g} s between SIGTERM and SIGKILL (KillWait)"
+    return Note("plan", f"Slurm: {named}; {seconds}; the roll call is at port {port}")
 
 
-def _notes(environ: Mapping[str, str]) -> tuple[Note, ...]:
+def _unused_tasks(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """That several tasks were asked for, where srun started none of them."""
     tasks = environ.get("SLURM_NTASKS", "1")
-    if in_step(environ) or tasks == "1":
+    if tasks == "1":
         return ()
     words = (
         f"SLURM_NTASKS={shown(tasks).strip(chr(34))} counts what srun would start, and this process was started "

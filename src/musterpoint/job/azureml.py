@@ -10,17 +10,13 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job import azureml_hosts
-from musterpoint.job.azureml_hosts import Form, Value, first, whole
+from musterpoint.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, whole
 from musterpoint.job.azureml_outputs import outputs_of, unexpanded
+from musterpoint.job.fields import first_set
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, StartedRank
 from musterpoint.settings import AZUREML_PORT, Settings
 
 _NAMES = ("AZUREML_RUN_ID", "AZUREML_ROOT_RUN_ID", "AZ_BATCH_JOB_ID", "AZ_BATCHAI_JOB_NAME")
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-"""Open MPI's variables, then Intel MPI's."""
 
 _WHAT: dict[Form, str] = {
     "mpi": "an MPI job, whose processes AzureML's mpirun started",
@@ -47,7 +43,7 @@ def read(environ: Mapping[str, str], _settings: Settings) -> Job:
         UsageError: a variable is malformed, or doesn't fit the others; the message names it.
     """
     form = form_of(environ)
-    count = azureml_hosts.node_count(environ, form, _of_mpi(environ, _LOCAL_SIZE))
+    count = azureml_hosts.node_count(environ, form)
     started = _started(environ, form, count)
     cluster = azureml_hosts.read(environ, form, count, started.rank)
     paths, output_notes = outputs_of(environ, os.getcwd(), cluster.rank or 0)
@@ -56,7 +52,7 @@ def read(environ: Mapping[str, str], _settings: Settings) -> Job:
         raise UsageError(f"the variable MASTER_PORT is {port}, expected a port number, 1 to 65535")
     return Job(
         platform="azureml",
-        name=first(environ, _NAMES).text,
+        name=environ.get(first_set(environ, _NAMES), ""),
         hosts=cluster.hosts,
         current_host=cluster.current,
         group_hosts=cluster.hosts,
@@ -75,7 +71,7 @@ def read(environ: Mapping[str, str], _settings: Settings) -> Job:
 
 def form_of(environ: Mapping[str, str]) -> Form:
     """How AzureML started this process."""
-    if first(environ, _RANK).text and first(environ, _SIZE).text:
+    if first_set(environ, RANK) and first_set(environ, SIZE):
         return "mpi"
     if environ.get("TF_CONFIG"):
         return "tensorflow"
@@ -88,11 +84,7 @@ def form_of(environ: Mapping[str, str]) -> Form:
     return "none"
 
 
-def _of_mpi(environ: Mapping[str, str], names: tuple[str, ...]) -> Value:
-    return first(environ, names)
-
-
-def _started(environ: Mapping[str, str], form: Form, count: Value) -> _Started:
+def _started(environ: Mapping[str, str], form: Form, count: Count) -> _Started:
     if form == "mpi":
         return _started_by_mpi(environ, count)
     if form == "processes":
@@ -103,29 +95,30 @@ def _started(environ: Mapping[str, str], form: Form, count: Value) -> _Started:
     return _Started()
 
 
-def _started_by_mpi(environ: Mapping[str, str], count: Value) -> _Started:
-    rank, size = (whole(environ, first(environ, names).variable, 0) for names in (_RANK, _SIZE))
-    local, local_size = first(environ, _LOCAL_RANK), first(environ, _LOCAL_SIZE)
+def _started_by_mpi(environ: Mapping[str, str], count: Count) -> _Started:
+    of_rank, of_size = first_set(environ, RANK), first_set(environ, SIZE)
+    of_local, of_local_size = first_set(environ, LOCAL_RANK), first_set(environ, LOCAL_SIZE)
+    rank, size = whole(environ, of_rank, 0), whole(environ, of_size, 0)
     notes: list[Note] = []
     each = max(1, size // count.number)
-    if not local_size.text:
-        notes.append(_missing(_LOCAL_SIZE[0], f"{each} processes a host are taken, {size} on {count.number}"))
+    if not of_local_size:
+        notes.append(_missing(LOCAL_SIZE[0], f"{each} processes a host are taken, {size} on {count.number}"))
     else:
-        each = whole(environ, local_size.variable, 1)
-    if not local.text:
-        notes.append(_missing(_LOCAL_RANK[0], f"this is taken for local rank {rank % each}"))
-    here = whole(environ, local.variable, 0) if local.text else rank % each
-    _check_place(first(environ, _RANK).variable, rank, size)
-    _check_place(local.variable or first(environ, _RANK).variable, here, each)
+        each = whole(environ, of_local_size, 1)
+    if not of_local:
+        notes.append(_missing(LOCAL_RANK[0], f"this is taken for local rank {rank % each}"))
+    local = whole(environ, of_local, 0) if of_local else rank % each
+    _check_place(of_rank, rank, size)
+    _check_place(of_local or of_rank, local, each)
     if each * count.number != size:
         raise UsageError(
-            f"{first(environ, _SIZE).variable} is {size}, and {each} processes on each of {count.number} hosts "
+            f"{of_size} is {size}, and {each} processes on each of {count.number} hosts "
             f"({count.variable}) are {each * count.number}: musterpoint needs the same number on every host"
         )
-    return _Started(StartedRank(rank, here, size, each, mpi=True), each, tuple(notes))
+    return _Started(StartedRank(rank, local, size, each, mpi=True), each, tuple(notes))
 
 
-def _started_per_process(environ: Mapping[str, str], count: Value) -> _Started:
+def _started_per_process(environ: Mapping[str, str], count: Count) -> _Started:
     rank, local = whole(environ, "RANK", 0), whole(environ, "LOCAL_RANK", 0)
     if not environ.get("WORLD_SIZE"):
         raise UsageError(
@@ -166,7 +159,7 @@ def _distribution(form: Form, started: _Started, environ: Mapping[str, str]) -> 
 
 
 def _about(
-    form: Form, environ: Mapping[str, str], count: Value, cluster: azureml_hosts.Cluster, started: _Started
+    form: Form, environ: Mapping[str, str], count: Count, cluster: azureml_hosts.Cluster, started: _Started
 ) -> str:
     """How the variables were understood, in one sentence for the log and ``muster plan``."""
     hosts = f"{count.number} host{'s' if count.number > 1 else ''} ({count.variable or 'no variable says how many'})"

@@ -4,15 +4,21 @@ from typing import Any, Literal, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count as whole_number
-from musterpoint.job.fields import host, mapping, parse, shown, wrong
+from musterpoint.job.fields import each_once, first_set, host, mapping, parse, shown, wrong
 from musterpoint.job.model import Note, StartedRank, UnnamedHosts
 from musterpoint.job.other_platforms import refuse_several
+from musterpoint.settings import split_endpoint
 
 Form = Literal["mpi", "processes", "node", "tensorflow", "ray", "none"]
 """By AzureML's mpirun; a process per rank, or per node, of a PyTorch job; per task; beside a Ray cluster; per node."""
 
 NODE_COUNT = "AZUREML_NODE_COUNT"
 CONFIG = "AZUREML_CR_DISTRIBUTED_CONFIG"
+RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Open MPI's variables, then Intel MPI's."""
 _LISTS = (("AZ_BATCH_HOST_LIST", ","), ("AZ_BATCH_NODE_LIST", ";"))
 _NODE_RANKS = ("NODE_RANK", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "MASTER_IP")
@@ -21,12 +27,11 @@ _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 _LOCALHOST = ("localhost", "127.0.0.1", "::1")
 
 
-class Value(NamedTuple):
-    """A variable's ``text`` and name; both empty where none of several is set. ``number``: the text's, if it is one."""
+class Count(NamedTuple):
+    """How many hosts there are, and the variables that say so (empty: none does)."""
 
-    text: str = ""
+    number: int
     variable: str = ""
-    number: int = 0
 
 
 class Cluster(NamedTuple):
@@ -47,59 +52,53 @@ class Cluster(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def first(environ: Mapping[str, str], names: tuple[str, ...]) -> Value:
-    """The first of these variables that is set."""
-    return next((Value(environ[name], name) for name in names if environ.get(name)), Value())
-
-
 def whole(environ: Mapping[str, str], variable: str, least: int) -> int:
     """A variable's whole number. A UsageError names the variable."""
     return whole_number(environ[variable].strip(), f"the variable {variable}", least)
 
 
-def node_count(environ: Mapping[str, str], form: Form, local_size: Value) -> Value:
-    """How many hosts the job has; its ``variable`` says why."""
+def node_count(environ: Mapping[str, str], form: Form) -> Count:
+    """How many hosts the job has."""
     if form == "ray":  # the program runs once, beside the head of a cluster that AzureML has started
-        return Value("", "RAY_ADDRESS", 1)
+        return Count(1, "RAY_ADDRESS")
     if form == "tensorflow" and (machines := _machines(environ)):
-        return Value("", "TF_CONFIG", len(machines))
+        return Count(len(machines), "TF_CONFIG")
     if environ.get(NODE_COUNT):
-        return Value(environ[NODE_COUNT], NODE_COUNT, whole(environ, NODE_COUNT, 1))
+        return Count(whole(environ, NODE_COUNT, 1), NODE_COUNT)
     listed, variable = host_list(environ)
     if listed:
-        return Value("", variable, len(listed))
+        return Count(len(listed), variable)
     if form == "mpi":
-        size = first(environ, ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
-        each = whole(environ, local_size.variable, 1) if local_size.text else 1
-        return Value("", f"{size.variable} over {local_size.variable or 'one process each'}",
-                     max(1, whole(environ, size.variable, 1) // each))  # fmt: skip
+        size, local_size = first_set(environ, SIZE), first_set(environ, LOCAL_SIZE)
+        each = whole(environ, local_size, 1) if local_size else 1
+        return Count(max(1, whole(environ, size, 1) // each), f"{size} over {local_size or 'one process each'}")
     if form in ("processes", "node") and environ.get("WORLD_SIZE"):
         return _count_of_processes(environ, form)
-    index = first(environ, _NODE_RANKS)
-    if not index.text or not whole(environ, index.variable, 0):
-        index = first(environ, ("AZ_BATCH_MASTER_NODE",))  # AzureML sets it where there are several nodes
-    if index.text:
+    index = first_set(environ, _NODE_RANKS)
+    if not index or not whole(environ, index, 0):
+        index = first_set(environ, ("AZ_BATCH_MASTER_NODE",))  # AzureML sets it where there are several nodes
+    if index:
         raise UsageError(
-            f"{index.variable}={index.text}: this is one of several hosts, and neither {NODE_COUNT} nor "
+            f"{index}={environ[index]}: this is one of several hosts, and neither {NODE_COUNT} nor "
             f"AZ_BATCH_HOST_LIST says how many: set {NODE_COUNT}"
         )
-    return Value("", "", 1)
+    return Count(1)
 
 
-def _count_of_processes(environ: Mapping[str, str], form: Form) -> Value:
+def _count_of_processes(environ: Mapping[str, str], form: Form) -> Count:
     """The number of hosts of a PyTorch job, from the numbers of its processes."""
     world = whole(environ, "WORLD_SIZE", 1)
     if environ.get("LOCAL_WORLD_SIZE"):
-        return Value("", "WORLD_SIZE over LOCAL_WORLD_SIZE", max(1, world // whole(environ, "LOCAL_WORLD_SIZE", 1)))
+        return Count(max(1, world // whole(environ, "LOCAL_WORLD_SIZE", 1)), "WORLD_SIZE over LOCAL_WORLD_SIZE")
     if form == "node":
-        return Value("", "WORLD_SIZE, taken as one process per host", world)
+        return Count(world, "WORLD_SIZE, taken as one process per host")
     rank, local = whole(environ, "RANK", 0), whole(environ, "LOCAL_RANK", 0)
     node = whole(environ, "NODE_RANK", 0) if environ.get("NODE_RANK") else 0
     if node and (rank - local) % node == 0 and rank > local:
         each = (rank - local) // node
-        return Value("", "WORLD_SIZE, RANK and NODE_RANK", max(1, world // each))
+        return Count(max(1, world // each), "WORLD_SIZE, RANK and NODE_RANK")
     if world == 1 or (not node and rank == local == world - 1):
-        return Value("", "WORLD_SIZE, all of them on this host", 1)
+        return Count(1, "WORLD_SIZE, all of them on this host")
     raise UsageError(
         f"WORLD_SIZE={world}, RANK={rank}, LOCAL_RANK={local}: neither {NODE_COUNT} nor AZ_BATCH_HOST_LIST nor "
         f"LOCAL_WORLD_SIZE says how many hosts share these processes: set {NODE_COUNT}"
@@ -119,11 +118,8 @@ def host_list(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
 
 
 def _checked(names: list[Any], variable: str) -> tuple[str, ...]:
-    found = tuple(host(name, f"the variable {variable}") for name in names)
-    for name in found:
-        if found.count(name) > 1:
-            raise UsageError(f"the variable {variable} has {name} more than once; each host must stand there once")
-    return found
+    where = f"the variable {variable}"
+    return each_once((host(name, where) for name in names), where)
 
 
 def _config(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -131,7 +127,7 @@ def _config(environ: Mapping[str, str]) -> dict[str, Any]:
     return mapping(parse(text, f"the variable {CONFIG}"), f"the variable {CONFIG}") if text else {}
 
 
-def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedRank | None) -> Cluster:
+def read(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None) -> Cluster:
     """The hosts; ``count`` is how many there are, ``started`` the rank that this process was started as.
 
     Raises:
@@ -139,7 +135,7 @@ def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedR
     """
     if count.number == 1:
         _refuse_others(environ, form, count, started)
-        name = first(environ, ("HOSTNAME",)).text
+        name = environ.get("HOSTNAME", "")
         listed, _variable = host_list(environ)
         current = listed[0] if len(listed) == 1 else name if _is_host(name) else "node-0"
         return Cluster((current,), current, 0, current)
@@ -172,13 +168,13 @@ def read(environ: Mapping[str, str], form: Form, count: Value, started: StartedR
     )  # fmt: skip
 
 
-def _refuse_others(environ: Mapping[str, str], form: Form, count: Value, started: StartedRank | None) -> None:
+def _refuse_others(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None) -> None:
     """Refuses a job of one host where another variable says that there are more."""
     if form == "ray":
-        index = first(environ, _NODE_RANKS)
-        if index.text and whole(environ, index.variable, 0):
+        index = first_set(environ, _NODE_RANKS)
+        if index and whole(environ, index, 0):
             raise UsageError(
-                f"{index.variable}={index.text} and RAY_ADDRESS={shown(environ['RAY_ADDRESS'])}: AzureML runs a Ray "
+                f"{index}={environ[index]} and RAY_ADDRESS={shown(environ['RAY_ADDRESS'])}: AzureML runs a Ray "
                 "job's program on the first host alone, expected 0: unset RAY_ADDRESS where this is no Ray job of "
                 "AzureML's (type: ray)"
             )
@@ -226,13 +222,10 @@ def _leader(environ: Mapping[str, str], form: Form) -> tuple[str, str]:
         text = environ.get(variable, "").strip()
         if not text:
             continue
-        name = text
-        if text.startswith("["):
-            name = text[1:].partition("]")[0]
-        elif text.count(":") == 1:
-            name, _, port = text.partition(":")
-            if not port.isdecimal():
-                raise wrong(f"the variable {variable}", text, "an address, or address:port")
+        try:
+            name, _port = split_endpoint(text)
+        except ValueError:
+            raise wrong(f"the variable {variable}", text, "an address, or address:port") from None
         name = host(name, f"the variable {variable}")
         if name not in _LOCALHOST:
             return name, variable
@@ -241,17 +234,19 @@ def _leader(environ: Mapping[str, str], form: Form) -> tuple[str, str]:
 
 def _node_rank(environ: Mapping[str, str], form: Form, started: StartedRank | None) -> tuple[int | None, str]:
     """This host's place, and what says so. OMPI_COMM_WORLD_NODE_RANK doesn't: it ranks the processes of a node."""
-    if started is not None and form == "mpi" and (started.rank - started.local_rank) % started.local_size == 0:
-        variable = "OMPI_COMM_WORLD_RANK" if environ.get("OMPI_COMM_WORLD_RANK") else "PMI_RANK"
-        return (started.rank - started.local_rank) // started.local_size, variable
-    for variable in _NODE_RANKS:
-        if environ.get(variable):
-            return whole(environ, variable, 0), variable
+    by_rank = None
+    if started is not None and (started.rank - started.local_rank) % started.local_size == 0:
+        by_rank = (started.rank - started.local_rank) // started.local_size
+    if by_rank is not None and form == "mpi":
+        return by_rank, first_set(environ, RANK)
+    variable = first_set(environ, _NODE_RANKS)
+    if variable:
+        return whole(environ, variable, 0), variable
     named = _config(environ).get("rank")
     if isinstance(named, str) and environ.get(named):
         return whole(environ, named, 0), f"{named}, which {CONFIG} names"
-    if started is not None and (started.rank - started.local_rank) % started.local_size == 0:
-        return (started.rank - started.local_rank) // started.local_size, "RANK and LOCAL_RANK"
+    if by_rank is not None:
+        return by_rank, "RANK and LOCAL_RANK"
     return None, "no variable says so"
 
 

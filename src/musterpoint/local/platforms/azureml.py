@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Any, Mapping
 
 from musterpoint.errors import UsageError
 from musterpoint.fabric.mpi import mpirun_of
 from musterpoint.job.azureml_outputs import PREFIX
-from musterpoint.job.fields import count, shown, text
-from musterpoint.job.fields import wrong as wrong_field
+from musterpoint.job.fields import count, shown, text, wrong
 from musterpoint.local.job import HostNaming, LocalJob
-from musterpoint.local.platforms import directory, mpirun
+from musterpoint.local.platforms import commands, directory, mpirun
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 from musterpoint.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
@@ -115,7 +113,7 @@ def check(job: LocalJob) -> None:
         UsageError: an MPI job without an Open MPI.
     """
     if job.hyperparameters:
-        raise wrong_field("--hyperparameters", job.hyperparameters, "none: an AzureML job has arguments only")
+        raise wrong("--hyperparameters", job.hyperparameters, "none: an AzureML job has arguments only")
     if job.host_slots:
         raise UsageError("--host-slots: AzureML starts the same number of processes on every host; use --distribution")
     if job.distribution["type"] == "mpi" and not mpirun_of(os.environ):
@@ -147,7 +145,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
     found = {
         "AZUREML_RUN_ID": job.name,
         "AZUREML_ROOT_RUN_ID": job.name,
-        directory.ROOT: host.layout.host(host.name),
+        mpirun.ROOT: host.layout.host(host.name),
         "AZUREML_EXPERIMENT_NAME": "musterpoint-local",
         "AZUREML_NODE_COUNT": str(len(addresses)),
         "AZUREML_CR_NODE_RANK": str(host.rank),
@@ -191,22 +189,16 @@ def _tf_config(host: PlayedHost, addresses: list[str]) -> str:
     })  # fmt: skip
 
 
-def _command(job: LocalJob) -> tuple[str, ...]:
-    """``muster launch`` with the program and its arguments, as a job's ``command`` has it."""
-    module = ("-m",) if job.module else ()
-    return (sys.executable, "-m", "musterpoint", "launch", *module, job.program, *job.arguments)
-
-
 def processes(host: PlayedHost) -> tuple[HostProcess, ...]:
     """What AzureML starts on a host: mpirun on the first one, a process per rank, or one process."""
     job = host.job
-    cwd = directory.working_directory(host.layout, host.name)
     each: int | None = job.distribution.get("per_host")
+    (once,) = commands.launched(host)
     if job.distribution["type"] == "mpi" and each:
-        return (mpirun.process(host, _command(job), each, cwd),)
+        return (mpirun.process(host, once.argv, each, once.cwd),)
     if job.distribution["type"] != "pytorch" or each is None:
-        return (HostProcess(_command(job), {}, cwd),)
-    return tuple(HostProcess(_command(job), _rank(host, each, local), cwd) for local in range(each))
+        return (once,)
+    return tuple(once._replace(environment=_rank(host, each, local)) for local in range(each))
 
 
 def _rank(host: PlayedHost, each: int, local: int) -> dict[str, str]:

@@ -14,12 +14,15 @@ from musterpoint.local.platforms.platform import HostProcess, PlayedHost
 from musterpoint.local.tree import Layout
 
 
+def launch(job: LocalJob) -> tuple[str, ...]:
+    """The words of ``muster launch`` with the program and its arguments."""
+    module = ("-m",) if job.module else ()
+    return (sys.executable, "-m", "musterpoint", "launch", *module, job.program, *job.arguments)
+
+
 def launched(host: PlayedHost) -> tuple[HostProcess, ...]:
     """``muster launch`` with the program and its arguments, in the directory of the code."""
-    job = host.job
-    module = ("-m",) if job.module else ()
-    argv = (sys.executable, "-m", "musterpoint", "launch", *module, job.program, *job.arguments)
-    return (HostProcess(argv, {}, directory.working_directory(host.layout, host.name)),)
+    return (HostProcess(launch(host.job), {}, directory.working_directory(host.layout, host.name)),)
 
 
 def prepare(job: LocalJob, host: str, layout: Layout) -> None:

@@ -7,9 +7,6 @@ import os
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import Layout
 
-ROOT = "AZUREML_CR_EXECUTION_WORKING_DIR_PATH"
-"""The variable with the directory above the working directory, which is called ``wd``."""
-
 
 def working_directory(layout: Layout, host: str) -> str:
     """Where the command of ``host`` runs."""

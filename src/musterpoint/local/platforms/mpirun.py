@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from typing import Sequence
 
-from musterpoint.local.platforms import directory
 from musterpoint.local.platforms.platform import HostProcess, PlayedHost
 
+ROOT = "AZUREML_CR_EXECUTION_WORKING_DIR_PATH"
+"""The variable with the directory above the working directory, which is called ``wd``, on every host."""
 _AGENT = """#!/bin/sh
 # ADDRESS COMMAND...: what mpirun calls to start its daemon on another host, which would leave it with --daemonize
 folder={folder} address=$1
@@ -35,7 +36,7 @@ def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> Ho
         file.write(_AGENT.format(folder=folder))
     os.chmod(agent, 0o755)
     # mpirun enters its own working directory on every host, and here each host has another one
-    here = ("sh", "-c", f'cd "${directory.ROOT}/wd" && exec "$@"', "sh")
+    here = ("sh", "-c", f'cd "${ROOT}/wd" && exec "$@"', "sh")
     return HostProcess(
         (
             "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(each * len(addresses)),

@@ -41,18 +41,6 @@ class Seams:
 _NO_SEAMS = Seams()
 
 
-def misplaced(unnamed: "UnnamedHosts") -> UsageError | None:
-    """What is wrong with this host's node rank; None if nothing is."""
-    rank, count = unnamed.node_rank, unnamed.nnodes
-    if rank is None or rank < count:
-        return None
-    source = unnamed.sources
-    return UsageError(
-        f"{source.node_rank} is {rank}, and there are {count} hosts ({source.nnodes}): node ranks go from 0 to "
-        f"{count - 1}"
-    )
-
-
 class RollCall:
     """Waits until all hosts of a job are connected.
 
@@ -82,6 +70,8 @@ class RollCall:
 
     def _adopt(self, unnamed: "UnnamedHosts") -> None:
         """The platform names no host: the leader is looked for at one place."""
+        from musterpoint.job.unnamed import misplaced
+
         self._leader = unnamed.leader
         self._misplaced = misplaced(unnamed)
         if unnamed.port:
@@ -101,12 +91,14 @@ class RollCall:
 
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
-            UsageError: the leader's port is taken, or the hosts file can't be read.
+            UsageError: the leader's port is taken, the hosts file can't be read, or this host's node rank is too high.
             StoppedEarly: a host was told to stop in the meantime, or ``stop`` was given.
         """
         if stop is not None:
             self._report_stop(stop)
             raise stop
+        if self._misplaced is not None and self._settings.rollcall != "full":  # no other host can be told
+            raise self._misplaced
         if self._settings.rollcall == "off":
             return self._assumed(self._unlooked()), LoneChannel(self._loop)
         if len(self._hosts) == 1:
@@ -293,10 +285,8 @@ class RollCall:
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""
         offer, me, leader = self._offer, self._me, self._participant.leader
-        if self._unnamed is not None and len(self._hosts) > 1:
+        if self._unnamed is not None:
             addresses, me = self._of_placeholders(self._unnamed, addresses[self._unnamed.leader])
-        elif self._unnamed is not None:
-            me = self._hosts[0]
         slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(
             Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)

@@ -101,9 +101,10 @@ def test_one_host_is_named(options: dict[str, Any], tmp_path: Path) -> None:
     [
         ({"nnodes": 2}, "--nnodes=2: nothing says where the hosts meet: pass --rollcall-leader HOST"),
         ({"node_rank": 1}, "--node-rank is given, but not how many hosts there are: pass --nnodes N too"),
+        ({"nnodes": 1, "node_rank": 1}, "--node-rank is 1, and there is one host (--nnodes): it has node rank 0"),
     ],
 )
-def test_options_that_say_too_little(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_options_that_make_no_job(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         job_of({}, tmp_path, **options)
     assert sentence in str(error.value)

@@ -246,20 +246,31 @@ class LeaderCall:
 
     def _turn_away(self, link: Link, call: Call, why: str) -> None:
         holder = self._seats.taken.get(call.name)
-        clash = self._places is not None and why == TAKEN and holder is not None
-        if clash and self._places is not None and not self._places.by_rank:
-            other = self._places.place(call.hello, self._seats.taken, apart=True)
-            if other is not None:  # another host with the same name
+        if self._places is not None and why == TAKEN and holder is not None:
+            self._clash(self._places, link, call, holder)
+        else:
+            self._dismiss(link, call, why)
+
+    def _clash(self, places: Places, link: Link, call: Call, holder: Call) -> None:
+        """Another host claims ``holder``'s seat. By node rank that ends the roll call; by arrival it gets a free seat,
+        since two hosts may have the same name.
+        """
+        if places.by_rank:
+            why = places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
+        else:
+            why = TAKEN
+            other = places.place(call.hello, self._seats.taken, apart=True)
+            if other is not None:
                 call.state.rename(other.host)
                 self._claim(link, call._replace(hello=other), False)
                 return
+        self._dismiss(link, call, why)
+        self._fail(why)
+
+    def _dismiss(self, link: Link, call: Call, why: str) -> None:
         self._drop(link, call)
-        if clash and self._places is not None and holder is not None and self._places.by_rank:
-            why = self._places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
         self._listener.refuse(link, why)
         self._record("hello-refused", host=call.title, address=call.address, reason=why)
-        if clash:
-            self._fail(why)
 
     def _seated(self, call: Call, warning: str) -> None:
         """The host has its seat, so its hello is trusted from now on."""

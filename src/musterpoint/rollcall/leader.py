@@ -50,22 +50,22 @@ class LeaderCall:
         self._loop, self._timeouts, log = context
         self._say, self._record = log.say, log.record
         self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
-        self._own_label, seen_as = self._me, self._me
+        self._seen_as = participant.endpoint
+        own = self._me
         self._places: Places | None = None
         if unnamed is not None:
             self._places = Places(unnamed, self._me, incarnation)
             self._hosts = group = self._places.labels
-            self._own_label, seen_as = self._hosts[0], unnamed.leader
-        self._seen_as = seen_as
+            own = self._hosts[0]
         self._grouped = frozenset(group)
         self._choose_port = choose_port
-        self._others = frozenset(self._hosts) - {self._own_label}
+        self._others = frozenset(self._hosts) - {own}
         check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
         self._checked = check != "off"
         self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
         self._names = names
         self._follower = Follower(context, names, self._resolved)
-        self._attendance = Attendance(self._hosts, seen_as, names, self._seats, self._checked)
+        self._attendance = Attendance(self._hosts, self._seen_as, names, self._seats, self._checked)
         self._calls: dict[Link, Call] = {}
         self._link_owner = LinkOwner(self._frame, self._ended)
         self._unanswered: dict[str, tuple[Link, Refusal]] = {}

@@ -63,7 +63,6 @@ class RollCall:
         self._preferred_port = master_port
         self._call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
         self._other: OtherLeader | None = None
-        self._leader = participant.leader
         self._misplaced: UsageError | None = None
         if self._unnamed is not None:
             self._adopt(self._unnamed)
@@ -72,7 +71,6 @@ class RollCall:
         """The platform names no host: the leader is looked for at one place."""
         from musterpoint.job.unnamed import misplaced
 
-        self._leader = unnamed.leader
         self._misplaced = misplaced(unnamed)
         if unnamed.port:
             self._settings = self._settings._replace(rollcall_port=unnamed.port)
@@ -106,7 +104,7 @@ class RollCall:
         if not self._settings.rollcall_port and self._settings.rollcall == "full":
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
-        self._record("rollcall-started", hosts=len(self._hosts), leader=self._leader)
+        self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.endpoint)
         call: LeaderCall | WorkerCall | NamesCall
         call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
         while call.result is None and call.error is None:
@@ -161,7 +159,7 @@ class RollCall:
 
         participant = self._participant
         if self._unnamed is not None:  # of the others no name is known
-            participant = participant._replace(hosts=(self._unnamed.leader,))
+            participant = participant._replace(hosts=(participant.endpoint,))
         call = self._call = NamesCall(*self._context(), participant)
         call.start()
         return call
@@ -201,7 +199,7 @@ class RollCall:
     def _leads(self, context: "Context", names: "Names", seconds: float) -> bool:
         """Whether this host is the leader. Where places go by arrival, that is who has the leader's address."""
         if self._unnamed is None:
-            return self._me == self._leader
+            return self._me == self._participant.leader
         if self._unnamed.node_rank is not None:
             return self._unnamed.node_rank == 0
         from musterpoint.rollcall.endpoint import EndpointSearch
@@ -262,13 +260,10 @@ class RollCall:
             self._preferred_port,
         )
 
-    def _agreed_port(self) -> int:
-        return agreed_master_port(self._settings.master_port, self._preferred_port)
-
     def _unlooked(self) -> dict[str, str]:
         """Each host's address without any look-up: its name, where the hosts file has none."""
         given = self._given_addresses()
-        hosts = self._hosts if self._unnamed is None else (self._unnamed.leader,)
+        hosts = self._hosts if self._unnamed is None else (self._participant.endpoint,)
         return {host: given.get(host.lower(), (host,))[0] for host in hosts}
 
     def _of_placeholders(self, unnamed: "UnnamedHosts", leader: str) -> tuple[dict[str, str], str]:
@@ -284,14 +279,15 @@ class RollCall:
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""
-        offer, me, leader = self._offer, self._me, self._participant.leader
+        offer, me = self._offer, self._me
         if self._unnamed is not None:
-            addresses, me = self._of_placeholders(self._unnamed, addresses[self._unnamed.leader])
+            addresses, me = self._of_placeholders(self._unnamed, addresses[self._participant.endpoint])
         slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(
             Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)
             for host in self._hosts
         )
         # no host could learn of another port
-        port = self._master_port() if len(self._hosts) == 1 else self._agreed_port()
-        return Roster(offer.job, offer.job, seats, addresses[leader], port, me)
+        agreed = agreed_master_port(self._settings.master_port, self._preferred_port)
+        port = self._master_port() if len(self._hosts) == 1 else agreed
+        return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, me)

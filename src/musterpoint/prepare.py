@@ -32,7 +32,6 @@ from musterpoint.launch.choose import (
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
-from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Offer, Roster
 from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
 
@@ -168,8 +167,10 @@ def named_job(job: Job, roster: Roster) -> Job:
 def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
     """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
     unnamed = job.unnamed
-    if unnamed is None or len(job.hosts) == 1:
+    if unnamed is None:
         return
+    from musterpoint.job.unnamed import misplaced
+
     if error := misplaced(unnamed):
         raise error
     rank, leader = unnamed.sources.node_rank, unnamed.sources.leader

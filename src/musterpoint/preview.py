@@ -10,6 +10,7 @@ from musterpoint.errors import UsageError
 from musterpoint.job.model import InstanceGroup, Job
 from musterpoint.job.read import masker_of, platform_here, read_job
 from musterpoint.job.sagemaker import RESOURCES, base_of, paths_of
+from musterpoint.job.unnamed import misplaced
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
 from musterpoint.launch.plan import LaunchPlan
@@ -17,7 +18,6 @@ from musterpoint.masking import Masker
 from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.rollcall.ports import agreed_master_port
-from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
 from musterpoint.settings import Settings
@@ -151,7 +151,7 @@ def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
     job, options = view.job, view.options
     notes = [note.text for note in job.notes]
     several = len(job.hosts) > 1
-    if job.unnamed is not None and several:
+    if job.unnamed is not None:
         what = "" if job.unnamed.node_rank is not None else "; which of them this host is, too"
         notes.append(
             f"{job.hosts[0]} to {job.hosts[-1]} stand for names that the hosts say in the roll call, at "

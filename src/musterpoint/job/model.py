@@ -107,7 +107,7 @@ class Sources(NamedTuple):
 class UnnamedHosts(NamedTuple):
     """Hosts that the platform counts but doesn't name: the roll call learns their names.
 
-    ``nnodes``: how many there are, this one included.
+    ``nnodes``: how many there are, this one included; several, except in what a reader has just read.
     ``node_rank``: this host's place in rank order; None: places go by arrival.
     ``leader``: the address or name of the first host, the leader.
     ``port``: the leader's port for the roll call; 0: the usual one.

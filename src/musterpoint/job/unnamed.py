@@ -42,7 +42,8 @@ def settled(job: Job, settings: Settings) -> Job:
     They describe hosts that the platform doesn't name; of hosts that it names, they must say the same.
 
     Raises:
-        UsageError: an option contradicts the platform, or there are several hosts and none says where the first is.
+        UsageError: an option contradicts the platform, there are several hosts and none says where the first is, or
+            the only host has another node rank than 0.
     """
     if job.unnamed is not None:
         return _complete(job, _merged(job.unnamed, settings))
@@ -93,7 +94,9 @@ def _same(flag: str, value: int | None, source: str, known: int) -> None:
 def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
     if not 1 <= unnamed.nnodes <= MOST_HOSTS:
         raise UsageError(f"{unnamed.sources.nnodes} is {unnamed.nnodes}, expected 1 to {MOST_HOSTS} hosts")
-    if unnamed.nnodes == 1 and not unnamed.node_rank:
+    if unnamed.nnodes == 1:
+        if wrong := misplaced(unnamed):
+            raise wrong
         name = unnamed.name or node_name()
         return job._replace(hosts=(name,), group_hosts=(name,), current_host=name, unnamed=None)
     if not is_host_name(unnamed.leader) or unnamed.leader in ("0.0.0.0", "::"):
@@ -116,6 +119,17 @@ def _complete(job: Job, unnamed: UnnamedHosts) -> Job:
         hosts=hosts, group_hosts=hosts, current_host=me, notes=notes,
         unnamed=unnamed._replace(name=name if is_host_name(name) else "host"),
     )  # fmt: skip
+
+
+def misplaced(unnamed: UnnamedHosts) -> UsageError | None:
+    """What is wrong with this host's node rank; None if nothing is."""
+    rank, count = unnamed.node_rank, unnamed.nnodes
+    if rank is None or rank < count:
+        return None
+    source = unnamed.sources
+    go = f"node ranks go from 0 to {count - 1}" if count > 1 else "it has node rank 0"
+    there = f"there are {count} hosts" if count > 1 else "there is one host"
+    return UsageError(f"{source.node_rank} is {rank}, and {there} ({source.nnodes}): {go}")
 
 
 def _compared(job: Job, settings: Settings) -> Job:

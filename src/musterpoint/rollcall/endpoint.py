@@ -72,13 +72,13 @@ class OtherLeader:
     ) -> None:  # fmt: skip
         quiet = Context(context.loop, context.timeouts, ConnectionLog(lambda _text: None, lambda _name, **_facts: None))
         self._on_found = on_found
-        self._leader = participant.unnamed.leader if participant.unnamed else ""
+        self._endpoint = participant.endpoint
         self._call = WorkerCall(quiet, names, participant, incarnation)
         self._follower = Follower(quiet, names, self._resolved)
         self._calling = False
 
     def start(self) -> None:
-        self._follower.follow(self._leader)
+        self._follower.follow(self._endpoint)
 
     def check(self) -> None:
         """To be called after every turn of the loop."""
@@ -86,13 +86,13 @@ class OtherLeader:
             self._on_found(self._call.refusal)
 
     def close(self) -> None:
-        self._follower.drop(self._leader)
+        self._follower.drop(self._endpoint)
         if self._calling:
             self._call.stop(StoppedEarly("", SIGINT))
 
     def _resolved(self, _name: str, answer: Answer) -> None:
         if answer.addresses:
-            self._follower.drop(self._leader)
+            self._follower.drop(self._endpoint)
             if not any(map(is_local, answer.addresses)):
                 self._calling = True
                 self._call.start()

@@ -50,22 +50,22 @@ class LeaderCall:
         self._loop, self._timeouts, log = context
         self._say, self._record = log.say, log.record
         self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
-        self._own_label, seen_as = self._me, self._me
+        self._seen_as = participant.endpoint
+        own = self._me
         self._places: Places | None = None
         if unnamed is not None:
             self._places = Places(unnamed, self._me, incarnation)
             self._hosts = group = self._places.labels
-            self._own_label, seen_as = self._hosts[0], unnamed.leader
-        self._seen_as = seen_as
+            own = self._hosts[0]
         self._grouped = frozenset(group)
         self._choose_port = choose_port
-        self._others = frozenset(self._hosts) - {self._own_label}
+        self._others = frozenset(self._hosts) - {own}
         check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
         self._checked = check != "off"
         self._seats = Seats(self._others, check, self._timeouts.mismatch, self._timeouts.sign_of_life)
         self._names = names
         self._follower = Follower(context, names, self._resolved)
-        self._attendance = Attendance(self._hosts, seen_as, names, self._seats, self._checked)
+        self._attendance = Attendance(self._hosts, self._seen_as, names, self._seats, self._checked)
         self._calls: dict[Link, Call] = {}
         self._link_owner = LinkOwner(self._frame, self._ended)
         self._unanswered: dict[str, tuple[Link, Refusal]] = {}
@@ -246,20 +246,31 @@ class LeaderCall:
 
     def _turn_away(self, link: Link, call: Call, why: str) -> None:
         holder = self._seats.taken.get(call.name)
-        clash = self._places is not None and why == TAKEN and holder is not None
-        if clash and self._places is not None and not self._places.by_rank:
-            other = self._places.place(call.hello, self._seats.taken, apart=True)
-            if other is not None:  # another host with the same name
+        if self._places is not None and why == TAKEN and holder is not None:
+            self._clash(self._places, link, call, holder)
+        else:
+            self._dismiss(link, call, why)
+
+    def _clash(self, places: Places, link: Link, call: Call, holder: Call) -> None:
+        """Another host claims ``holder``'s seat. By node rank that ends the roll call; by arrival it gets a free seat,
+        since two hosts may have the same name.
+        """
+        if places.by_rank:
+            why = places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
+        else:
+            why = TAKEN
+            other = places.place(call.hello, self._seats.taken, apart=True)
+            if other is not None:
                 call.state.rename(other.host)
                 self._claim(link, call._replace(hello=other), False)
                 return
+        self._dismiss(link, call, why)
+        self._fail(why)
+
+    def _dismiss(self, link: Link, call: Call, why: str) -> None:
         self._drop(link, call)
-        if clash and self._places is not None and holder is not None and self._places.by_rank:
-            why = self._places.clash(call.title, call.address, f"{holder.title} ({holder.address})", call.hello.place)
         self._listener.refuse(link, why)
         self._record("hello-refused", host=call.title, address=call.address, reason=why)
-        if clash:
-            self._fail(why)
 
     def _seated(self, call: Call, warning: str) -> None:
         """The host has its seat, so its hello is trusted from now on."""

@@ -16,16 +16,17 @@ class Places:
     """The seats of one roll call, as its leader ``me`` keeps them.
 
     ``labels``: what stands for each host's name until all are here, in rank order; the first is the leader's.
+    ``by_rank``: whether places go by node rank; else they go by arrival.
     """
 
     def __init__(self, unnamed: UnnamedHosts, me: str, incarnation: str = "") -> None:
         self._nnodes = unnamed.nnodes
-        self._by_rank = unnamed.node_rank is not None
+        self.by_rank = unnamed.node_rank is not None
         self._sources = unnamed.sources
         self._me = me
         self._incarnation = incarnation
         self.labels = tuple(
-            f"node rank {place}" if self._by_rank else f"host {place + 1}" for place in range(unnamed.nnodes)
+            f"node rank {place}" if self.by_rank else f"host {place + 1}" for place in range(unnamed.nnodes)
         )
 
     def refusal(self, hello: Hello) -> Refusal | None:
@@ -40,7 +41,7 @@ class Places:
                 f"{hello.name} counts {hello.nnodes} hosts ({count}), {self._me} counts {self._nnodes}: give all hosts "
                 "the same number"
             )
-        if (hello.place >= 0) != self._by_rank:
+        if (hello.place >= 0) != self.by_rank:
             one, other = (hello.name, self._me) if hello.place >= 0 else (self._me, hello.name)
             return _refusal(f"{one} has a node rank ({rank}) and {other} has none: give one to every host, or to none")
         if hello.place >= self._nnodes:
@@ -65,7 +66,7 @@ class Places:
 
         By arrival, a host that comes again (by its name) claims the seat it had; with ``apart`` it is another host.
         """
-        if self._by_rank:
+        if self.by_rank:
             return hello._replace(host=self.labels[hello.place])
         again = [call for call in taken.values() if call.incarnation == hello.incarnation]
         again += [call for call in taken.values() if call.hello.name == hello.name and not apart]
@@ -81,7 +82,7 @@ class Places:
             if call.incarnation == hello.incarnation:
                 return call
         for call in calls.values():
-            if call.hello.place == hello.place if self._by_rank else call.hello.name == hello.name:
+            if call.hello.place == hello.place if self.by_rank else call.hello.name == hello.name:
                 return call
         return None
 
@@ -101,10 +102,6 @@ class Places:
         if holder.title == hello.name:
             return f"this job has already started with an earlier start of {holder.name}"
         return self.clash(hello.name, address, f"{holder.name} ({holder.address})", hello.place)
-
-    @property
-    def by_rank(self) -> bool:
-        return self._by_rank
 
 
 def _refusal(reason: str) -> Refusal:

@@ -41,18 +41,6 @@ class Seams:
 _NO_SEAMS = Seams()
 
 
-def misplaced(unnamed: "UnnamedHosts") -> UsageError | None:
-    """What is wrong with this host's node rank; None if nothing is."""
-    rank, count = unnamed.node_rank, unnamed.nnodes
-    if rank is None or rank < count:
-        return None
-    source = unnamed.sources
-    return UsageError(
-        f"{source.node_rank} is {rank}, and there are {count} hosts ({source.nnodes}): node ranks go from 0 to "
-        f"{count - 1}"
-    )
-
-
 class RollCall:
     """Waits until all hosts of a job are connected.
 
@@ -75,14 +63,14 @@ class RollCall:
         self._preferred_port = master_port
         self._call: LeaderCall | WorkerCall | NamesCall | EndpointSearch | None = None
         self._other: OtherLeader | None = None
-        self._leader = participant.leader
         self._misplaced: UsageError | None = None
         if self._unnamed is not None:
             self._adopt(self._unnamed)
 
     def _adopt(self, unnamed: "UnnamedHosts") -> None:
         """The platform names no host: the leader is looked for at one place."""
-        self._leader = unnamed.leader
+        from musterpoint.job.unnamed import misplaced
+
         self._misplaced = misplaced(unnamed)
         if unnamed.port:
             self._settings = self._settings._replace(rollcall_port=unnamed.port)
@@ -101,12 +89,14 @@ class RollCall:
 
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
-            UsageError: the leader's port is taken, or the hosts file can't be read.
+            UsageError: the leader's port is taken, the hosts file can't be read, or this host's node rank is too high.
             StoppedEarly: a host was told to stop in the meantime, or ``stop`` was given.
         """
         if stop is not None:
             self._report_stop(stop)
             raise stop
+        if self._misplaced is not None and self._settings.rollcall != "full":  # no other host can be told
+            raise self._misplaced
         if self._settings.rollcall == "off":
             return self._assumed(self._unlooked()), LoneChannel(self._loop)
         if len(self._hosts) == 1:
@@ -114,7 +104,7 @@ class RollCall:
         if not self._settings.rollcall_port and self._settings.rollcall == "full":
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         started = self._loop.clock()
-        self._record("rollcall-started", hosts=len(self._hosts), leader=self._leader)
+        self._record("rollcall-started", hosts=len(self._hosts), leader=self._participant.endpoint)
         call: LeaderCall | WorkerCall | NamesCall
         call = self._names_call() if self._settings.rollcall == "names" else self._full_call()
         while call.result is None and call.error is None:
@@ -169,7 +159,7 @@ class RollCall:
 
         participant = self._participant
         if self._unnamed is not None:  # of the others no name is known
-            participant = participant._replace(hosts=(self._unnamed.leader,))
+            participant = participant._replace(hosts=(participant.endpoint,))
         call = self._call = NamesCall(*self._context(), participant)
         call.start()
         return call
@@ -209,7 +199,7 @@ class RollCall:
     def _leads(self, context: "Context", names: "Names", seconds: float) -> bool:
         """Whether this host is the leader. Where places go by arrival, that is who has the leader's address."""
         if self._unnamed is None:
-            return self._me == self._leader
+            return self._me == self._participant.leader
         if self._unnamed.node_rank is not None:
             return self._unnamed.node_rank == 0
         from musterpoint.rollcall.endpoint import EndpointSearch
@@ -270,13 +260,10 @@ class RollCall:
             self._preferred_port,
         )
 
-    def _agreed_port(self) -> int:
-        return agreed_master_port(self._settings.master_port, self._preferred_port)
-
     def _unlooked(self) -> dict[str, str]:
         """Each host's address without any look-up: its name, where the hosts file has none."""
         given = self._given_addresses()
-        hosts = self._hosts if self._unnamed is None else (self._unnamed.leader,)
+        hosts = self._hosts if self._unnamed is None else (self._participant.endpoint,)
         return {host: given.get(host.lower(), (host,))[0] for host in hosts}
 
     def _of_placeholders(self, unnamed: "UnnamedHosts", leader: str) -> tuple[dict[str, str], str]:
@@ -292,16 +279,15 @@ class RollCall:
 
     def _assumed(self, addresses: Mapping[str, str]) -> Roster:
         """A roster without a roll call: every host of the group is assumed to have this one's slots."""
-        offer, me, leader = self._offer, self._me, self._participant.leader
-        if self._unnamed is not None and len(self._hosts) > 1:
-            addresses, me = self._of_placeholders(self._unnamed, addresses[self._unnamed.leader])
-        elif self._unnamed is not None:
-            me = self._hosts[0]
+        offer, me = self._offer, self._me
+        if self._unnamed is not None:
+            addresses, me = self._of_placeholders(self._unnamed, addresses[self._participant.endpoint])
         slots = dict.fromkeys(self._group, offer.slots)
         seats = tuple(
             Seat(host, addresses[host], slots.get(host, 0), host in slots, offer.version, offer.capacity, offer.ports)
             for host in self._hosts
         )
         # no host could learn of another port
-        port = self._master_port() if len(self._hosts) == 1 else self._agreed_port()
-        return Roster(offer.job, offer.job, seats, addresses[leader], port, me)
+        agreed = agreed_master_port(self._settings.master_port, self._preferred_port)
+        port = self._master_port() if len(self._hosts) == 1 else agreed
+        return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, me)

@@ -52,6 +52,11 @@ class Participant(NamedTuple):
     def leader(self) -> str:
         return self.group[0]
 
+    @property
+    def endpoint(self) -> str:
+        """Where the others look for the leader: its name, or what the platform says that doesn't name the hosts."""
+        return self.leader if self.unnamed is None else self.unnamed.leader
+
 
 class Seat(NamedTuple):
     """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts.

@@ -38,7 +38,7 @@ class WorkerCall:
         self._say, self._record = log.say, log.record
         self._names = names
         self._unnamed = participant.unnamed
-        self._leader = self._endpoint = self._unnamed.leader if self._unnamed else participant.leader
+        self._leader = self._endpoint = participant.endpoint
         self._seat = 0
         self._me = participant.me
         self._offer = participant.offer

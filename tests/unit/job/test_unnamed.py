@@ -110,9 +110,10 @@ def test_one_host_that_says_it_is_another_is_left_to_the_roll_call(tmp_path: Pat
     [
         ({"nnodes": 2}, "--nnodes=2: nothing says where the hosts meet: pass --rollcall-leader HOST"),
         ({"node_rank": 1}, "--node-rank is given, but not how many hosts there are: pass --nnodes N too"),
+        ({"nnodes": 1, "node_rank": 1}, "--node-rank is 1, and there is one host (--nnodes): it has node rank 0"),
     ],
 )
-def test_options_that_say_too_little(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_options_that_make_no_job(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         job_of({}, tmp_path, **options)
     assert sentence in str(error.value)

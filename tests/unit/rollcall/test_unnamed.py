@@ -102,6 +102,11 @@ def test_a_node_rank_beyond_the_last_is_told_to_all(begin: Begin, secret: str) -
     assert str(failure) == "--node-rank is 2, and there are 2 hosts (--nnodes): node ranks go from 0 to 1"
 
 
+@pytest.mark.parametrize("rollcall", ["names", "off"])
+def test_a_node_rank_beyond_the_last_where_nobody_can_be_told(begin: Begin, rollcall: str) -> None:
+    assert isinstance(begin("other", 2, 2, rollcall=rollcall).failed(), UsageError)
+
+
 def test_a_node_rank_beyond_the_last_does_not_wait_long_for_a_leader(begin: Begin) -> None:
     assert isinstance(begin("other", 2, 2).failed(), UsageError)
 

@@ -12,7 +12,6 @@ from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
-from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
@@ -39,6 +38,7 @@ from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoi
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.memory import Memory
     from musterpoint.probe import Ask
 
 
@@ -56,7 +56,7 @@ class PreparedHost(NamedTuple):
     choice: Choice
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    memory: Memory = Memory()
+    memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
 
@@ -124,7 +124,7 @@ def prepare_host(
         answers.update((module, module in found) for module in unknown)
     modules = frozenset(module for module in modules_for(choice.launcher) if answers[module])
     mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
-    memory = Memory()
+    memory = None
     if choice.launcher == "ray":
         from musterpoint.fabric.memory import survey_memory
 

@@ -7,7 +7,6 @@ import musterpoint
 from musterpoint.code.workspace import Workspace
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
 from musterpoint.job.model import Job
@@ -19,6 +18,7 @@ from musterpoint.stop_budget import rank_grace
 
 if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.memory import Memory
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -65,7 +65,7 @@ class LaunchInputs(NamedTuple):
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    memory: Memory = Memory()
+    memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
 
     @property

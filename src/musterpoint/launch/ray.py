@@ -222,7 +222,7 @@ def _capacity(inputs: LaunchInputs) -> tuple[Flag, ...]:
 def _store(inputs: LaunchInputs) -> Flag | None:
     """The size of the object store: Ray's share of memory, less where /dev/shm has no room for it."""
     memory = inputs.memory
-    if not memory.total:
+    if memory is None or not memory.total:
         return None
     wanted, room = int(memory.total * SHARE_OF_MEMORY), int(memory.shared * SHARE_OF_SHM)
     if wanted <= room:

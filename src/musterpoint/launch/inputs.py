@@ -172,6 +172,7 @@ class LaunchInputs(NamedTuple):
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
+        expected = self._expected
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
@@ -182,7 +183,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
-            *(EnvSetting(name, value, self._expected) for name, value in self.exports),
+            *(EnvSetting(name, value, expected) for name, value in self.exports),
         )
 
     def _meets_on_cpus(self) -> bool:

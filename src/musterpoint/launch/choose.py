@@ -333,8 +333,7 @@ _IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK
 
 def _without_mpi(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` without the variables of a rank that the platform started this process as, where ranks are started."""
-    started = inputs.job.started
-    if started is None or (plan.launcher in SUPERVISED and started.local_size == plan.local_ranks):
+    if inputs.job.started is None or inputs.started is not None:
         return plan
     own = {name for name in inputs.environ if name in _IDENTITY}
     if plan.launcher != "script":

@@ -9,8 +9,8 @@ from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
-from musterpoint.job.model import Job
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
+from musterpoint.job.model import Job, StartedRank
+from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
@@ -72,6 +72,13 @@ class LaunchInputs(NamedTuple):
     def hosts(self) -> int:
         """Hosts in the distribution group."""
         return len(self.roster.group)
+
+    @property
+    def started(self) -> StartedRank | None:
+        """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
+        started = self.job.started
+        runs = started is not None and self.launcher in SUPERVISED and started.local_size == self.roster.seat.slots
+        return started if runs else None
 
     @property
     def master_address(self) -> str:
@@ -162,7 +169,7 @@ class LaunchInputs(NamedTuple):
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow") or (self.job.started and self.launcher == "ranks"):
+        if self.job.platform not in ("slurm", "kubeflow") or self.started is not None:
             return ()
         from musterpoint.launch.numbering import misleading
 

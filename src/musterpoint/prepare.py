@@ -5,14 +5,13 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
-from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
@@ -38,6 +37,7 @@ from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoi
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.memory import Memory
     from musterpoint.probe import Ask
 
 
@@ -55,7 +55,7 @@ class PreparedHost(NamedTuple):
     choice: Choice
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    memory: Memory = Memory()
+    memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
 
@@ -90,22 +90,10 @@ def prepare_host(
     workspace = prepare(job, environ, interpreter, tools, options.installer)
     devices = survey(environ)
 
-    # asked as the launcher will be started: without the user's PYTHONPATH, in a folder without modules
-    launcher_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
-
-    def find(modules: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
-        from musterpoint import probe
-        from musterpoint.code.interpreter import modules_among
-
-        return modules_among(modules, workspace.interpreter, environ, "/", ask or probe.ask)
-
-    answers: dict[str, bool] = {}
+    of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
 
     def has(module: str) -> bool:
-        if module not in answers:
-            here = bool(mpirun_of(environ)) if module == MPIRUN else module in find((module,), launcher_environ)
-            answers[module] = here
-        return answers[module]
+        return bool(mpirun_of(environ)) if module == MPIRUN else module in of_launcher.among((module,))
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ, typed=accelerate is not None)
@@ -117,18 +105,43 @@ def prepare_host(
 
         accelerate = ask_accelerate(interpreter, (), options.accelerate_config, job.paths.code, environ, ask)
     if workspace.kind in ("python", "module"):
-        smdistributed.check(job, environ, lambda module: module in find((module,), environ))
-    if unknown := [module for module in modules_for(choice.launcher) if module not in answers]:
-        found = find(unknown, launcher_environ)
-        answers.update((module, module in found) for module in unknown)
-    modules = frozenset(module for module in modules_for(choice.launcher) if answers[module])
+        smdistributed.check(job, environ, lambda name: name in _among((name,), workspace.interpreter, environ, ask))
+    modules = of_launcher.among(modules_for(choice.launcher))
     mpi = find_mpi(environ, choice.reason, ask) if choice.launcher == "mpi" else None
-    memory = Memory()
+    memory = None
     if choice.launcher == "ray":
         from musterpoint.fabric.memory import survey_memory
 
         memory = survey_memory()
     return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked)
+
+
+class _LauncherModules:
+    """The modules that a launcher, which is started without the user's PYTHONPATH, finds in the user's Python.
+
+    Each is asked for once.
+    """
+
+    def __init__(self, interpreter: str, environ: Mapping[str, str], ask: "Ask | None") -> None:
+        self._interpreter, self._ask = interpreter, ask
+        self._environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+        self._answers: dict[str, bool] = {}
+
+    def among(self, modules: Sequence[str]) -> frozenset[str]:
+        """Those of ``modules`` that are there."""
+        unknown = [module for module in modules if module not in self._answers]
+        if unknown:
+            found = _among(unknown, self._interpreter, self._environ, self._ask)
+            self._answers.update((module, module in found) for module in unknown)
+        return frozenset(module for module in modules if self._answers[module])
+
+
+def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str], ask: "Ask | None") -> frozenset[str]:
+    """Those of ``modules`` that ``interpreter`` finds with these variables, in a folder without modules."""
+    from musterpoint import probe
+    from musterpoint.code.interpreter import modules_among
+
+    return modules_among(modules, interpreter, environ, "/", ask or probe.ask)
 
 
 def _typed_accelerate(

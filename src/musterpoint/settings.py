@@ -221,6 +221,11 @@ def split_endpoint(text: str) -> tuple[str, int]:
     return host, int(port or 0)
 
 
+def bracketed(host: str) -> str:
+    """``host`` as it stands before ``:PORT``: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def _code(text: str) -> int:
     if not text.strip().isdecimal() or int(text) > 255:
         raise ValueError("expected an exit code, 0 to 255")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Iterable
 from musterpoint.channel.peers import AllDone, AllLooked, Arrived, EventQueue, JobFailed, LookAsked, Stalled
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
-from musterpoint.position import Position
 
 if TYPE_CHECKING:
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
+    from musterpoint.position import Position
 
 
 class LoneChannel(EventQueue):

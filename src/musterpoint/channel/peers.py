@@ -4,11 +4,13 @@ The supervisor sees other hosts only through this module. Three classes implemen
 the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import Callable, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol, Union
 
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
-from musterpoint.position import Position
+
+if TYPE_CHECKING:
+    from musterpoint.position import Position
 
 
 class JobFailed(NamedTuple):
@@ -102,7 +104,7 @@ class AllLooked(NamedTuple):
     Only the leader gets this.
     """
 
-    positions: tuple[Position, ...] | None
+    positions: "tuple[Position, ...] | None"
 
 
 class Stalled(NamedTuple):
@@ -164,7 +166,7 @@ class Peers(Protocol):
         :class:`LookAsked` comes when all hosts that run ranks are quiet.
         """
 
-    def looked(self, positions: tuple[Position, ...] | None) -> None:
+    def looked(self, positions: "tuple[Position, ...] | None") -> None:
         """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
 
     def stalled(self, sentence: str) -> None:

@@ -10,7 +10,7 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, read, table
 from musterpoint.errors import UsageError
-from musterpoint.settings import BY_FIELD, split_endpoint
+from musterpoint.settings import BY_FIELD, bracketed, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.failure import Failure
@@ -217,7 +217,7 @@ def _hosts(said: Mapping[str, Said]) -> dict[str, Any]:
             host, port = split_endpoint(endpoint.text)
         except ValueError as error:
             endpoint.wrong(str(error))
-        written = f"[{host}]" if ":" in host else host
+        written = bracketed(host)
         if static or "rdzv_endpoint" not in said:
             found["rollcall_leader"] = written
         else:

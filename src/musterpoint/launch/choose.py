@@ -39,7 +39,6 @@ _KINDS: dict[str, tuple[Launcher, str]] = {
 _SMDISTRIBUTED = {"smdistributed_dataparallel": "data", "smdistributed_modelparallel": "model"}
 """Kinds whose ranks torchrun can start as well."""
 
-
 _TYPED_ACCELERATE: tuple[Launcher, str] = ("accelerate", "the program is `accelerate launch`")
 
 
@@ -284,7 +283,7 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.tensorflow.workers import plan_tensorflow as plan
     else:
         from musterpoint.launch.tensorflow.parameter_server import plan_parameter_server as plan
-    made = _without_mpi(plan(inputs), inputs)
+    made = _without_mpi(inputs, plan(inputs))
     if launcher != "mpi" and inputs.roster.seat.grouped:
         made = _with_mpi_options(inputs, made)
     made = _with_local_rank(inputs, made)
@@ -332,10 +331,9 @@ MPI_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "ORTE_", "PRTE_", "HYDI_
 _IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 
-def _without_mpi(plan: LaunchPlan, inputs: LaunchInputs) -> LaunchPlan:
+def _without_mpi(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` without the variables of a rank that the platform started this process as, where ranks are started."""
-    started = inputs.job.started
-    if started is None or (plan.launcher in SUPERVISED and started.local_size == plan.local_ranks):
+    if inputs.job.started is None or inputs.started is not None:
         return plan
     own = {name for name in inputs.environ if name in _IDENTITY}
     if plan.launcher != "script":

@@ -7,11 +7,10 @@ import musterpoint
 from musterpoint.code.workspace import Workspace
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import Mpi
 from musterpoint.fabric.setting import EnvSetting, unless_set
-from musterpoint.job.model import Job
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan, ProcessPlan
+from musterpoint.job.model import Job, StartedRank
+from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
 from musterpoint.settings import Launcher, Settings
@@ -19,6 +18,7 @@ from musterpoint.stop_budget import rank_grace
 
 if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.memory import Memory
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -65,13 +65,20 @@ class LaunchInputs(NamedTuple):
     network: tuple[EnvSetting, ...] = ()
     modules: frozenset[str] = frozenset()
     mpi: Mpi | None = None
-    memory: Memory = Memory()
+    memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
 
     @property
     def hosts(self) -> int:
         """Hosts in the distribution group."""
         return len(self.roster.group)
+
+    @property
+    def started(self) -> StartedRank | None:
+        """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
+        started = self.job.started
+        runs = started is not None and self.launcher in SUPERVISED and started.local_size == self.roster.seat.slots
+        return started if runs else None
 
     @property
     def master_address(self) -> str:
@@ -162,7 +169,7 @@ class LaunchInputs(NamedTuple):
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
-        if self.job.platform not in ("slurm", "kubeflow") or (self.job.started and self.launcher == "ranks"):
+        if self.job.platform not in ("slurm", "kubeflow") or self.started is not None:
             return ()
         from musterpoint.launch.numbering import misleading
 
@@ -172,6 +179,7 @@ class LaunchInputs(NamedTuple):
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
         ranks = 0 if self.launcher in ONE_PER_HOST else self.roster.seat.slots
+        expected = self._expected
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
@@ -182,7 +190,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
             *self.network,
-            *(EnvSetting(name, value, self._expected) for name, value in self.exports),
+            *(EnvSetting(name, value, expected) for name, value in self.exports),
         )
 
     def _meets_on_cpus(self) -> bool:

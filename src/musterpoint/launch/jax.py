@@ -12,6 +12,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.launch.ranks import IDENTITY, identity
+from musterpoint.settings import bracketed
 
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_PORT")
 """Variables of JAX's that identify a rank or its job: existing values belong to another job."""
@@ -37,10 +38,10 @@ def plan_jax(inputs: LaunchInputs) -> LaunchPlan:
 def _process(inputs: LaunchInputs, local_rank: int) -> ProcessPlan:
     roster = inputs.roster
     rank = roster.first_rank + local_rank
-    address = f"[{inputs.master_address}]" if ":" in inputs.master_address else inputs.master_address
+    address = f"{bracketed(inputs.master_address)}:{inputs.port('jax')}"
     settings = (
         *identity(inputs, local_rank),
-        EnvSetting("JAX_COORDINATOR_ADDRESS", f"{address}:{inputs.port('jax')}", "rank 0's, on a port of its own"),
+        EnvSetting("JAX_COORDINATOR_ADDRESS", address, "rank 0's, on a port of its own"),
         EnvSetting("JAX_NUM_PROCESSES", str(roster.world_size), "ranks in all, for initialize()"),
         EnvSetting("JAX_PROCESS_ID", str(rank), "global rank, for initialize()"),
         *_devices(inputs, local_rank),

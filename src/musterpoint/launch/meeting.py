@@ -21,7 +21,7 @@ def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
     if roster.node_rank or roster.world_size == 1:
         return None
     # where the platform has started the ranks, it has told them a port, too
-    told = inputs.environ.get("MASTER_PORT", "") if inputs.job.started is not None else ""
+    told = inputs.environ.get("MASTER_PORT", "") if inputs.started is not None else ""
     port = int(told) if told.isdecimal() else roster.master_port
     others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
     own = "; ranks that are to run on their own are --launcher ranks" if required else ""

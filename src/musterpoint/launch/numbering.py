@@ -46,11 +46,13 @@ def numbers(platform: Platform, environ: Mapping[str, str], roster: Roster, loca
     """The variables of a rank that the supervisor starts itself, as of a process that the platform started."""
     if platform == "slurm":
         return _of_task(roster, local_rank)
+    if platform != "kubeflow":
+        return ()
     rank, world = str(roster.first_rank + local_rank), str(roster.world_size)
     return tuple(
         setting
         for process, count in KUBEFLOW
-        if count in environ and platform == "kubeflow"
+        if count in environ
         for setting in (
             EnvSetting(process, rank, "the rank, as of a pod with one process"),
             EnvSetting(count, world, "the world size, likewise"),

@@ -19,8 +19,8 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 
 def plan_ranks(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process per slot, or those that the platform has started."""
-    started = inputs.job.started
-    if started is not None and started.local_size == inputs.roster.seat.slots:
+    started = inputs.started
+    if started is not None:
         from musterpoint.launch.started import plan_started
 
         return plan_started(inputs, started)

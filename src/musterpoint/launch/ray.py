@@ -25,6 +25,7 @@ from musterpoint.launch.plan import (
     program_of_ours,
 )
 from musterpoint.launch.ranks import IDENTITY
+from musterpoint.settings import bracketed
 
 SECONDS_TO_END = 4
 """What Ray's processes get to end by themselves: with an idle cluster they take 1 to 2."""
@@ -128,8 +129,7 @@ def _port(inputs: LaunchInputs, name: str, of_leader: bool = False) -> int:
 
 def _address(inputs: LaunchInputs) -> str:
     """The head's address, as Ray's programs are told it."""
-    host = inputs.master_address
-    return f"{f'[{host}]' if ':' in host else host}:{_port(inputs, 'gcs', of_leader=True)}"
+    return f"{bracketed(inputs.master_address)}:{_port(inputs, 'gcs', of_leader=True)}"
 
 
 def _folder(inputs: LaunchInputs) -> str:
@@ -222,7 +222,7 @@ def _capacity(inputs: LaunchInputs) -> tuple[Flag, ...]:
 def _store(inputs: LaunchInputs) -> Flag | None:
     """The size of the object store: Ray's share of memory, less where /dev/shm has no room for it."""
     memory = inputs.memory
-    if not memory.total:
+    if memory is None or not memory.total:
         return None
     wanted, room = int(memory.total * SHARE_OF_MEMORY), int(memory.shared * SHARE_OF_SHM)
     if wanted <= room:

@@ -14,6 +14,7 @@ from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.meeting import rendezvous
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
+from musterpoint.settings import bracketed
 
 PREFIX = "PET_"
 VIRTUAL = "PET_VIRTUAL_LOCAL_RANK"
@@ -109,23 +110,19 @@ def _static(inputs: LaunchInputs) -> tuple[Argument, ...]:
     return (
         Argument("--rdzv-backend=static", "rank order is host order"),
         Argument(f"--node-rank={inputs.roster.node_rank}", "this host's place in the group"),
-        Argument(f"--master-addr={_bracketed(inputs.master_address)}", "the leader, whose agent listens"),
+        Argument(f"--master-addr={bracketed(inputs.master_address)}", "the leader, whose agent listens"),
         Argument(f"--master-port={inputs.roster.master_port}", "free on the leader"),
     )
 
 
 def _c10d(inputs: LaunchInputs) -> tuple[Argument, ...]:
     leads = inputs.roster.node_rank == 0
-    endpoint = f"{_bracketed(inputs.master_address)}:{inputs.roster.master_port}"
+    endpoint = f"{bracketed(inputs.master_address)}:{inputs.roster.master_port}"
     return (
         Argument("--rdzv-backend=c10d", "--rendezvous c10d was given"),
         Argument(f"--rdzv-endpoint={endpoint}", "the leader, whose agent listens"),
         Argument(f"--rdzv-conf=is_host={str(leads).lower()}", "who listens, so that torchrun needn't guess by name"),
     )
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 class Variables(NamedTuple):

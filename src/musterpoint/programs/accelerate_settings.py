@@ -89,11 +89,10 @@ def kind_of(args: Any, defaults: Any) -> str:
     """Which of accelerate's launchers it would be, in the order of its ``launch_command``."""
     if args.use_deepspeed and not args.cpu:
         return "deepspeed"
-    for name in ("use_fsdp", "use_megatron_lm", "multi_gpu", "tpu"):
-        if getattr(args, name) and not args.cpu:
-            return {"use_fsdp": "FSDP", "use_megatron_lm": "Megatron-LM", "multi_gpu": "several devices", "tpu": "TPU"}[
-                name
-            ]
+    kinds = {"use_fsdp": "FSDP", "use_megatron_lm": "Megatron-LM", "multi_gpu": "several devices", "tpu": "TPU"}
+    for option, kind in kinds.items():
+        if getattr(args, option) and not args.cpu:
+            return kind
     if defaults is not None and "SAGEMAKER" in str(defaults.compute_environment):
         return "SageMaker"
     return "cpu" if args.cpu or args.use_cpu else "one device"
@@ -134,11 +133,10 @@ def main() -> None:
     variables = variables_of(prepare, args, kind, defaults)
     if threads is None:
         variables.pop("OMP_NUM_THREADS", None)
-    cpu = kind == "cpu"
-    backend = (
-        "deepspeed" if kind == "deepspeed" else backend_of(cpu, variables) or ("" if cpu else backend_of(True, {}))
-    )
-    on_cpus = cpu or (kind != "deepspeed" and not backend_of(False, variables))
+    on_cpus = kind == "cpu"
+    backend = "deepspeed" if kind == "deepspeed" else backend_of(on_cpus, variables)
+    if not backend and not on_cpus:  # no accelerator here
+        backend, on_cpus = backend_of(True, {}), True
     if on_cpus:
         variables["ACCELERATE_USE_CPU"] = "true"
     script = "" if args.training_script == NO_SCRIPT else args.training_script

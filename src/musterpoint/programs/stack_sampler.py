@@ -40,12 +40,17 @@ def read(path: str) -> str:
         return ""
 
 
+def stat_of(pid: int | str) -> list[str]:
+    """The fields of a process's ``stat`` behind its name: its state, its parent, …; empty where it is gone."""
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
 def children_of() -> dict[int, list[int]]:
     """The children of every process, by its pid."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            fields = read(f"/proc/{name}/stat").rpartition(")")[2].split()
+            fields = stat_of(name)
             if len(fields) > 1:
                 found.setdefault(int(fields[1]), []).append(int(name))
     return found
@@ -63,7 +68,7 @@ def work_of(pids: list[int]) -> tuple[int, int]:
     """Processor ticks used, and bytes read and written, by these processes so far."""
     ticks = size = 0
     for pid in pids:
-        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        fields = stat_of(pid)
         ticks += int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
         for line in read(f"/proc/{pid}/io").splitlines():
             name, _, number = line.partition(": ")
@@ -77,7 +82,7 @@ def is_python(pid: int) -> bool:
 
 
 def facts_of(pid: int, py_spy: str) -> Facts:
-    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = stat_of(pid)
     facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip()}
     threads, error = by_py_spy(pid, py_spy)
     if threads is None:

@@ -268,8 +268,7 @@ class HostProcesses:
 
     def _rank_ended(self, event: LocalEvent) -> None:
         """Passes the end of a rank on, behind what its last end says about all of them."""
-        meeting = self._meetings.get(event.key[0]) if isinstance(event, RankEnded) else None
-        if meeting is not None and isinstance(event, RankEnded):
+        if isinstance(event, RankEnded) and (meeting := self._meetings.get(event.key[0])) is not None:
             last = not self._ranks.running(event.key[0])
             failure = meeting.rank_ended(event.failure is None and not self.is_ending, last)
             if failure is not None:

@@ -109,9 +109,8 @@ class Ranks:
     @property
     def live(self) -> dict[int, int]:
         """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
-        ranks = sorted((rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected),
-                       key=lambda rank: rank.key)  # fmt: skip
-        return {rank.number: rank.pid for rank in ranks}
+        running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
+        return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
 
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -94,12 +93,8 @@ def test_the_rank_that_raised_is_the_reason(request, digits: Path, launcher: str
 
 
 def test_a_stop_saves_checkpoints_with_gloo_alone(gloo, digits: Path) -> None:  # type: ignore[no-untyped-def]
-    process = gloo.start(*TWO, "--slots", "1", "--launcher", "ranks", DIGITS, digits, "--wait", "/opt/ml/model")
-    assert process.stdout is not None
-    while "epoch 1" not in (line := process.stdout.readline()):
-        assert line, process.communicate()
-    process.send_signal(signal.SIGTERM)
-    ran = gloo.finish(process)
+    ran = gloo.stop(*TWO, "--slots", "1", "--launcher", "ranks", DIGITS, digits, "--wait", "/opt/ml/model",
+                    when="epoch 1", lines=1)  # fmt: skip
     assert ran.code == 143, ran.stderr + ran.stdout
     saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*.pt")
     assert sorted(path.name for path in saved) == ["checkpoint-0.pt", "checkpoint-1.pt"]

@@ -84,3 +84,24 @@ def test_another_launcher_starts_its_ranks_without_mpis_variables(
     made = plan(launcher, {"a": 2, "b": 2}, "b", started=ONE_EACH, environ=MPI, platform="azureml")
     assert unset <= set(made.unset)
     assert not {"OMPIRE", *({"OMPI_COMM_WORLD_RANK"} - unset)} & set(made.unset)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "slots", "started", "unset", "port"),
+    [
+        ("ranks", 2, TWO_EACH, (), None),
+        ("accelerate", 2, TWO_EACH, (), 6105),
+        ("ranks", 4, ONE_EACH, ("SLURM_TASK_PID",), 7777),
+        ("torchrun", 4, ONE_EACH, ("SLURM_PROCID", "SLURM_TASK_PID"), 7777),
+    ],
+)
+def test_numbers_and_ports_are_the_platforms_for_what_it_started(
+    plan: Callable[..., LaunchPlan], launcher: str, slots: int, started: StartedRank, unset: tuple[str, ...],
+    port: int | None,
+) -> None:  # fmt: skip
+    """Ranks that a launcher starts in the place of one have others, whichever launcher that is."""
+    environ = {"SLURM_PROCID": "0", "SLURM_TASK_PID": "11", "MASTER_PORT": "6105"}
+    started = started._replace(rank=0, local_rank=0)
+    made = plan(launcher, {"a": slots, "b": slots}, started=started, environ=environ, platform="slurm")
+    assert made.unset == unset
+    assert (made.meeting.port if made.meeting else None) == port

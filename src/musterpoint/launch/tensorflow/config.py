@@ -10,6 +10,7 @@ from typing import Mapping, NamedTuple, Sequence
 from musterpoint.errors import UsageError
 from musterpoint.launch.inputs import LOOPBACK, LaunchInputs
 from musterpoint.launch.tensorflow.tasks import default_port
+from musterpoint.settings import bracketed
 
 NAME = "TF_CONFIG"
 TOOLKITS = ("sagemaker", "azureml")
@@ -88,7 +89,7 @@ def address(inputs: LaunchInputs, host: str, place: int) -> str:
     """``host:port`` of server number ``place`` on ``host``, for the other hosts."""
     seat = next(seat for seat in inputs.roster.seats if seat.name == host)
     found = LOOPBACK if inputs.hosts == 1 else seat.name if inputs.settings.tf_hosts == "names" else seat.address
-    return f"{f'[{found}]' if ':' in found else found}:{port(inputs, host, place)}"
+    return f"{bracketed(found)}:{port(inputs, host, place)}"
 
 
 def port(inputs: LaunchInputs, host: str, place: int) -> int:

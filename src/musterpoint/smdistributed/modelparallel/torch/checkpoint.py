@@ -21,10 +21,9 @@ import torch
 from ..backend.exceptions import SMPError
 from . import log
 from .communication import MP_GROUP, barrier
+from .model_state import PARTIAL
 from .state import state
 
-PARTIAL = "_smp_is_partial"
-"""The key by which a state dict says whether it has one rank's part only."""
 NEWEST = "newest"
 _LAYOUT = "smp_layout.json"
 _SUFFIX = "_partial"

@@ -54,8 +54,6 @@ Merge = Callable[[list[Any]], Any]
 
 _WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
 """The groups of a rank in which its leader is as well."""
-HINT = log.HINT
-"""The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
 """The variable that says after how long without any message a step fails; 1800, as torch's groups."""
 
@@ -131,7 +129,7 @@ class Server:
         self._ended_tensors: list[torch.Tensor] = []
         self._broken: BaseException | None = None
         self._gone: tuple[int, str] | None = None
-        self._hint = float(os.environ.get(HINT) or 60)
+        self._hint = log.hint_seconds()
         self._limit = float(os.environ.get(LIMIT) or 1800)
         self.backward = False
         self.in_step = False

@@ -12,9 +12,8 @@ import glob
 import json
 import os
 import re
-import tempfile
 import zipfile
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Mapping
 
 import torch
 
@@ -23,6 +22,7 @@ from . import log
 from .communication import MP_GROUP, barrier
 from .model_state import PARTIAL
 from .state import state
+from .whole_file import whole, write_text
 
 NEWEST = "newest"
 _LAYOUT = "smp_layout.json"
@@ -116,7 +116,7 @@ def save_checkpoint(
         _write(user_content, content, {})
     barrier(MP_GROUP)
     if first:
-        _write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
+        write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
         if partial and num_kept_partial_checkpoints is not None:
             _remove_old(folder, num_kept_partial_checkpoints)
 
@@ -211,32 +211,11 @@ def _without_mark(obj: Any) -> Any:
 
 
 def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:
-    with _whole(path) as temporary:
+    with whole(path) as temporary:
         torch.save(obj, temporary, **options)
         if layout is not None and zipfile.is_zipfile(temporary):
             with zipfile.ZipFile(temporary, "a") as file:
                 file.writestr(f"{file.namelist()[0].partition('/')[0]}/{_LAYOUT}", json.dumps(layout))
-
-
-def _write_text(path: str, text: str) -> None:
-    with _whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-@contextlib.contextmanager
-def _whole(path: str) -> Iterator[str]:
-    """A file to write, which then takes the place of ``path``."""
-    folder, name = os.path.split(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    own = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
-    try:
-        temporary = os.path.join(own, name)  # torch notes the name
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(own, name))
-        os.rmdir(own)
 
 
 def _check_layout(path: str, place: str) -> None:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import json
 import os
-import tempfile
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
@@ -21,6 +20,7 @@ from ..backend.exceptions import SMPConfigError
 from . import balance, log
 from .config import Config
 from .state import state
+from .whole_file import write_text
 
 _MARK = "_smp_partition"
 """The attribute that a marked module has; a copy of the module has it as well."""
@@ -218,11 +218,7 @@ def _save(owner: Mapping[str, int], cfg: Config) -> None:
     modules = {name: index for name, index in owner.items() if not name or owner[name.rpartition(".")[0]] != index}
     text = json.dumps({"partitions": cfg.pipeline_parallel_degree, "modules": modules}, indent=2)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False, encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        write_text(path, text + "\n")
     except OSError as error:
         log.warn(f"partition_file {path} can't be written: {error.strerror or error}; the job goes on without it")
 

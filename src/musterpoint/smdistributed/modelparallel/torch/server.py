@@ -11,6 +11,7 @@ While a task waits for another rank the scheduler runs another microbatch.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import queue
@@ -20,9 +21,9 @@ import time
 from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from . import log, randomness
+from .callee import Callee
 from .context import Context, default_device
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
 from .messages import (
@@ -39,7 +40,7 @@ from .messages import (
     Start,
     Started,
 )
-from .nodes import Entry, Exchange, Received, RemoteCall, Saved
+from .nodes import Exchange, RemoteCall
 from .packing import Names, pack, unpack
 from .scheduler import Scheduler, Task, current
 from .topology import Kind
@@ -115,10 +116,10 @@ class Server:
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
         self._scheduler = Scheduler(device)
+        self._callee = Callee(routing.names, routing.function, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
-        self._saved: dict[tuple[CallId, int], Saved] = {}
         self._step = 0
         self._met = 0
         self._waited: list[_Waited] = []
@@ -314,63 +315,6 @@ class Server:
                 self._scheduler.add(task)
                 self._scheduler.wait()
 
-    # ---- requests of other ranks
-
-    def _forward(self, request: Forward, tensors: Sequence[torch.Tensor]) -> None:
-        call, position = request.call, request.position
-        recorded = request.context.grad
-        randomness.begin(request.seed + position, self._scheduler.device)
-        with request.context.entered():
-            arguments = [Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
-            entered = [
-                tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
-                for tensor, received in zip(tensors, arguments)
-            ]
-            versions = [_version(tensor) for tensor in entered]
-            args, kwargs = unpack(request.arguments, entered, self._routing.names)
-            value = self._routing.function(call.links[position].target)(*args, **kwargs)
-        last = position + 1 == len(call.links)
-        value = value if last else ((value,), {})
-        packed = pack(value, self._routing.names, f"the result of {call.links[position].target}")
-        changed: tuple[int, ...] = ()
-        if position == 0 and last:
-            changed = tuple(i for i, tensor in enumerate(entered) if _version(tensor) != versions[i])
-            packed.tensors.extend(entered[i] for i in changed)
-        need = tuple(recorded and tensor.requires_grad for tensor in packed.tensors)
-        if recorded:
-            edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
-            self._saved[call.id, position] = Saved(edges, arguments)
-        if last:
-            self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
-        else:
-            following = Forward(call, position + 1, request.seed, request.context, packed.data, need)
-            self._send(call.links[position + 1].rank, following, packed.tensors)
-
-    def _backward(self, request: Backward, tensors: Sequence[torch.Tensor]) -> None:
-        call, position = request.call, request.position
-        self.backward = True
-        saved = self._saved[call.id, position]
-        roots: list[GradientEdge] = []
-        for index, is_sent in enumerate(request.present):
-            edge = saved.results[index]
-            if is_sent and edge is not None:
-                roots.append(edge)
-                saved.results[index] = None
-        for received in saved.arguments:
-            if received is not None:
-                received.gradient = None
-        if all(edge is None for edge in saved.results):
-            del self._saved[call.id, position]  # else another loss may still come back through the other results
-        if roots:
-            torch.autograd.backward(roots, list(tensors))
-        gradients = [None if received is None else received.gradient for received in saved.arguments]
-        present = tuple(gradient is not None for gradient in gradients)
-        sent = [gradient for gradient in gradients if gradient is not None]
-        if position:
-            self._send(call.links[position - 1].rank, Backward(call, position - 1, present), sent)
-        else:
-            self._send(call.id.rank, Gradients(call.id, present), sent)
-
     # ---- messages
 
     def _peers(self) -> list[int]:
@@ -415,9 +359,11 @@ class Server:
         elif isinstance(body, (Result, Gradients)):
             self._scheduler.add(self._waiting.pop(body.call), (body, tensors))
         elif isinstance(body, Forward):
-            self._scheduler.add(Task(lambda: self._forward(body, tensors), body.call.microbatch))
+            self._scheduler.add(Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch))
         elif isinstance(body, Backward):
-            self._scheduler.add(Task(lambda: self._backward(body, tensors), body.call.microbatch, backward=True))
+            self.backward = True
+            work = functools.partial(self._callee.backward, body, tensors)
+            self._scheduler.add(Task(work, body.call.microbatch, backward=True))
         elif isinstance(body, Start):
             self._starts.append(body)
         elif isinstance(body, Started):
@@ -454,7 +400,7 @@ class Server:
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
-        self._saved.clear()
+        self._callee.clear()
         self._ended, self._ended_tensors = None, []
         self._scheduler.end()
         self.in_step = False
@@ -523,7 +469,3 @@ def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[],
             return body()
 
     return run
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

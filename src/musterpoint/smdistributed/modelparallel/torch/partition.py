@@ -90,10 +90,8 @@ def _check_index(index: int, call: str) -> None:
         raise SMPConfigError(f"{call}: expected a partition from 0 to {parts - 1}: {_degree(state.cfg)}")
 
 
-def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float] = {}) -> Partition:
+def agree(root: nn.Module) -> Partition:
     """Decides on rank 0 and tells all; every rank calls it with the same model. Rank 0 logs the result.
-
-    ``order`` and ``times`` are as for :func:`balance.cut`; those of rank 0 count.
 
     Raises:
         SMPConfigError: on every rank, where a mark or the file is wrong.
@@ -101,7 +99,7 @@ def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float]
     said: list[Any] = [None]
     if state.world.rank == 0:
         try:
-            said = [decide(root, state.cfg, order, times)]
+            said = [decide(root, state.cfg)]
         except SMPConfigError as error:
             said = [str(error)]
     if state.world.topology.world > 1:
@@ -115,7 +113,7 @@ def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float]
     return decided
 
 
-def decide(root: nn.Module, cfg: Config, order: Sequence[str] = (), times: Mapping[str, float] = {}) -> Partition:
+def decide(root: nn.Module, cfg: Config) -> Partition:
     """The same for the same model, without asking anybody.
 
     Raises:
@@ -133,9 +131,9 @@ def decide(root: nn.Module, cfg: Config, order: Sequence[str] = (), times: Mappi
             raise SMPConfigError(f"module {wrong}: it is marked for partition {marks[wrong]}, but {_degree(cfg)}")
         return Partition(_together(root, {**marks, "": 0}), f"as the script marks it ({cfg.shown('auto_partition')})")
     weight = cfg.memory_weight
-    units = balance.cut(root, parts, weight, order, times)
+    units = balance.cut(root, parts, weight)
     owner = {name: index for index, part in enumerate(units) for unit in part for name in unit.names}
-    reason = f"by cost ({weight:g} memory, {1 - weight:g} {'measured' if times else 'estimated'} time)"
+    reason = f"by cost ({weight:g} memory, {1 - weight:g} estimated time)"
     return Partition(_together(root, _spread(root, owner)), reason)
 
 

@@ -11,6 +11,7 @@ While a task waits for another rank the scheduler runs another microbatch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -18,7 +19,7 @@ import queue
 import sys
 import threading
 import time
-from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
 
@@ -153,7 +154,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what the step function raised; the other ranks are told.
         """
-        with _Failing(self):
+        with self._failing_together():
             return self._lead(step, bodies, merge)
 
     def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
@@ -202,7 +203,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what a module here raised; the other ranks are told.
         """
-        with _Failing(self):
+        with self._failing_together():
             while True:
                 while not self._starts:
                     self._take(lambda: f"rank {self._ranks[0]} to call {step}")
@@ -250,7 +251,7 @@ class Server:
             except RuntimeError as error:
                 raise self.failure_of_another(error) from None
         else:
-            with _Failing(self):
+            with self._failing_together():
                 self._serve_until(work)
         self._met += kind in _WITH_LEADER
 
@@ -405,7 +406,16 @@ class Server:
         self._scheduler.end()
         self.in_step = False
 
-    def failed(self, error: BaseException) -> None:
+    @contextlib.contextmanager
+    def _failing_together(self) -> Iterator[None]:
+        """Any exception inside ends the step on all ranks."""
+        try:
+            yield
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def _failed(self, error: BaseException) -> None:
         """Tells every rank of the job, unless it came from another one; nothing works here any more."""
         first = self._broken is None
         self._broken = self._broken or error
@@ -447,20 +457,6 @@ class _Waited(NamedTuple):
     """A collective has ended."""
 
     error: BaseException | None
-
-
-class _Failing:
-    """Any exception inside ends the step on all ranks."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self._server.failed(error)
 
 
 def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:

@@ -167,13 +167,14 @@ def _units(root: nn.Module, opened: set[str], measure: _Measure) -> list[Unit]:
 def _closed(module: nn.Module, name: str, opened: set[str]) -> Iterator[str]:
     for child_name, child in module.named_children():
         qualified = f"{name}.{child_name}" if name else child_name
-        if qualified in opened or (type(child) in _LISTS and _has_state(child)):
+        if qualified in opened or (type(child) in _LISTS and has_state(child)):
             yield from _closed(child, qualified, opened)
-        elif _has_state(child) or isinstance(module, nn.Sequential):
+        elif has_state(child) or isinstance(module, nn.Sequential):
             yield qualified  # the others have nothing to hold: they run wherever they are called
 
 
-def _has_state(module: nn.Module) -> bool:
+def has_state(module: nn.Module) -> bool:
+    """Whether the module or one in it has parameters or buffers."""
     return any(True for _ in itertools.chain(module.parameters(), module.buffers()))
 
 

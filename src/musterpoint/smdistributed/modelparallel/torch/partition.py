@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
@@ -239,7 +238,7 @@ def table(root: nn.Module, decided: Partition, parts: int) -> str:
                 counted.add(id(parameter))
                 sizes[index] += parameter.numel()
         outer = name and len(within[name]) == 1 and len(within[name.rpartition(".")[0]]) > 1
-        if outer and any(True for _ in itertools.chain(module.parameters(), module.buffers())):
+        if outer and balance.has_state(module):
             outermost[index].append(name)
     if not any(outermost):
         outermost[0] = ["the whole model"]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import tempfile
-from pathlib import Path
 
-from benchmarks import trial
+from benchmarks import ranks, trial
 from benchmarks.figure import Figure, milliseconds
 
-STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
 RANKS = 2
 ROUNDS = 120
 JOBS = 3  # in a single one, where memory lies can favour either backend by a percent
@@ -60,29 +54,8 @@ os._exit(0)
 
 
 def measure(bench: trial.Bench) -> list[Figure]:
-    jobs = [run(bench) for _ in range(JOBS)]
+    jobs = [ranks.run(bench, PROGRAM, RANKS, str(ROUNDS)) for _ in range(JOBS)]  # seconds of each round, by backend
     return [judge({name: [seconds for job in jobs for seconds in job[name]] for name in jobs[0]})]
-
-
-def run(bench: trial.Bench) -> dict[str, list[float]]:
-    """Seconds of a step in each round of one job, by backend."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        program = Path(folder, "program.py")
-        program.write_text(PROGRAM)
-        started = []
-        for rank in range(RANKS):
-            launched = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank), "MASTER_PORT": "29577",
-                        "MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(STARTUP)}  # fmt: skip
-            command = [str(bench.python), str(program), str(ROUNDS)]
-            started.append(subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**trial.environment(), **launched}
-            ))  # fmt: skip
-        said = [process.communicate(timeout=trial.LIMIT) for process in started]
-    for process, (_out, words) in zip(started, said):
-        if process.returncode:
-            raise SystemExit(f"bench: a rank of smddp ended with {process.returncode}:\n{os.fsdecode(words)[-2000:]}")
-    times: dict[str, list[float]] = json.loads(said[0][0])
-    return times
 
 
 def judge(times: dict[str, list[float]]) -> Figure:

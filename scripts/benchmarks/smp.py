@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from benchmarks import trial
+from benchmarks import ranks, trial
 from benchmarks.figure import Figure, milliseconds
 
-STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
 LAYERS = 2  # of each rank
 FORWARD, BACKWARD = 0.010, 0.020  # seconds that a layer takes
 ROUNDS = 5
@@ -155,31 +150,18 @@ def measure(bench: trial.Bench) -> list[Figure]:
     settings = json.dumps([LAYERS, FORWARD, BACKWARD, ROUNDS])
     figures = []
     for pipeline in PIPELINES:
-        parameters = {"partitions": pipeline.partitions, "microbatches": pipeline.microbatches, "ddp": True}
-        figures.append(judge(pipeline, run(bench, EFFICIENCY, pipeline.partitions, parameters, settings)))
-    one, *rest = (max(run(bench, MEMORY, ranks, {"partitions": ranks, "ddp": True})) for ranks in (1, *DEGREES))
-    return [*figures, *(memory(ranks, peak, one) for ranks, peak in zip(DEGREES, rest))]
+        parameters = json.dumps({"partitions": pipeline.partitions, "microbatches": pipeline.microbatches, "ddp": True})
+        times = ranks.run(bench, EFFICIENCY, pipeline.partitions, settings, SM_HP_MP_PARAMETERS=parameters)
+        figures.append(judge(pipeline, times))
+    one, *rest = (peak(bench, partitions) for partitions in (1, *DEGREES))
+    return [*figures, *(memory(partitions, most, one) for partitions, most in zip(DEGREES, rest))]
 
 
-def run(bench: trial.Bench, text: str, ranks: int, parameters: Mapping[str, Any], *words: str) -> Any:
-    """What rank 0 of one job printed, as JSON."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        program = Path(folder, "program.py")
-        program.write_text(text)
-        started = []
-        for rank in range(ranks):
-            launched = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "MASTER_PORT": "29578",
-                        "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(STARTUP),
-                        "SM_HP_MP_PARAMETERS": json.dumps(parameters)}  # fmt: skip
-            started.append(subprocess.Popen(
-                [str(bench.python), str(program), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env={**trial.environment(), **launched},
-            ))  # fmt: skip
-        said = [process.communicate(timeout=trial.LIMIT) for process in started]
-    for process, (_out, errors) in zip(started, said):
-        if process.returncode:
-            raise SystemExit(f"bench: a rank of smp ended with {process.returncode}:\n{os.fsdecode(errors)[-2000:]}")
-    return json.loads(said[0][0])
+def peak(bench: trial.Bench, partitions: int) -> int:
+    """The most that any rank keeps in memory, in bytes."""
+    parameters = json.dumps({"partitions": partitions, "ddp": True})
+    peaks: list[int] = ranks.run(bench, MEMORY, partitions, SM_HP_MP_PARAMETERS=parameters)
+    return max(peaks)
 
 
 def judge(pipeline: Pipeline, times: Mapping[str, list[float]]) -> Figure:
@@ -197,12 +179,12 @@ def judge(pipeline: Pipeline, times: Mapping[str, list[float]]) -> Figure:
     )
 
 
-def memory(ranks: int, peak: int, one: int) -> Figure:
-    share = peak / one
+def memory(partitions: int, most: int, one: int) -> Figure:
+    share = most / one
     return Figure(
-        f"a rank's memory in a step with Adam, {ranks} partitions, of that of one process",
-        f"≤ {DEGREES[ranks]:.0%}",
-        f"{share:.0%} ({peak / MIB:.0f} of {one / MIB:.0f} MiB)",
-        share <= DEGREES[ranks],
-        {"share": round(share, 4), "peak": peak, "one": one},
+        f"a rank's memory in a step with Adam, {partitions} partitions, of that of one process",
+        f"≤ {DEGREES[partitions]:.0%}",
+        f"{share:.0%} ({most / MIB:.0f} of {one / MIB:.0f} MiB)",
+        share <= DEGREES[partitions],
+        {"share": round(share, 4), "peak": most, "one": one},
     )

@@ -1,9 +1,9 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
-import json
 from typing import Any, Callable, Mapping
 
 from musterpoint.errors import UsageError
+from musterpoint.job.fields import count, parse
 from musterpoint.job.model import Job
 from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.settings import Launcher
@@ -127,8 +127,8 @@ def _parameters(job: Job, environ: Mapping[str, str]) -> tuple[str, Mapping[str,
     if not text.startswith(("{", "[")):
         return VARIABLE, {}
     try:
-        given = json.loads(text)
-    except ValueError:
+        given = parse(text, VARIABLE)
+    except UsageError:
         given = None
     if not isinstance(given, dict):
         raise UsageError(f'{VARIABLE}={text:.200}: expected a JSON object such as {{"partitions": 2}}')
@@ -141,8 +141,7 @@ def _degree(given: Mapping[str, Any], names: tuple[str, ...], where: str) -> int
     if not name:
         return 1
     value = given[name]
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{where} has {name} {value!r}: expected a whole number, 1 or more")
-    return value
+    try:
+        return count(value.strip() if isinstance(value, str) else value, name)
+    except UsageError:
+        raise UsageError(f"{where} has {name} {value!r:.80}: expected a whole number, 1 or more") from None

@@ -160,6 +160,7 @@ def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: t
         ({"partitions": 2, "pipeline_parallel_degree": 4}, (2,), "has partitions 4, so"),
         ({"partitions": 0}, (2,), "has partitions 0: expected a whole number, 1 or more"),
         ({"partitions": "two"}, (2,), "has partitions 'two': expected a whole number"),
+        ({"partitions": "9" * 5000}, (2,), "has partitions '" + "9" * 79 + ": expected a whole number"),
         ({"microbatches": 1.5}, (2,), "has microbatches 1.5: expected"),
         ({"ddp": True, "horovod": True}, (2,), "has both ddp and horovod: choose one"),
         ({"fp16": True, "bf16": True}, (2,), "has both fp16 and bf16: choose one"),
@@ -187,7 +188,10 @@ def test_as_many_ranks_as_the_job_says(plan: Planner) -> None:
 def test_parameters_in_the_environment_are_checked(plan: Planner) -> None:
     made = plan("torchrun", {"algo-1": 3})
     check_layout(job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, made)  # left to the library
-    for text, words in (('{"partitions": 2}', "has partitions 2, so"), ('{"partitions"', "expected a JSON object")):
+    for text, words in (
+        ('{"partitions": 2}', "has partitions 2, so"), ('{"partitions"', "expected a JSON object"),
+        ("[" * 100_000, "expected a JSON object"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=f"{VARIABLE}.*{words}"):
             check_layout(job(Distribution()), {VARIABLE: text}, made)
 

@@ -1,14 +1,14 @@
 """Cuts a model into parts of about the same cost: which modules go together, without any rank asked.
 
-A part is a contiguous run of modules in the order in which they run. Modules are opened only where the parts would
-otherwise be too uneven: a module that is kept whole runs as it is, without any call to another rank inside.
+A part is a contiguous run of modules in the order in which the model registers them. Modules are opened only where the
+parts would otherwise be too uneven: a module that is kept whole runs as it is, without any call to another rank inside.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 from torch import nn
 
@@ -38,20 +38,14 @@ class Unit(NamedTuple):
     cost: float
 
 
-def cut(
-    root: nn.Module, parts: int, memory_weight: float, order: Sequence[str] = (), times: Mapping[str, float] = {}
-) -> tuple[tuple[Unit, ...], ...]:
-    """The units of each part, in the order in which they run.
-
-    ``order``: names of modules as they run, where that is known; else it is that of registration. ``times``: measured
-    seconds by module, for a forward pass with all its children; else they are estimated by the parameters.
-    """
-    measure = _Measure(root, memory_weight, times)
+def cut(root: nn.Module, parts: int, memory_weight: float) -> tuple[tuple[Unit, ...], ...]:
+    """The units of each part, in the order of registration."""
+    measure = _Measure(root, memory_weight)
     opened = {""}
     best: tuple[tuple[Unit, ...], ...] = ()
     best_load = float("inf")
     for _ in range(200):  # each round opens one module
-        units = _in_order(_units(root, opened, measure), order)
+        units = _units(root, opened, measure)
         found = _evenest(units, parts)
         load = max(_load(part) for part in found)
         if load < best_load * 0.98:  # opening has its price: every call between ranks
@@ -70,11 +64,11 @@ def cut(
 class _Measure:
     """What modules cost, relative to the whole model."""
 
-    def __init__(self, root: nn.Module, memory_weight: float, times: Mapping[str, float]) -> None:
-        self.root, self.memory_weight, self.times = root, memory_weight, times
+    def __init__(self, root: nn.Module, memory_weight: float) -> None:
+        self.root, self.memory_weight = root, memory_weight
         self.bytes = max(_bytes(root), 1)
         self.estimates = _estimates(root)
-        self.time = times.get("", 0.0) or max(self._estimate(root), 1)
+        self.time = max(self._estimate(root), 1)
 
     def cost(self, names: Sequence[str], opened: Iterable[str] = ()) -> float:
         """Of modules as a whole, shared parameters counted once; of ``opened`` ones their own parameters."""
@@ -85,11 +79,8 @@ class _Measure:
             own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
             tensors.update((id(tensor), tensor) for tensor in own)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        time = sum(self._time(name, module) for name, module in zip(names, modules))
+        time = sum(self._estimate(module) for module in modules)
         return self.memory_weight * size / self.bytes + (1 - self.memory_weight) * time / self.time
-
-    def _time(self, name: str, module: nn.Module) -> float:
-        return self.times.get(name, 0.0) if "" in self.times else self._estimate(module)
 
     def _estimate(self, module: nn.Module) -> float:
         return sum(self.estimates[id(each)] for each in module.modules())
@@ -176,30 +167,19 @@ def _units(root: nn.Module, opened: set[str], measure: _Measure) -> list[Unit]:
 def _closed(module: nn.Module, name: str, opened: set[str]) -> Iterator[str]:
     for child_name, child in module.named_children():
         qualified = f"{name}.{child_name}" if name else child_name
-        if qualified in opened or (type(child) in _LISTS and _has_state(child)):
+        if qualified in opened or (type(child) in _LISTS and has_state(child)):
             yield from _closed(child, qualified, opened)
-        elif _has_state(child) or isinstance(module, nn.Sequential):
+        elif has_state(child) or isinstance(module, nn.Sequential):
             yield qualified  # the others have nothing to hold: they run wherever they are called
 
 
-def _has_state(module: nn.Module) -> bool:
+def has_state(module: nn.Module) -> bool:
+    """Whether the module or one in it has parameters or buffers."""
     return any(True for _ in itertools.chain(module.parameters(), module.buffers()))
 
 
 def _is_in(name: str, container: str) -> bool:
     return not container or name == container or name.startswith(f"{container}.")
-
-
-def _in_order(units: list[Unit], order: Sequence[str]) -> list[Unit]:
-    """By the first call of any module inside; a unit that isn't called stays behind the one before it."""
-    if not order:
-        return units
-    placed = []
-    place = -1
-    for unit in units:
-        place = next((at for at, name in enumerate(order) if any(_is_in(name, each) for each in unit.names)), place)
-        placed.append((place, unit))
-    return [unit for _, unit in sorted(placed, key=lambda each: each[0])]
 
 
 def _load(units: Iterable[Unit]) -> float:

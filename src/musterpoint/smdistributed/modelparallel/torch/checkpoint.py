@@ -12,19 +12,18 @@ import glob
 import json
 import os
 import re
-import tempfile
 import zipfile
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Mapping, NamedTuple
 
 import torch
 
 from ..backend.exceptions import SMPError
 from . import log
 from .communication import MP_GROUP, barrier
+from .model_state import PARTIAL
 from .state import state
+from .whole_file import whole, write_text
 
-PARTIAL = "_smp_is_partial"
-"""The key by which a state dict says whether it has one rank's part only."""
 NEWEST = "newest"
 _LAYOUT = "smp_layout.json"
 _SUFFIX = "_partial"
@@ -32,6 +31,14 @@ _SUFFIX = "_partial"
 
 class SMPCheckpointError(SMPError, ValueError):
     """A checkpoint is missing, incomplete, or of another division of the model."""
+
+
+class _Files(NamedTuple):
+    """The files of one checkpoint that this rank writes or reads."""
+
+    model: str
+    optimizer: str
+    content: str
 
 
 def save(
@@ -100,24 +107,21 @@ def save_checkpoint(
         return
     folder = _path(path)
     first = state.group("mp").rank == 0
-    if partial:
-        inside = os.path.join(folder, f"{tag}{_SUFFIX}")
-        for name, source in (("model", model), ("optimizer", optimizer)):
-            if source is not None:
-                _write(source.local_state_dict(), os.path.join(inside, f"{name}_{rank_info()}.pt"), {}, _layout())
-        content = os.path.join(inside, "user_content.pt")
-    else:
-        for name, source in (("", model), ("optimizer_", optimizer)):
-            if source is not None:
-                whole = source.state_dict()  # from all ranks
-                if first:
-                    _write(_without_mark(whole), os.path.join(folder, f"{name}{tag}"), {})
-        content = os.path.join(folder, f"user_content_{tag}")
+    files = _files(folder, tag, partial)
+    for source, file in ((model, files.model), (optimizer, files.optimizer)):
+        if source is None:
+            continue
+        if partial:
+            _write(source.local_state_dict(), file, {}, _layout())
+            continue
+        values = source.state_dict()  # from all ranks
+        if first:
+            _write(_without_mark(values), file, {})
     if first and user_content is not None:
-        _write(user_content, content, {})
+        _write(user_content, files.content, {})
     barrier(MP_GROUP)
     if first:
-        _write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
+        write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
         if partial and num_kept_partial_checkpoints is not None:
             _remove_old(folder, num_kept_partial_checkpoints)
 
@@ -139,29 +143,32 @@ def resume_from_checkpoint(
     if state.model is None:
         raise SMPError("smp.resume_from_checkpoint: make the smp.DistributedModel first, and then call this")
     tag = _newest(folder, partial) if tag is None else tag
+    files = _files(folder, tag, partial)
+    if not os.path.exists(files.model):
+        raise SMPCheckpointError(_missing(os.path.join(folder, tag), files.model, partial))
     if partial:
-        inside = os.path.join(folder, f"{tag}{_SUFFIX}")
-        model, optimizer = (os.path.join(inside, f"{name}_{rank_info()}.pt") for name in ("model", "optimizer"))
-        content = os.path.join(inside, "user_content.pt")
-    else:
-        model, optimizer = os.path.join(folder, tag), os.path.join(folder, f"optimizer_{tag}")
-        content = os.path.join(folder, f"user_content_{tag}")
-    if not os.path.exists(model):
-        raise SMPCheckpointError(_missing(model if not partial else os.path.join(folder, tag), model, partial))
-    if partial:
-        _check_layout(inside, model)
-    values = torch.load(model, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
+        _check_layout(os.path.dirname(files.model), files.model)
+    values = torch.load(files.model, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
     state.model.load_state_dict(translate_function(values) if translate_function else values, strict=strict)
-    if load_optimizer and state.optimizer is not None and os.path.exists(optimizer):
-        state.optimizer.load_state_dict(torch.load(optimizer, map_location="cpu", weights_only=False))
-    if not os.path.exists(content) or not os.path.getsize(content):
+    if load_optimizer and state.optimizer is not None and os.path.exists(files.optimizer):
+        state.optimizer.load_state_dict(torch.load(files.optimizer, map_location="cpu", weights_only=False))
+    if not os.path.exists(files.content) or not os.path.getsize(files.content):
         return None
-    return torch.load(content, map_location="cpu", weights_only=False)
+    return torch.load(files.content, map_location="cpu", weights_only=False)
 
 
 def rank_info() -> str:
     """Which part this rank has, as file names say it: pipeline, tensor, replica."""
     return f"{state.group('pp').rank}_{state.group('tp').rank}_0"
+
+
+def _files(folder: str, tag: str, partial: bool) -> _Files:
+    if partial:
+        folder = os.path.join(folder, f"{tag}{_SUFFIX}")
+        names = (f"model_{rank_info()}.pt", f"optimizer_{rank_info()}.pt", "user_content.pt")
+    else:
+        names = (f"{tag}", f"optimizer_{tag}", f"user_content_{tag}")
+    return _Files(*(os.path.join(folder, name) for name in names))
 
 
 def _path(f: str | os.PathLike[str]) -> str:
@@ -212,32 +219,11 @@ def _without_mark(obj: Any) -> Any:
 
 
 def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:
-    with _whole(path) as temporary:
+    with whole(path) as temporary:
         torch.save(obj, temporary, **options)
         if layout is not None and zipfile.is_zipfile(temporary):
             with zipfile.ZipFile(temporary, "a") as file:
                 file.writestr(f"{file.namelist()[0].partition('/')[0]}/{_LAYOUT}", json.dumps(layout))
-
-
-def _write_text(path: str, text: str) -> None:
-    with _whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-@contextlib.contextmanager
-def _whole(path: str) -> Iterator[str]:
-    """A file to write, which then takes the place of ``path``."""
-    folder, name = os.path.split(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    own = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
-    try:
-        temporary = os.path.join(own, name)  # torch notes the name
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(own, name))
-        os.rmdir(own)
 
 
 def _check_layout(path: str, place: str) -> None:

@@ -14,6 +14,11 @@ HINT = "SMP_HINT_SECONDS"
 """The variable that says after how many seconds a rank that waits for others says so; 60 where it isn't set."""
 
 
+def hint_seconds() -> float:
+    """After how long a rank that waits for others says so."""
+    return float(os.environ.get(HINT) or 60)
+
+
 def get_logger(name: str = "") -> logging.Logger:
     """The library's logger, or a child of it; its lines go to stderr unless the script configured logging otherwise."""
     return _ready().getChild(name) if name else _ready()
@@ -41,7 +46,7 @@ def waiting(what: str) -> Iterator[None]:
             os.environ.get("RANK", "0"), seconds, what,
         )  # fmt: skip
 
-    seconds = float(os.environ.get(HINT) or 60)
+    seconds = hint_seconds()
     timer = threading.Timer(seconds, hint)
     timer.daemon = True
     timer.start()

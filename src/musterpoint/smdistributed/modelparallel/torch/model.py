@@ -208,12 +208,6 @@ class DistributedModel(nn.Module):
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
             self._share_values()
             self._owner = agree(self.module).owner
-        self._local = {
-            name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
-        }
-        self._local_buffers = {
-            name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
-        }
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
             self._server = _server(self._routing, device)
@@ -225,7 +219,12 @@ class DistributedModel(nn.Module):
                 self._release()
         if device is not None:
             self.to(device)
-            self._local_buffers = {name: dict(self.module.named_buffers())[name] for name in self._local_buffers}
+        self._local = {
+            name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
+        }
+        self._local_buffers = {
+            name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
+        }
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)

@@ -29,8 +29,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
         self.optimizer = optimizer
         state.optimizer = self
-        if state.model is not None and state.model.partitioned:
-            self.forget_absent()
+        self.forget_absent()
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":

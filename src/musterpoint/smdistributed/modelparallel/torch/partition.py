@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
-import tempfile
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
@@ -21,6 +19,7 @@ from ..backend.exceptions import SMPConfigError
 from . import balance, log
 from .config import Config
 from .state import state
+from .whole_file import write_text
 
 _MARK = "_smp_partition"
 """The attribute that a marked module has; a copy of the module has it as well."""
@@ -90,10 +89,8 @@ def _check_index(index: int, call: str) -> None:
         raise SMPConfigError(f"{call}: expected a partition from 0 to {parts - 1}: {_degree(state.cfg)}")
 
 
-def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float] = {}) -> Partition:
+def agree(root: nn.Module) -> Partition:
     """Decides on rank 0 and tells all; every rank calls it with the same model. Rank 0 logs the result.
-
-    ``order`` and ``times`` are as for :func:`balance.cut`; those of rank 0 count.
 
     Raises:
         SMPConfigError: on every rank, where a mark or the file is wrong.
@@ -101,7 +98,7 @@ def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float]
     said: list[Any] = [None]
     if state.world.rank == 0:
         try:
-            said = [decide(root, state.cfg, order, times)]
+            said = [decide(root, state.cfg)]
         except SMPConfigError as error:
             said = [str(error)]
     if state.world.topology.world > 1:
@@ -115,7 +112,7 @@ def agree(root: nn.Module, order: Sequence[str] = (), times: Mapping[str, float]
     return decided
 
 
-def decide(root: nn.Module, cfg: Config, order: Sequence[str] = (), times: Mapping[str, float] = {}) -> Partition:
+def decide(root: nn.Module, cfg: Config) -> Partition:
     """The same for the same model, without asking anybody.
 
     Raises:
@@ -133,9 +130,9 @@ def decide(root: nn.Module, cfg: Config, order: Sequence[str] = (), times: Mappi
             raise SMPConfigError(f"module {wrong}: it is marked for partition {marks[wrong]}, but {_degree(cfg)}")
         return Partition(_together(root, {**marks, "": 0}), f"as the script marks it ({cfg.shown('auto_partition')})")
     weight = cfg.memory_weight
-    units = balance.cut(root, parts, weight, order, times)
+    units = balance.cut(root, parts, weight)
     owner = {name: index for index, part in enumerate(units) for unit in part for name in unit.names}
-    reason = f"by cost ({weight:g} memory, {1 - weight:g} {'measured' if times else 'estimated'} time)"
+    reason = f"by cost ({weight:g} memory, {1 - weight:g} estimated time)"
     return Partition(_together(root, _spread(root, owner)), reason)
 
 
@@ -218,11 +215,7 @@ def _save(owner: Mapping[str, int], cfg: Config) -> None:
     modules = {name: index for name, index in owner.items() if not name or owner[name.rpartition(".")[0]] != index}
     text = json.dumps({"partitions": cfg.pipeline_parallel_degree, "modules": modules}, indent=2)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False, encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        write_text(path, text + "\n")
     except OSError as error:
         log.warn(f"partition_file {path} can't be written: {error.strerror or error}; the job goes on without it")
 
@@ -245,7 +238,7 @@ def table(root: nn.Module, decided: Partition, parts: int) -> str:
                 counted.add(id(parameter))
                 sizes[index] += parameter.numel()
         outer = name and len(within[name]) == 1 and len(within[name.rpartition(".")[0]]) > 1
-        if outer and any(True for _ in itertools.chain(module.parameters(), module.buffers())):
+        if outer and balance.has_state(module):
             outermost[index].append(name)
     if not any(outermost):
         outermost[0] = ["the whole model"]

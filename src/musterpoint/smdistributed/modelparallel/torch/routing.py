@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import sys
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -146,8 +146,7 @@ class ModuleRouting(Routing):
         return self._chains[key]
 
     def _key(self, name: str, arguments: bytes, tensors: Sequence[torch.Tensor]) -> ChainKey:
-        flags = bytes(module.training for module in self.names.modules[name].modules())
-        return ChainKey(name, flags, arguments, len(tensors))
+        return ChainKey(name, _flags(self.names.modules[name].modules()), arguments, len(tensors))
 
     def _place(self, name: str) -> int | None:
         if name in self.names.modules:
@@ -268,25 +267,31 @@ class ModuleRouting(Routing):
         return stage
 
     def training(self) -> bytes:
-        return bytes(module.training for module in self.names.modules.values())
+        return _flags(self.names.modules.values())
 
     def begin(self, training: bytes) -> None:
         own = self.training()
         self._flags = own if own != training else None
         if self._flags is not None:
-            self._set(training)
+            _set(self.names.modules.values(), training)
 
     def end(self) -> None:
         if self._flags is not None:
-            self._set(self._flags)
+            _set(self.names.modules.values(), self._flags)
         self._flags = None
 
     def adopt(self, chains: Sequence[tuple[ChainKey, str]]) -> None:
         self._approved.update(chains)
 
-    def _set(self, training: bytes) -> None:
-        for module, flag in zip(self.names.modules.values(), training):
-            module.training = bool(flag)
+
+def _flags(modules: Iterable[nn.Module]) -> bytes:
+    """A byte for each module: whether it is in training."""
+    return bytes(module.training for module in modules)
+
+
+def _set(modules: Iterable[nn.Module], flags: bytes) -> None:
+    for module, flag in zip(modules, flags):
+        module.training = bool(flag)
 
 
 def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -301,11 +306,9 @@ def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def _training(container: nn.Module, flags: bytes) -> Iterator[None]:
     """A container under some flags of its modules."""
     modules = list(container.modules())
-    before = [module.training for module in modules]
-    for module, flag in zip(modules, flags):
-        module.training = bool(flag)
+    before = _flags(modules)
+    _set(modules, flags)
     try:
         yield
     finally:
-        for module, own in zip(modules, before):
-            module.training = own
+        _set(modules, before)

@@ -11,18 +11,20 @@ While a task waits for another rank the scheduler runs another microbatch.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import queue
 import sys
 import threading
 import time
-from typing import Any, Callable, Generic, Literal, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequence, TypeVar
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from . import log, randomness
+from .callee import Callee
 from .context import Context, default_device
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, text_of
 from .messages import (
@@ -39,7 +41,7 @@ from .messages import (
     Start,
     Started,
 )
-from .nodes import Entry, Exchange, Received, RemoteCall, Saved
+from .nodes import Exchange, RemoteCall
 from .packing import Names, pack, unpack
 from .scheduler import Scheduler, Task, current
 from .topology import Kind
@@ -54,8 +56,6 @@ Merge = Callable[[list[Any]], Any]
 
 _WITH_LEADER: tuple[Kind | None, ...] = ("world", "mp", "pp")
 """The groups of a rank in which its leader is as well."""
-HINT = log.HINT
-"""The variable that says after how long a rank that waits says what for; 60."""
 LIMIT = "SMP_TIMEOUT_SECONDS"
 """The variable that says after how long without any message a step fails; 1800, as torch's groups."""
 
@@ -117,10 +117,10 @@ class Server:
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
         self._scheduler = Scheduler(device)
+        self._callee = Callee(routing.names, routing.function, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
         self._waiting: dict[CallId, Task] = {}
-        self._saved: dict[tuple[CallId, int], Saved] = {}
         self._step = 0
         self._met = 0
         self._waited: list[_Waited] = []
@@ -131,7 +131,7 @@ class Server:
         self._ended_tensors: list[torch.Tensor] = []
         self._broken: BaseException | None = None
         self._gone: tuple[int, str] | None = None
-        self._hint = float(os.environ.get(HINT) or 60)
+        self._hint = log.hint_seconds()
         self._limit = float(os.environ.get(LIMIT) or 1800)
         self.backward = False
         self.in_step = False
@@ -154,7 +154,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what the step function raised; the other ranks are told.
         """
-        with _Failing(self):
+        with self._failing_together():
             return self._lead(step, bodies, merge)
 
     def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
@@ -203,7 +203,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what a module here raised; the other ranks are told.
         """
-        with _Failing(self):
+        with self._failing_together():
             while True:
                 while not self._starts:
                     self._take(lambda: f"rank {self._ranks[0]} to call {step}")
@@ -251,7 +251,7 @@ class Server:
             except RuntimeError as error:
                 raise self.failure_of_another(error) from None
         else:
-            with _Failing(self):
+            with self._failing_together():
                 self._serve_until(work)
         self._met += kind in _WITH_LEADER
 
@@ -316,63 +316,6 @@ class Server:
                 self._scheduler.add(task)
                 self._scheduler.wait()
 
-    # ---- requests of other ranks
-
-    def _forward(self, request: Forward, tensors: Sequence[torch.Tensor]) -> None:
-        call, position = request.call, request.position
-        recorded = request.context.grad
-        randomness.begin(request.seed + position, self._scheduler.device)
-        with request.context.entered():
-            arguments = [Received(tensor) if need else None for tensor, need in zip(tensors, request.need_gradient)]
-            entered = [
-                tensor if received is None else Entry.apply(self._anchor, received)  # type: ignore[no-untyped-call]
-                for tensor, received in zip(tensors, arguments)
-            ]
-            versions = [_version(tensor) for tensor in entered]
-            args, kwargs = unpack(request.arguments, entered, self._routing.names)
-            value = self._routing.function(call.links[position].target)(*args, **kwargs)
-        last = position + 1 == len(call.links)
-        value = value if last else ((value,), {})
-        packed = pack(value, self._routing.names, f"the result of {call.links[position].target}")
-        changed: tuple[int, ...] = ()
-        if position == 0 and last:
-            changed = tuple(i for i, tensor in enumerate(entered) if _version(tensor) != versions[i])
-            packed.tensors.extend(entered[i] for i in changed)
-        need = tuple(recorded and tensor.requires_grad for tensor in packed.tensors)
-        if recorded:
-            edges = [get_gradient_edge(each) if needed else None for each, needed in zip(packed.tensors, need)]
-            self._saved[call.id, position] = Saved(edges, arguments)
-        if last:
-            self._send(call.id.rank, Result(call.id, packed.data, need, changed), packed.tensors)
-        else:
-            following = Forward(call, position + 1, request.seed, request.context, packed.data, need)
-            self._send(call.links[position + 1].rank, following, packed.tensors)
-
-    def _backward(self, request: Backward, tensors: Sequence[torch.Tensor]) -> None:
-        call, position = request.call, request.position
-        self.backward = True
-        saved = self._saved[call.id, position]
-        roots: list[GradientEdge] = []
-        for index, is_sent in enumerate(request.present):
-            edge = saved.results[index]
-            if is_sent and edge is not None:
-                roots.append(edge)
-                saved.results[index] = None
-        for received in saved.arguments:
-            if received is not None:
-                received.gradient = None
-        if all(edge is None for edge in saved.results):
-            del self._saved[call.id, position]  # else another loss may still come back through the other results
-        if roots:
-            torch.autograd.backward(roots, list(tensors))
-        gradients = [None if received is None else received.gradient for received in saved.arguments]
-        present = tuple(gradient is not None for gradient in gradients)
-        sent = [gradient for gradient in gradients if gradient is not None]
-        if position:
-            self._send(call.links[position - 1].rank, Backward(call, position - 1, present), sent)
-        else:
-            self._send(call.id.rank, Gradients(call.id, present), sent)
-
     # ---- messages
 
     def _peers(self) -> list[int]:
@@ -417,9 +360,11 @@ class Server:
         elif isinstance(body, (Result, Gradients)):
             self._scheduler.add(self._waiting.pop(body.call), (body, tensors))
         elif isinstance(body, Forward):
-            self._scheduler.add(Task(lambda: self._forward(body, tensors), body.call.microbatch))
+            self._scheduler.add(Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch))
         elif isinstance(body, Backward):
-            self._scheduler.add(Task(lambda: self._backward(body, tensors), body.call.microbatch, backward=True))
+            self.backward = True
+            work = functools.partial(self._callee.backward, body, tensors)
+            self._scheduler.add(Task(work, body.call.microbatch, backward=True))
         elif isinstance(body, Start):
             self._starts.append(body)
         elif isinstance(body, Started):
@@ -456,12 +401,21 @@ class Server:
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
-        self._saved.clear()
+        self._callee.clear()
         self._ended, self._ended_tensors = None, []
         self._scheduler.end()
         self.in_step = False
 
-    def failed(self, error: BaseException) -> None:
+    @contextlib.contextmanager
+    def _failing_together(self) -> Iterator[None]:
+        """Any exception inside ends the step on all ranks."""
+        try:
+            yield
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def _failed(self, error: BaseException) -> None:
         """Tells every rank of the job, unless it came from another one; nothing works here any more."""
         first = self._broken is None
         self._broken = self._broken or error
@@ -505,27 +459,9 @@ class _Waited(NamedTuple):
     error: BaseException | None
 
 
-class _Failing:
-    """Any exception inside ends the step on all ranks."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self._server.failed(error)
-
-
 def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
     def run() -> T:
         with device, context.entered():
             return body()
 
     return run
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

@@ -68,9 +68,8 @@ class State:
 
     model, optimizer: the script's DistributedModel and its DistributedOptimizer, or None.
     tracing: whether the model runs only to be looked at.
-    wait: how a rank waits for others in a barrier or an exchange of objects: called with torch's Work, and
-        with the kind of the group where all of one take part. The pipeline
-        replaces it to answer requests meanwhile.
+    wait: how a rank waits for others in a barrier or an exchange of objects: called with torch's Work, and with the
+        kind of the group where all of one take part. The pipeline replaces it to answer requests meanwhile.
     """
 
     is_open_shim = True
@@ -97,10 +96,6 @@ class State:
     @property
     def cfg(self) -> Config:
         return self.world.cfg
-
-    @property
-    def topology(self) -> Topology:
-        return self.world.topology
 
     def group(self, kind: Kind) -> Group:
         return self.world.groups[kind]

@@ -202,13 +202,13 @@ class _Connection:
         self._socket.close()
 
 
-def own_host(towards: str, port: int = 9) -> str:
+def own_host(towards: str) -> str:
     """This host's address on its way to another host; the loopback's if ``towards`` is this host itself.
 
     Raises:
         OSError: the name can't be resolved, or there is no way.
     """
-    family, kind, _, _, target = socket.getaddrinfo(towards, port, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, target = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])

@@ -55,6 +55,19 @@ class Ran:
         return found
 
 
+def finished(process: subprocess.Popen[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """``process`` when it has ended, which it must within ``timeout`` seconds."""
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        stdout, stderr = process.communicate()
+        raise AssertionError(
+            f"no end after {timeout} s: {process.args}; stderr:\n{stderr}\nstdout:\n{stdout}"
+        ) from None
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
 class Local:
     """Runs ``muster local``; every process of a job carries :attr:`token` in its environment."""
 
@@ -84,14 +97,7 @@ class Local:
 
     def finish(self, process: subprocess.Popen[str], timeout: float = 200.0) -> Ran:
         started = time.monotonic()
-        try:
-            stdout, stderr = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            stdout, stderr = process.communicate()
-            raise AssertionError(f"no end after {timeout} s; stderr:\n{stderr}\nstdout:\n{stdout}") from None
-        done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-        return Ran(self.output, done, time.monotonic() - started)
+        return Ran(self.output, finished(process, timeout), time.monotonic() - started)
 
     def run(self, *words: str | Path, timeout: float = 200.0) -> Ran:
         return self.finish(self.start(*words), timeout)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
+from .conftest import finished
 from .network import Network
 
 CONFIG = """\
@@ -102,23 +103,11 @@ class Slurm:
     def words(self, *command: str, node: str = "algo-1") -> list[str]:
         """The words that run ``command`` on ``node``."""
         name = self._network.netns(node)
-        return [
-            "nsenter",
-            f"--net=/run/netns/{name}",
-            "unshare",
-            "-u",
-            "-m",
-            "sh",
-            "-c",
-            ENTER,
-            "sh",
-            node,
-            name,
-            *command,
-        ]
+        inside = ("nsenter", f"--net=/run/netns/{name}", "unshare", "-u", "-m")
+        return [*inside, "sh", "-c", ENTER, "sh", node, name, *command]
 
     def command(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        return self.finish(self.start(*words), timeout)
+        return finished(self.start(*words), timeout)
 
     def start(
         self, *words: str, environ: Mapping[str, str] = os.environ, cwd: Path | None = None, search: Sequence[str] = ()
@@ -129,15 +118,6 @@ class Slurm:
             self.words(*words), env=whole, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, errors="replace",
         )  # fmt: skip
-
-    def finish(self, process: subprocess.Popen[str], timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        try:
-            stdout, stderr = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            stdout, stderr = process.communicate()
-            raise AssertionError(f"no end after {timeout} s: {process.args}\n{stdout}\n{stderr}") from None
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def close(self) -> None:
         """Ends the cluster and whatever runs on its nodes."""

@@ -10,8 +10,8 @@ from typing import Callable, Iterator
 
 import pytest
 
-from .conftest import eventually, survivors
-from .slurm import GPUS, Slurm
+from .conftest import eventually, finished, survivors
+from .slurm import GPUS, PATIENCE, Slurm
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -84,7 +84,7 @@ class Job:
         return self.slurm.start(*words, environ=self.environ, cwd=self.folder, search=self.search)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.slurm.finish(self.start(*words))
+        return finished(self.start(*words), PATIENCE)
 
     def submit(self, *words: str) -> str:
         """Submits a batch job, whose output goes to ``log``; its number."""

@@ -42,21 +42,18 @@ def read_job(
                 "training platform runs in its containers (`train --help` tells what it reads, and how to try an "
                 "image); on a machine of yours run `muster local PROGRAM`"
             )
-        job = _read_variables(platform, environ, settings)
-        if job.unnamed is not None or _describes_hosts(settings):
-            job = _settled(job, settings)
-        return _launched(_named(job, settings), environ, program, module, arguments or ())
+        job = _settled(_read_variables(platform, environ, settings), settings)
+        return _launched(job, environ, settings, program, module, arguments or ())
     if has_tree(base) or not has_variables(environ):
         job = read_tree(base, environ, settings)
     else:
         job = read_variables(environ, settings, base)
-    if _describes_hosts(settings):
-        job = _settled(job, settings)
+    job = _settled(job, settings)
     if program:
         if arguments is None:
             style = settings.args or "json"
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
-        return _launched(_named(job, settings), environ, program, module, arguments)
+        return _launched(job, environ, settings, program, module, arguments)
     return job._replace(
         arguments=(*job.arguments, *_typed(environ)),
         notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
@@ -99,25 +96,26 @@ def _read_variables(platform: Platform, environ: Mapping[str, str], settings: Se
     return read_plain()
 
 
-def _named(job: Job, settings: Settings) -> Job:
-    return job._replace(name=job.name or settings.job_name)
-
-
 def _describes_hosts(settings: Settings) -> bool:
     return settings.nnodes is not None or settings.node_rank is not None or bool(settings.rollcall_leader)
 
 
 def _settled(job: Job, settings: Settings) -> Job:
+    """``job`` with the options about hosts. Where it names them and no option is given, nothing is imported."""
+    if job.unnamed is None and not _describes_hosts(settings):
+        return job
     from musterpoint.job.unnamed import settled
 
     return settled(job, settings)
 
 
-def _launched(job: Job, environ: Mapping[str, str], program: str, module: bool, arguments: tuple[str, ...]) -> Job:
+def _launched(
+    job: Job, environ: Mapping[str, str], settings: Settings, program: str, module: bool, arguments: tuple[str, ...]
+) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
     by_toolkit = counted(environ)
     return job._replace(
-        name=job.name or os.path.basename(program).partition(".")[0],
+        name=job.name or settings.job_name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),

@@ -6,8 +6,8 @@ name is free and another leads. Each starts its own rank as a child, through the
 mpirun) sees its own process tree; its output goes to its own stdout. All end with the job's code.
 
 Lines are JSON objects. From the others: ``{"rank", "local_rank", "world_size"}``, with stdout and stderr as ancillary
-data, then ``{"signal"}``. From the one that leads: ``{"start": {"argv", "set", "unset"}}``, ``{"end": code}``,
-``{"refused": why}``.
+data, then ``{"signal"}``. From the one that leads: ``{"start": {"argv", "set", "unset"}}``, ``{"kill": true}`` for the
+rank, ``{"end": code}``, ``{"refused": why}``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import json
 import os
 import signal
 import socket
-import struct
-import time
 from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint import exit_codes, settings
@@ -27,16 +25,18 @@ from musterpoint.errors import LauncherError, RollCallError, StoppedEarly
 from musterpoint.job.model import Job, StartedRank
 from musterpoint.loop import READ
 from musterpoint.processes import tree
+from musterpoint.processes.control_socket import is_same_user, peer_of
 from musterpoint.processes.process import CannotStart, Streams, spawn
 from musterpoint.processes.signals import STOPPING
 from musterpoint.programs.registry import Texts
 from musterpoint.runtime import Runtime
 
-_CREDENTIALS = struct.Struct("=iII")
 _LONGEST_NAME = 100
 _MOST_WAITING = 4096
 _PATIENCE = 10.0
 """Seconds after which a socket that takes no connection is given up."""
+_AGAIN = 0.01
+"""Seconds until such a socket is tried again."""
 
 
 def name_of(job: Job, environ: Mapping[str, str]) -> str:
@@ -54,8 +54,8 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
         LauncherError: another user's process has the socket, or this entry point doesn't fit the others.
         StoppedEarly: this process was told to stop while it found nobody to tell.
     """
-    name = name_of(job, environ)
-    until = time.monotonic() + _PATIENCE
+    name, loop = name_of(job, environ), runtime.loop
+    until = loop.clock() + _PATIENCE
     while True:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -69,9 +69,10 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
             return Leader(runtime, listener, started, len(job.arguments))
         leader = _connected(name)
         if leader is None:
-            if time.monotonic() > until:
+            if loop.clock() > until:
                 raise LauncherError("the socket where this host's entry points meet is taken, and nobody answers there")
-            time.sleep(0.01)  # its owner doesn't listen yet, or has just ended
+            loop.turn(_AGAIN)  # its owner doesn't listen yet, or has just ended: nothing tells when to try again
+            runtime.check_stop(job.own_name)
             continue
         code = _Follower(runtime, leader, environ, job, started).run()
         if code is not None:
@@ -85,16 +86,10 @@ def _connected(name: str) -> socket.socket | None:
     except OSError:
         sock.close()
         return None
-    if _peer(sock)[1] not in (0, os.geteuid()):
+    if not is_same_user(sock):
         sock.close()
         raise LauncherError("a process of another user stands where this host's entry points meet: end that process")
     return sock
-
-
-def _peer(sock: socket.socket) -> tuple[int, int]:
-    """Pid and user of the other end."""
-    pid, user, _group = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, user
 
 
 class _Lines:
@@ -224,7 +219,7 @@ class Leader:
             sock, _address = self._listener.accept()
         except OSError:
             return
-        if _peer(sock)[1] not in (0, os.geteuid()):
+        if not is_same_user(sock):
             sock.close()
             return
         sock.setblocking(False)
@@ -291,7 +286,7 @@ class _Follower:
         self, runtime: Runtime, sock: socket.socket, environ: Mapping[str, str], job: Job, started: StartedRank
     ) -> None:  # fmt: skip
         self._runtime, self._environ, self._job, self._started = runtime, environ, job, started
-        self._leader_pid = _peer(sock)[0]
+        self._leader_pid = peer_of(sock)[0]
         self._lines = _Lines(sock)
         self._texts = Texts()
         self._child = 0
@@ -311,9 +306,11 @@ class _Follower:
             while not self._over:
                 loop.turn()
         finally:
+            self._runtime.keep_stops()
             loop.forget(self._lines.sock.fileno())
             self._lines.close()
-            self._end_children()
+            tree.kill_below(os.getpid())
+            _reap()
             self._texts.close()
         if self._code is None and self._stop:
             raise StoppedEarly(self._job.current_host, self._stop)
@@ -365,10 +362,6 @@ class _Follower:
             raise LauncherError(f"local rank {self._started.local_rank} can't be started: {error}") from None
         finally:
             os.close(stdin)
-
-    def _end_children(self) -> None:
-        tree.kill_below(os.getpid())
-        _reap()
 
 
 def _reap() -> None:

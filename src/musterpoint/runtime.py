@@ -175,6 +175,10 @@ class Runtime:
             self._events.close()
         self.signals.close()
 
+    def keep_stops(self) -> None:
+        """As at the start: a stop is kept until :meth:`check_stop`."""
+        self.signals.route_to(self._on_early_signal)
+
     def _on_early_signal(self, signo: int) -> None:
         """Handles signals until the roll call does: a stop ends the preparation of this host."""
         if signo in STOPPING:
@@ -182,10 +186,10 @@ class Runtime:
             if self._tools is not None:
                 self._tools.stop(signo)
 
-    def check_stop(self) -> None:
-        """Raises StoppedEarly if this host was told to stop."""
+    def check_stop(self, host: str = "") -> None:
+        """Raises StoppedEarly if this host was told to stop. ``host``: its name, for as long as no job is set."""
         if self._stop_signal is not None:
-            raise StoppedEarly(self._job.own_name if self._job else "", self._stop_signal, PREPARING)
+            raise StoppedEarly(self._job.own_name if self._job else host, self._stop_signal, PREPARING)
 
 
 def _open_standard_streams() -> None:

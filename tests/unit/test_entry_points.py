@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Callable, Iterator
 
 import pytest
 
 from musterpoint.entry_points import name_of
 from musterpoint.job.azureml import read
+from musterpoint.processes import tree
+from musterpoint.processes.control_socket import peer_of
 from musterpoint.settings import Settings
 
 pytestmark = pytest.mark.skipif("linux" not in sys.platform, reason="an abstract socket is Linux's")
@@ -77,6 +83,52 @@ def test_one_that_does_not_fit_ends_all(host: Host, second: tuple[int, int, int]
     assert [code for code, _ in found] == [72, 72], found
     assert all(why in text for _, text in found)
     assert not any("ran" in text.split() for _, text in found)
+
+
+@pytest.fixture
+def taken(host: Host) -> Iterator[socket.socket]:
+    """The host's socket as another entry point has bound it, which doesn't listen yet."""
+    environ = {**host.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(name_of(read(environ, Settings()), environ))
+        yield sock
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stopped(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    ((code, text),) = ended(process)
+    assert code == 143, text
+    assert "node-0 was told to stop (signal 15) while its code was being made ready" in text
+
+
+def test_a_stop_ends_the_wait_for_one_that_does_not_listen(host: Host, taken: socket.socket) -> None:
+    process = host.start(1, 1)
+    eventually(lambda: int(tree.read_status(process.pid).get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1 == 1)
+    stopped(process)
+
+
+def test_a_stop_reaches_one_that_leads_in_place_of_another(host: Host, taken: socket.socket) -> None:
+    taken.listen()
+    process = host.start(1, 1)
+    leader, _ = taken.accept()
+    name = taken.getsockname()
+    assert b'"local_rank": 1' in leader.recv(4096)
+    taken.close()
+    leader.close()
+    eventually(lambda: leads(name, process.pid))
+    stopped(process)
+
+
+def leads(name: bytes, pid: int) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(name) == 0 and peer_of(sock)[0] == pid
 
 
 def test_another_jobs_socket_has_another_name() -> None:

@@ -175,7 +175,7 @@ class ControlSocket:
                 if not accepted:  # a later accept may fail although no connection waits
                     self._no_descriptor(error)
                 return
-            if not _is_same_user(sock):
+            if not is_same_user(sock):
                 sock.close()
                 self._warn_once("a process of another user connected to this job's control socket and was sent away")
                 continue
@@ -279,16 +279,21 @@ class ControlSocket:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _is_same_user(sock: socket.socket) -> bool:
+def is_same_user(sock: socket.socket) -> bool:
     """Whether the other side runs as our user, or as root."""
-    peercred = getattr(socket, "SO_PEERCRED", None)
-    if peercred is None:
+    if not hasattr(socket, "SO_PEERCRED"):
         return True  # the private directory's mode keeps other users out there
     try:
-        _pid, user, _group = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, peercred, _CREDENTIALS.size))
+        return peer_of(sock)[1] in (0, os.geteuid())
     except OSError:
         return False
-    return user in (0, os.geteuid())
+
+
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """Pid and user of the other side (Linux only)."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _group = _CREDENTIALS.unpack(data)
+    return pid, user
 
 
 def address_of(text: str) -> str:

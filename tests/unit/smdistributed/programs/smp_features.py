@@ -248,6 +248,9 @@ for wrong in ({}, {**full, "more": torch.zeros(1)}, {**full, "a.weight": torch.z
         assert "state_dict" in str(error)
     else:
         raise AssertionError(wrong)
+model.float()  # the buffers that replicas share are still the model's
+buffers = dict(model.module.named_buffers())
+assert all(buffer is buffers[name] and buffer.dtype is torch.float32 for name, buffer in model.local_named_buffers())
 # resumed before the first step: the model from its part, the optimizer from all
 part["_smp_is_partial"] = True
 model, whole, optimizer = fresh(seed=2)

@@ -219,12 +219,7 @@ class DistributedModel(nn.Module):
                 self._release()
         if device is not None:
             self.to(device)
-        self._local = {
-            name: parameter for name, parameter in self.module.named_parameters() if self._holder(name) == pipeline.rank
-        }
-        self._local_buffers = {
-            name: buffer for name, buffer in self.module.named_buffers() if self._holder(name) == pipeline.rank
-        }
+        self._find_local()
         replicas = state.group("dp")
         averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
         self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
@@ -253,7 +248,15 @@ class DistributedModel(nn.Module):
         for parameter in self.module.parameters():
             if isinstance(parameter, absent.AbsentParameter):
                 absent.release(parameter)
+        if self.partitioned:
+            self._find_local()  # buffers are others now
         return self
+
+    def _find_local(self) -> None:
+        """Lists what this rank has."""
+        rank = state.group("pp").rank
+        self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
+        self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
         for name, parameter in self.module.named_parameters():

@@ -94,6 +94,7 @@ def _run_job(
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
+        runtime.timeline.add("host-prepared", launcher=offer.launcher)
         if others is not None:
             others.gather(options.rollcall_timeout)
     except StoppedEarly as error:

@@ -40,11 +40,17 @@ class Timeline:
             self._last[event].facts["left_out"] = count - MOST_OF_A_NAME
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A list of ``{"host", "at", "event", …facts}``, oldest first."""
+        """A list of ``{"host", "at", "time", "event", …facts}``, oldest first; ``time`` is ``at`` in ISO 8601, UTC."""
         return [
             {
-                "host": self._host, "at": round(moment.at, 6), "event": moment.name,
+                "host": self._host, "at": round(moment.at, 6), "time": iso(moment.at), "event": moment.name,
                 **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
             }
             for moment in self.moments
         ]  # fmt: skip
+
+
+def iso(at: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC, to the microsecond."""
+    whole, parts = divmod(round(at * 1e6), 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{parts:06d}Z"

@@ -200,7 +200,12 @@ class Supervisor:
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:

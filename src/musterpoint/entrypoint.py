@@ -116,6 +116,9 @@ def _run_job(
             runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
+            for setting in plan.environment:
+                if setting.name == settings.PROGRESS:
+                    runtime.watch_progress(setting.value)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()

@@ -368,6 +368,8 @@ OUTER = "MUSTER_OUTER"
 """Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
+"""Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

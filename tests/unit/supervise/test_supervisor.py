@@ -362,7 +362,10 @@ def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
 def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
     bench.stop_once_ready(ready)
     until_stopped = f"echo > {ready}; while [ -e {ready} ]; do sleep 0.01; done; exit 0"
-    outcome = bench.run(shell("exit 7", f"trap '{until_stopped}' TERM; while :; do sleep 0.1; done"))
+    armed = ready.with_name("armed")
+    os.mkfifo(armed)
+    rank = f"trap '{until_stopped}' TERM; echo > {armed}; while :; do sleep 0.1; done"
+    outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
     assert outcome.code == 7
     assert outcome.stopped_at is not None
 

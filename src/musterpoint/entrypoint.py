@@ -44,6 +44,7 @@ from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
 
 
@@ -126,7 +127,8 @@ def _run_job(
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
-    context, rules = _context(runtime, job, pump)._replace(others=others), _rules(job, options, plan)
+    context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
+    rules = _rules(job, options, plan)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -204,6 +206,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
         job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
     )  # fmt: skip
+
+
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
+    """What a failure's hint depends on."""
+    from musterpoint.diagnosis.facts import JobFacts
+
+    local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
+    channels = tuple(channel.name for channel in job.channels)
+    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
 def _keep(job: Job, name: str, text: str) -> str:

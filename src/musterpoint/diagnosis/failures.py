@@ -12,6 +12,7 @@ from typing import Callable, Iterable, Sequence
 from musterpoint import exit_codes
 from musterpoint.diagnosis import classify, program_output, program_source
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
+from musterpoint.diagnosis.hints import hint_for
 from musterpoint.diagnosis.traceback import is_greeting, lines_of
 from musterpoint.errors import FetchError, MusterError, RollCallError
 from musterpoint.failure import ERROR_SHARE, Failure, Kind, fit
@@ -80,7 +81,11 @@ def _of_program(
     who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
     parts = [who]
     through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
-    hint = classify.hint_for(error.text if error else "", tail.decode("utf-8", "replace") if through else "")
+    requirements = context.files.read("requirements.txt") or "" if error is not None else ""
+    hint = hint_for(
+        error.text if error else "", tail.decode("utf-8", "replace"), through, context.job._replace(rank=blank.rank),
+        requirements,
+    )  # fmt: skip
     if error is None or error.kind == "last":
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
     else:

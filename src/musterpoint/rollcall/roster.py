@@ -112,6 +112,15 @@ class Roster(NamedTuple):
         before = self.group[: max(self.node_rank, 0)]
         return sum(seat.slots for seat in before)
 
+    @property
+    def ranks(self) -> dict[str, range]:
+        """The global ranks of each host of the group."""
+        found, first = {}, 0
+        for seat in self.group:
+            found[seat.name] = range(first, first + seat.slots)
+            first += seat.slots
+        return found
+
     def summary(self, launcher: str) -> str:
         """One sentence for the log: how many hosts and ranks ``launcher`` has."""
         slots = {seat.slots for seat in self.group}

@@ -44,6 +44,7 @@ from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
 
 
@@ -95,6 +96,7 @@ def _run_job(
     try:
         host, offer = _prepare(runtime, request, job, options)
         runtime.timeline.add("host-prepared", launcher=offer.launcher)
+        _say_what_has_no_effect(runtime, request, job, options, host)
         if others is not None:
             others.gather(options.rollcall_timeout)
     except StoppedEarly as error:
@@ -129,7 +131,8 @@ def _run_job(
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
-    context, rules = _context(runtime, job, pump)._replace(others=others), _rules(job, options, plan)
+    context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
+    rules = _rules(job, options, plan)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -145,6 +148,33 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     tools = (lambda: runtime.tools(job, options)) if request.program is None else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
+
+
+def _say_what_has_no_effect(
+    runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
+) -> None:  # fmt: skip
+    """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
+    if not request.given and not any(name.startswith("MUSTER_") for name in request.environ):
+        return
+    from musterpoint import unheeded
+
+    chosen = host.choice
+    texts = unheeded.unknown_variables(request.environ)
+    leads = job.current_host == job.leader
+    if leads and not is_launcher(job):
+        texts += unheeded.without_effect(request.environ, request.given, chosen.launcher, chosen.reason)
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
+    if leads and by_itself and request.environ.get(settings.LOCAL):
+        texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
+    for text in texts:
+        runtime.console.say(text)
+
+
+def is_launcher(job: Job) -> bool:
+    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
+    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
 
 
 def _call_the_roll(
@@ -180,6 +210,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
         job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
     )  # fmt: skip
+
+
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
+    """What a failure's hint depends on."""
+    from musterpoint.diagnosis.facts import JobFacts
+
+    local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
+    channels = tuple(channel.name for channel in job.channels)
+    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
 def _keep(job: Job, name: str, text: str) -> str:

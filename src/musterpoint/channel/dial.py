@@ -95,9 +95,7 @@ class Dialer:
     ends it.
     """
 
-    def __init__(
-        self, context: Context, names: Names, target: Target, on_connect: OnConnect, on_miss: OnMiss
-    ) -> None:
+    def __init__(self, context: Context, names: Names, target: Target, on_connect: OnConnect, on_miss: OnMiss) -> None:
         self._loop, self._timeouts = context.loop, context.timeouts
         self._names = names
         self._host, self._port, self._sources = target

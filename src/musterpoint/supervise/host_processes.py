@@ -78,7 +78,7 @@ class HostProcesses:
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._ranks.expect(keys)
+        self._ranks.expect(keys, plan.world_size)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere

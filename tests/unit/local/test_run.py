@@ -117,7 +117,7 @@ def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
 def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
     description = Bench(tmp_path).run("if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 7)
-    assert description["FailureReason"] == "AlgorithmError: ValueError: no, exit code: 7"
+    assert description["FailureReason"] == "AlgorithmError: ValueError: no\nexit code 7"
     assert [host["ExitCode"] for host in description["Hosts"]] == [0, 7]
 
 

@@ -42,11 +42,12 @@ def test_a_function_returns_what_became_of_the_job(muster_local: Callable[..., A
     assert "rank 0 of 2" in failed.log
 
 
-def test_what_a_function_refuses(tmp_path: Path, program: Path) -> None:
-    with pytest.raises(UsageError, match=r"local.run: launchr is no option of muster local: did you mean launcher"):
+def test_what_a_function_refuses(tmp_path: Path, program: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match=r"local.run: env.A is \[1\], expected a text or a number"):
+        api.run(program, env={"A": [1]})
+    with pytest.raises(UsageError, match=r"muster local --hosts 1 --launchr ranks: code 64, and no job was run"):
         api.run(program, launchr="ranks")
-    with pytest.raises(UsageError, match=r"code 64, and no job was run"):
-        api.run(tmp_path / "absent.py", output=tmp_path / "absent")
+    assert "unknown option --launchr (did you mean --launcher?)" in capfd.readouterr().err
     program.write_text("import time\ntime.sleep(600)")
     with pytest.raises(TimeoutError, match=r"didn't end within 2 s"):
         api.run(program, hosts=1, backend="process", timeout=2, output=tmp_path / "late")

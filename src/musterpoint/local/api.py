@@ -86,14 +86,13 @@ def run(
     The hosts' output goes to stderr. Ctrl-C stops the job, as on a terminal.
 
     Raises:
-        UsageError: an option is wrong (also one that only ``muster local`` finds wrong; its sentence is on stderr).
+        UsageError: an option is wrong; where ``muster local`` has found that, its sentence is on stderr.
         TimeoutError: the job didn't end within ``timeout``; it has been stopped.
     """
-    from musterpoint.cli.local import flags_taken
     from musterpoint.local.words import to_words
 
     given = {"hosts": hosts, "slots": slots, "launcher": launcher, **options}
-    words = to_words(given, flags_taken(), "local.run")
+    words = to_words(given, None, "local.run")
     command = [sys.executable, "-m", "musterpoint", "local", "--json", *words, "--", os.fspath(program)]
     process = subprocess.Popen(
         [*command, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",

@@ -27,9 +27,10 @@ PATHS = (
 )
 
 
-def to_words(options: Mapping[str, Any], known: Mapping[str, bool], where: str, base: str = "") -> list[str]:
-    """The words. ``known``: the flags that there are, and whether each takes a value. ``where``: named in errors.
-    ``base``: the directory that relative paths start from; empty: they stay as they are.
+def to_words(options: Mapping[str, Any], known: Mapping[str, bool] | None, where: str, base: str = "") -> list[str]:
+    """The words. ``known``: the flags that there are, and whether each takes a value; None: the command itself will
+    tell. ``where``: named in errors. ``base``: the directory that relative paths start from; empty: they stay as they
+    are.
 
     Raises:
         UsageError: there is no such option, or its value has a wrong type.
@@ -37,9 +38,10 @@ def to_words(options: Mapping[str, Any], known: Mapping[str, bool], where: str, 
     words: list[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
-        if flag not in known:
-            raise UsageError(f"{where}: {name} is no option of muster local{_near(flag, known)}")
-        words += _words(flag, value, known[flag], f"{where}: {name}", base)
+        takes_value = value is not True if known is None else known.get(flag)
+        if takes_value is None:
+            raise UsageError(f"{where}: {name} is no option of muster local{_near(flag, known or {})}")
+        words += _words(flag, value, takes_value, f"{where}: {name}", base)
     return words
 
 

@@ -132,7 +132,7 @@ def _run_job(
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
     context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
-    rules = _rules(job, options, plan)
+    rules = _rules(job, options, plan, host)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -228,11 +228,12 @@ def _keep(job: Job, name: str, text: str) -> str:
     return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
 
 
-def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
     return Rules(
         host=job.current_host, grace=rank_grace(job.grace, options.stop_grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
         stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
+        log_rules=host.log_rules if host else (),
     )  # fmt: skip

@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
+    log_rules: str = ""
     rollcall_port: int = ROLLCALL_PORT
     job_name: str = ""
     rollcall_leader: str = ""
@@ -284,6 +285,10 @@ OPTIONS: tuple[Option, ...] = (
            "and work on any host count", "S", _positive_seconds, unless_given="never"),
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
+    Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
+           "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
+           "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
+           unless_given="none"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",

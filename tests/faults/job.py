@@ -57,7 +57,8 @@ class Job:
             (folder / name).mkdir()
         self.local.environ.update(
             self.fault.environ, FAULT_FOLDER=str(folder / "events"),
-            FAULT_VICTIM=f"{self.fault.victim} {self.launcher.slots - 1}", FAULT_RANKS=str(self.ranks), FAULT_HOSTS=json.dumps(self.fault.hosts._asdict()), FAULT_SAVE=str(times.save),
+            FAULT_VICTIM=f"{self.fault.victim} {self.launcher.slots - 1}", FAULT_RANKS=str(self.ranks),
+            FAULT_HOSTS=json.dumps(self.fault.hosts._asdict()), FAULT_SAVE=str(times.save),
             TMPDIR=str(folder / "scratch"), OMP_NUM_THREADS="1",
         )  # fmt: skip
         python = sys.executable

@@ -21,6 +21,7 @@ from musterpoint.channel.peers import (
     PeerEvent,
     PeerLost,
     PeerSilent,
+    RuleReport,
     Stalled,
     StopAll,
 )
@@ -117,6 +118,9 @@ class LeaderChannel(EventQueue):
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._about_quiet(self._quiet.looked(self._me, positions))
 
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(self._me, report))
+
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
@@ -170,6 +174,8 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "rule":
+            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -373,10 +379,10 @@ class LeaderChannel(EventQueue):
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Look):
-                self._broadcast(wire.pack("look"))
-                self._emit(LookAsked())
+                self._broadcast(wire.pack("look", rule=decision.rule))
+                self._emit(LookAsked(decision.rule))
             else:
-                self._emit(AllLooked(decision.positions))
+                self._emit(AllLooked(decision.positions, decision.missing))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

@@ -23,6 +23,7 @@ from musterpoint.channel.peers import (
     PeerBack,
     PeerLost,
     PeerSilent,
+    RuleReport,
     Stalled,
     StartAsked,
     StopAll,
@@ -161,6 +162,10 @@ class WorkerChannel(EventQueue):
         else:
             self._post(wire.pack("looked", positions=positions))
 
+    def rule_state(self, report: RuleReport) -> None:
+        if not self._alone:
+            self._post(wire.pack("rule", report=report))
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
@@ -205,7 +210,7 @@ class WorkerChannel(EventQueue):
             self._all_done = True
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "look":
-            self._emit(LookAsked())
+            self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind == "bye":

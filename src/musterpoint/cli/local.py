@@ -15,6 +15,7 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
+from musterpoint.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
@@ -136,6 +137,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    rules = BY_FIELD["log_rules"].variable
+    options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),

@@ -144,6 +144,10 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    def local_rank(self, rank: int) -> int | None:
+        """The local rank of a global one of this host; None where it has none."""
+        return self._ranks.local_rank(rank)
+
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:

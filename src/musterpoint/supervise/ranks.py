@@ -115,6 +115,10 @@ class Ranks:
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
 
+    def local_rank(self, number: int) -> int | None:
+        """The local rank of the rank with this global number; None where there is none."""
+        return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
+
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""
         return any(key[0] == session for key in self._expected)

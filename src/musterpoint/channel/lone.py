@@ -62,6 +62,9 @@ class LoneChannel(EventQueue):
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._emit(AllLooked(positions))
 
+    def ask_running(self) -> None:
+        """There is no other host."""
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
 

@@ -144,6 +144,16 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank was planned here."""
+        return any(session.plan.local_ranks for session in self.sessions.values())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether what runs here is one program of its own, and no ranks."""
+        return all(session.plan.launcher == "script" for session in self.sessions.values())
+
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:

@@ -20,9 +20,10 @@ from musterpoint.channel.peers import (
     StartAsked,
     Started,
     StartEnded,
+    StillRunning,
     StopAll,
 )
-from musterpoint.failure import Failure
+from musterpoint.failure import Failure, numbers
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
 from musterpoint.processes import tree
@@ -40,6 +41,7 @@ from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_li
 if TYPE_CHECKING:
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
+    from musterpoint.supervise.waiting import WaitingWatch
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -66,6 +68,7 @@ class Supervisor:
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
+        self._waiting: WaitingWatch | None = None
 
     @property
     def token(self) -> str:
@@ -108,6 +111,8 @@ class Supervisor:
         finally:
             if self._stalls is not None:
                 self._stalls.close()
+            if self._waiting is not None:
+                self._waiting.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -160,6 +165,9 @@ class Supervisor:
         elif look is not None:
             if self._stalls is not None:
                 look(self._stalls, event)
+        elif isinstance(event, StillRunning):
+            if self._waiting is not None and self._state.phase == "waiting":
+                self._waiting.still_running(event)
         else:
             self.on_event(event)
 
@@ -183,12 +191,34 @@ class Supervisor:
                 happened = self._queue.pop(0)
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
+                    self._say_who_runs()
+                before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
+                if self._state.phase != before:
+                    self._watch_waiting()
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
+
+    def _say_who_runs(self) -> None:
+        """At a stop: which ranks it finds running here, or for whom this host was waiting."""
+        running = sorted(self._processes.live_ranks)
+        if running:
+            who = "the program" if self._processes.is_script else numbers(running)
+            self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
+        elif self._waiting is not None:
+            self._context.say(f"told to stop: {self._waiting.sentence}")
+
+    def _watch_waiting(self) -> None:
+        """While this host is done and others aren't, it says for whom it waits."""
+        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
+            from musterpoint.supervise.waiting import WaitingWatch  # only where there are other hosts
+
+            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
+        elif self._waiting is not None:
+            self._waiting.close()
 
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""

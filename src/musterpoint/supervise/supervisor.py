@@ -160,14 +160,15 @@ class Supervisor:
     def _on_peer_event(self, event: PeerEvent) -> None:
         """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
         act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
+        told = _FOR_WAITING.get(type(event))
         if act is not None:
             act(self._daemons, event)
         elif look is not None:
             if self._stalls is not None:
                 look(self._stalls, event)
-        elif isinstance(event, StillRunning):
+        elif told is not None:
             if self._waiting is not None and self._state.phase == "waiting":
-                self._waiting.still_running(event)
+                told(self._waiting, event)
         else:
             self.on_event(event)
 
@@ -309,6 +310,10 @@ _FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
     LookAsked: lambda watch, event: watch.look(event),
     AllLooked: lambda watch, event: watch.judge(event),
     Stalled: lambda watch, event: watch.stalled(event),
+}
+
+_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
+    StillRunning: lambda watch, event: watch.still_running(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

@@ -95,6 +95,7 @@ def _run_job(
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
+        runtime.timeline.add("host-prepared", launcher=offer.launcher)
         _say_what_has_no_effect(runtime, request, job, options, host)
         if others is not None:
             others.gather(options.rollcall_timeout)
@@ -117,6 +118,9 @@ def _run_job(
             runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
+            for setting in plan.environment:
+                if setting.name == settings.PROGRESS:
+                    runtime.watch_progress(setting.value)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()

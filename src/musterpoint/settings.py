@@ -380,6 +380,8 @@ SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
 MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
+TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
+"""Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

@@ -63,7 +63,7 @@ def finished(process: subprocess.Popen[str], timeout: float) -> subprocess.Compl
         process.kill()
         stdout, stderr = process.communicate()
         raise AssertionError(
-            f"no end after {timeout} s: {process.args}; stderr:\n{stderr}\nstdout:\n{stdout}"
+            f"no end after {timeout} s: {process.args!r}; stderr:\n{stderr}\nstdout:\n{stdout}"
         ) from None
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
@@ -192,7 +192,7 @@ class Train:
         return process
 
     def run(self, *before: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-        process = self.start(*before, **environ)
+        process = self.start(*before, **environ)  # type: ignore[arg-type]  # no option is called stdout
         try:
             stdout, stderr = process.communicate(timeout=200)
         finally:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
+from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
-from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
@@ -78,9 +77,15 @@ class Membership(NamedTuple):
 
 
 class WorkerChannel(EventQueue):
-    """``link``: the roll call's connection. Once the leader is lost or has left, this behaves like a lone host."""
+    """Once the leader is lost or has left, this behaves like a lone host.
 
-    def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
+    ``dialer`` makes what dials the leader; ``link`` is the roll call's connection.
+    """
+
+    def __init__(
+        self, context: Context, dialer: Callable[[Target, OnConnect, OnMiss], Dialing], link: Link,
+        membership: Membership, settings: Settings,
+    ) -> None:  # fmt: skip
         super().__init__(context.loop)
         self._context = context
         self._timeouts = context.timeouts
@@ -94,7 +99,7 @@ class WorkerChannel(EventQueue):
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
         target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
-        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._dialer = dialer(target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)
         self._attempt: Link | None = None

@@ -187,7 +187,10 @@ class Ranks:
         aborted = None if signalled else self._abort_code(rank)
         status = status if aborted is None else aborted
         oom = not signalled and self.oom_struck(status)
-        self._context.record("rank-ended", rank=rank.number, status=status, told=signalled, oom=oom)
+        first = self._pump.first_output(rank.number, rank.name)
+        self._context.record(
+            "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
+        )
         if status == 0 and not signalled:
             self._ended_well.setdefault(rank.session, set()).add(rank.number)
         quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}

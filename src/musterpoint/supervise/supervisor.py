@@ -174,12 +174,19 @@ class Supervisor:
 
     def _outcome(self, state: State) -> Outcome:
         code = code_of(state, self._rules)
-        self._context.record("over", code=code)
+        self._record_silence()
+        self._context.record("job-ended", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
             stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
+
+    def _record_silence(self) -> None:
+        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
 
     def on_event(self, event: Event) -> None:
         """Decides and acts. Events caused by the actions are handled after them."""
@@ -224,7 +231,12 @@ class Supervisor:
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
@@ -293,10 +305,13 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
+LONG_SILENCE = 5.0
+"""Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
-    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
-    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
-    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
+    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    AllDone: "all-hosts-done",
 }  # fmt: skip
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 

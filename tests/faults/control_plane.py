@@ -43,8 +43,8 @@ def start_with_faults(
 
 def write_etc_with_faults(self: NetnsHosts, host: str) -> None:
     addresses = self.addresses
-    if TOLD["unnamed"] and host != SECOND:
-        self.addresses = {name: address for name, address in addresses.items() if name != SECOND}
+    if TOLD["unnamed"] and host == SECOND:
+        self.addresses = {name: address for name, address in addresses.items() if name != self.hosts[0]}
     write_etc(self, host)
     self.addresses = addresses
 

@@ -36,7 +36,7 @@ class Truth(NamedTuple):
 class Hosts(NamedTuple):
     """What is wrong with the second host, or with what others know of it, before anything starts.
 
-    ``late``: it starts when a file ``late`` is there. ``unnamed``: no other host can resolve its name.
+    ``late``: it starts when a file ``late`` is there. ``unnamed``: it can't resolve the leader's name.
     ``output``: who reads its entry point's output: its control plane, nobody, or a reader that has gone.
     ``disk``: whether the job's whole output directory is a disk of 3 MiB.
     """
@@ -65,6 +65,7 @@ class Fault(NamedTuple):
     ``hosts``: what is wrong with hosts from the start.
     ``memory``: MiB that the whole job may use; 0: no limit.
     ``apart``: whether the hosts may give different reasons: they can't hear each other, or all were told to stop.
+    ``victim``: the host on which a rank fails.
     ``in_cut``: whether the part of the matrix that runs with all tests may have it; no where it waits for long.
     """
 
@@ -86,6 +87,7 @@ class Fault(NamedTuple):
     hosts: Hosts = Hosts()
     memory: int = 0
     apart: bool = False
+    victim: str = "algo-2"
     in_cut: bool = True
 
     def expected(self, launcher: str, own: bool) -> Truth:

@@ -15,14 +15,14 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 from ..hosts.conftest import Local, Ran, eventually
 from .fault import Fault
-from .launchers import Launcher
+from .launchers import NONE, Launcher
 
 HERE = Path(__file__).resolve().parent
 PREAMBLE = (HERE / "programs" / "preamble.py").read_text()
 PATIENCE = 200.0
 """Seconds after which a job that shows no event is given up."""
 VICTIM = "algo-2"
-Python = Callable[[str], Path]
+StackPath = Callable[[str], Path]
 """The bin directory of a stack, by its name."""
 
 
@@ -37,21 +37,27 @@ class Cell(NamedTuple):
         return f"{self.fault.name}-{self.launcher.name}"
 
 
-class Job:
-    """The job of ``cell`` in ``folder``, an empty directory, while it runs; ``save``: seconds that checkpoints take."""
+class Times(NamedTuple):
+    """Seconds that checkpoints take, and for which a host can't be heard before it is back."""
 
-    def __init__(self, cell: Cell, folder: Path, environ: dict[str, str], stack: Python, save: float) -> None:
+    save: float
+    cut: float
+
+
+class Job:
+    """The job of ``cell`` in ``folder``, an empty directory, while it runs."""
+
+    def __init__(self, cell: Cell, folder: Path, environ: dict[str, str], stack: StackPath, times: Times) -> None:
         self.fault, self.launcher = cell
-        self.folder, self.save = folder, save
+        self.folder, self.long = folder, times.cut
         self.hosts = [f"algo-{number + 1}" for number in range(self.launcher.hosts)]
         self.ranks = self.launcher.hosts * self.launcher.slots
         self.local = Local(sys.executable, dict(environ), folder)
-        self.victim_local = self.launcher.slots - 1
         for name in ("events", "scratch"):
             (folder / name).mkdir()
         self.local.environ.update(
-            self.fault.environ, FAULT_FOLDER=str(folder / "events"), FAULT_VICTIM=f"{VICTIM} {self.victim_local}",
-            FAULT_RANKS=str(self.ranks), FAULT_HOSTS=json.dumps(self.fault.hosts._asdict()), FAULT_SAVE=str(save),
+            self.fault.environ, FAULT_FOLDER=str(folder / "events"),
+            FAULT_VICTIM=f"{self.fault.victim} {self.launcher.slots - 1}", FAULT_RANKS=str(self.ranks), FAULT_HOSTS=json.dumps(self.fault.hosts._asdict()), FAULT_SAVE=str(times.save),
             TMPDIR=str(folder / "scratch"), OMP_NUM_THREADS="1",
         )  # fmt: skip
         python = sys.executable
@@ -61,7 +67,7 @@ class Job:
             self.local.environ.update(MUSTER_PYTHON=python, PATH=f"{bin}{os.pathsep}{self.local.environ['PATH']}")
             # four ranks and two daemons share two processors with other tests: who waits should sleep
             self.local.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-        program = self.local.program(PREAMBLE + self.launcher.collective + self.fault.body)
+        program = self.local.program(PREAMBLE + (self.launcher.collective or NONE) + self.fault.body)
         for name, text in self.launcher.files.items():
             self.local.program(text.replace("{python}", python), name)
         self.program = self.local.folder / next(iter(self.launcher.files), program.name)

@@ -18,7 +18,7 @@ class Launcher(NamedTuple):
     ``own``: whether the ranks' launcher is the user's program.
     ``collective``: a program's text that defines ``join()`` and ``collective()``; empty: its ranks have none.
     ``slots_option``: whether ranks per host are an option of the job.
-    ``blocked``: what a rank in that collective is called in the sentence about a stall.
+    ``leaves``: a regular expression of files that the launcher itself leaves, and ``why``.
     """
 
     name: str
@@ -32,7 +32,8 @@ class Launcher(NamedTuple):
     own: bool = False
     collective: str = ""
     slots_option: bool = True
-    blocked: str = "all_reduce"
+    leaves: str = ""
+    why: str = ""
 
 
 TORCH = """
@@ -107,9 +108,11 @@ SCRIPT = Launcher("script", "the program once per host", ("--launcher", "script"
 RANKS = Launcher("ranks", "ranks of musterpoint's own", ("--launcher", "ranks"), slots=2, collective=TORCH)
 TORCHRUN = RANKS._replace(name="torchrun", about="torchrun, static", options=("--launcher", "torchrun"), idle=3.0)
 OPEN_MPI = Launcher(
-    "mpi", "mpirun of Open MPI 4", ("--launcher", "mpi"), slots=2, stack="openmpi4", collective=MPI, blocked="Barrier"
-)
+    "mpi", "mpirun of Open MPI 4", ("--launcher", "mpi"), slots=2, stack="openmpi4", collective=MPI,
+    leaves=r"/dev/shm/(vader|sm)_segment\.", why="Open MPI's shared memory, which ranks that were killed leave",
+)  # fmt: skip
 OWN = TORCHRUN._replace(
+    leaves=r"scratch/torchelastic_\w+$", why="torchrun's own directory of logs, which it never removes",
     name="own", about="a launcher.py that starts torchrun", options=("--launcher", "script"), own=True,
     files={"launcher.py": OWN_TORCHRUN}, slots_option=False, idle=4.0,
 )  # fmt: skip
@@ -117,6 +120,15 @@ TASKS = Launcher(
     "tensorflow", "TensorFlow's workers", ("--launcher", "tensorflow"), stack="tensorflow", collective=TENSORFLOW,
     slots_option=False,
 )  # fmt: skip
+
+NONE = """
+def join():
+    pass
+
+def collective():
+    pass
+"""
+"""Where ranks have nothing in common."""
 
 LAUNCHERS = (
     SCRIPT,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from .fault import Fault
+from .in_collective import IN_COLLECTIVE
 from .in_rank import IN_RANK
 from .job import Cell
 from .launchers import BY_NAME, LAUNCHERS, Launcher
+from .of_hosts import OF_HOSTS
 
-FAULTS = (*IN_RANK,)
+FAULTS = (*IN_RANK, *IN_COLLECTIVE, *OF_HOSTS)
 NAMES = {fault.name: fault for fault in FAULTS}
 
 

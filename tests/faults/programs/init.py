@@ -33,6 +33,11 @@ def left():
     return found
 
 
+def waits(line):
+    """Whether what is left may still vanish."""
+    return not line.startswith("/dev/shm")
+
+
 def main(report, argv):
     child = os.fork()
     if child == 0:
@@ -46,7 +51,7 @@ def main(report, argv):
             break
     ended = time.time()
     until = time.monotonic() + PATIENCE
-    while (found := left()) and time.monotonic() < until:
+    while any(map(waits, found := left())) and time.monotonic() < until:
         try:
             os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:

@@ -5,7 +5,7 @@ import sys  # noqa: F401
 import time
 
 FOLDER, HOST = os.environ["FAULT_FOLDER"], os.environ["SM_CURRENT_HOST"]
-RANK = os.environ.get("RANK") or os.environ.get("NODE_RANK", "0")
+RANK = next(os.environ[name] for name in ("RANK", "NODE_RANK", "SM_CURRENT_HOST_RANK") if name in os.environ)
 LOCAL = os.environ.get("LOCAL_RANK", "0")
 VICTIM = os.environ["FAULT_VICTIM"].split() == [HOST, LOCAL]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 ENDS_EARLY = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -52,3 +54,14 @@ def test_who_is_waited_for_is_said_and_who_ran_when_it_was_stopped(local) -> Non
     assert "told to stop: rank 0 still runs here" in ran.log("algo-1")
     assert "told to stop: the ranks here have ended; waiting for algo-1" in ran.log("algo-2")
     assert "waiting for" not in ran.log("algo-1")
+
+
+def test_a_leader_that_cannot_listen_ends_the_job_at_once(local) -> None:  # type: ignore[no-untyped-def]
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        port = str(taken.getsockname()[1])
+        ran = local.run(
+            "--hosts", "2", "--backend", "process", "--launcher", "script", "--rollcall-port", port, local.program("")
+        )
+    assert ran.code == 64, ran.stderr
+    assert "algo-1 has ended before it met the others: ending algo-2 too" in ran.stderr
+    assert ran.reason.startswith(f"muster: --rollcall-port {port} can't be listened on by algo-1")

@@ -42,7 +42,7 @@ class WaitingWatch:
         more = f" and {event.more} more" if event.more else ""
         self._running = ", ".join(event.hosts) + more
         self._context.say(f"{self.sentence}, for {self._context.loop.clock() - self._since:.0f} s now")
-        self._context.record("waiting", hosts=self._running)
+        self._context.record("waiting-for-hosts", hosts=self._running)
 
     @property
     def sentence(self) -> str:

@@ -11,6 +11,7 @@ from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
@@ -23,6 +24,7 @@ from musterpoint.channel.peers import (
     PeerSilent,
     RuleReport,
     Stalled,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
@@ -34,6 +36,7 @@ from musterpoint.loop import Timer
 from musterpoint.position import Position
 
 _MOST_FAILURES = 4096
+_MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
@@ -70,6 +73,7 @@ class LeaderChannel(EventQueue):
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._quiet = QuietHosts(hosts.group)
+        self._questions: dict[str, int] = {}
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
@@ -120,6 +124,20 @@ class LeaderChannel(EventQueue):
 
     def rule_state(self, report: RuleReport) -> None:
         self._about_quiet(self._quiet.rule_state(self._me, report))
+
+    def ask_running(self) -> None:
+        self._emit(self._still_running())
+
+    def _tell_who_runs(self, member: HostState) -> None:
+        self._questions[member.name] = self._questions.get(member.name, 0) + 1
+        if self._questions[member.name] <= _MOST_QUESTIONS:
+            found = self._still_running()
+            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
+
+    def _still_running(self) -> StillRunning:
+        own = [self._me] if self._code is None else []
+        running = [*own, *(member.name for member in self._members.values() if not _is_over(member))]
+        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
 
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
@@ -176,6 +194,8 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
+        elif kind == "whoruns":
+            self._tell_who_runs(member)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":

@@ -92,6 +92,9 @@ class LoneChannel(EventQueue):
         for each in decisions:
             self._emit(LookAsked(each.rule) if isinstance(each, Look) else AllLooked(each.positions, each.missing))
 
+    def ask_running(self) -> None:
+        """There is no other host."""
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
 

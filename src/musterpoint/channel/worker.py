@@ -14,6 +14,7 @@ from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, 
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
@@ -26,6 +27,7 @@ from musterpoint.channel.peers import (
     RuleReport,
     Stalled,
     StartAsked,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
@@ -45,8 +47,8 @@ from musterpoint.channel.session import (
 from musterpoint.failure import MOST_REASON, NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
-from musterpoint.settings import Settings
-from musterpoint.untrusted import printable
+from musterpoint.settings import MOST_HOSTS, Settings
+from musterpoint.untrusted import is_host_name, printable
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
@@ -166,6 +168,10 @@ class WorkerChannel(EventQueue):
         if not self._alone:
             self._post(wire.pack("rule", report=report))
 
+    def ask_running(self) -> None:
+        if not self._alone:
+            self._post(wire.pack("whoruns"))
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
@@ -211,6 +217,11 @@ class WorkerChannel(EventQueue):
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
+        elif kind == "running":
+            hosts = wire.texts(message, "hosts", MOST_NAMED)
+            if not all(map(is_host_name, hosts)):
+                raise wire.WireError("a 'running' with what is no host's name")
+            self._emit(StillRunning(hosts, wire.number(message, "more", MOST_HOSTS)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind == "bye":

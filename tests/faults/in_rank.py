@@ -7,6 +7,8 @@ import re
 from .fault import ANY, Fault, Truth
 from .job import Job, Seen
 
+RANK = "{rank}"
+"""In an expected text: the victim's rank."""
 OWN = "the program's own torchrun says: its rank {rank} "
 
 
@@ -174,6 +176,7 @@ IN_RANK = (
     Fault(
         "closed", "a rank closes its output, then raises",
         Truth(1, "(the last line of )?rank {rank}", "exit code 1"),
+        own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
         body=fails("os.close(1)\nos.close(2)\nraise LookupError('no such shard: 17')"),
     ),
     Fault(
@@ -197,6 +200,7 @@ IN_RANK = (
     ),
     Fault(
         "all", "all ranks fail at once, each with another code", Truth(None, "rank {rank} ", "exit code {code}"),
+        own=Truth(None, OWN + r"ended with exit code \d+\n", "exit code {code}"),
         body="meet()\nif VICTIM:\n    strike()\nsys.exit(10 + int(RANK))\n",
     ),
     Fault(

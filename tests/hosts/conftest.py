@@ -35,9 +35,9 @@ class Ran:
 
     @property
     def reason(self) -> str:
-        """The failure reason without the words that SageMaker puts around it."""
+        """The failure reason without what the platform puts around it."""
         text: str = self.job["FailureReason"]
-        return text.removeprefix("AlgorithmError: ").rpartition(", exit code:")[0]
+        return text.removeprefix("AlgorithmError: ").removesuffix(f"\nexit code {self.job['ExitCode']}")
 
     def log(self, host: str) -> str:
         return (self.output / "hosts" / host / "log").read_text(errors="replace")

@@ -18,6 +18,7 @@ class Devices(NamedTuple):
     interfaces: the kernel's names of network interfaces.
     infiniband: the kernel's names of RDMA devices of any kind, EFA included.
     cpu_only: whether a program can surely use no accelerator of any make here.
+    hyperv: whether this is a virtual machine of Azure's, or of another Hyper-V.
     """
 
     cpus: int = 1
@@ -27,6 +28,12 @@ class Devices(NamedTuple):
     interfaces: tuple[str, ...] = ()
     infiniband: tuple[str, ...] = ()
     cpu_only: bool = False
+    hyperv: bool = False
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether :func:`musterpoint.fabric.facts.survey_fabric` would tell more about this host."""
+        return bool(self.gpus or self.neuron_cores or self.infiniband or self.hyperv)
 
     @property
     def slots(self) -> int:
@@ -52,6 +59,7 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
         interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
         infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
         cpu_only=not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root),
+        hyperv=os.path.isdir(os.path.join(root, "sys/bus/vmbus/devices")),
     )
 
 

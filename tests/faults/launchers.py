@@ -150,7 +150,10 @@ LAUNCHERS = (
     ),
     OPEN_MPI,
     OPEN_MPI._replace(name="mpi5", about="mpirun of Open MPI 5", stack="openmpi5", program="prterun -"),
-    OPEN_MPI._replace(name="mpich", about="mpirun of MPICH", stack="mpich"),
+    OPEN_MPI._replace(
+        name="mpich", about="mpirun of MPICH", stack="mpich", leaves=r"/dev/shm/mpich_shm_",
+        why="MPICH's shared memory, which ranks that were killed leave",
+    ),
     RANKS._replace(
         name="deepspeed", about="DeepSpeed's launcher", options=("--launcher", "deepspeed"), stack="deepspeed",
         collective=DEEPSPEED, idle=6.0, program="deepspeed.launcher",

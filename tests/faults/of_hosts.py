@@ -98,7 +98,7 @@ def frozen_while(frozen: str, failing: str) -> Act:
 def left_for_silence(seen: Seen) -> None:
     """It left because the other host was silent, not at the last moment."""
     (host,) = seen.reports
-    assert "LeaveDue" not in [event["event"] for event in seen.ran.events(host)]
+    assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
 
 
 def stop_in_a_cut(job: Job) -> None:
@@ -111,7 +111,7 @@ def stop_in_a_cut(job: Job) -> None:
 def saved_and_left(seen: Seen) -> None:
     all_saved(seen)
     for host in seen.reports:
-        assert "LeaveDue" not in [event["event"] for event in seen.ran.events(host)]
+        assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
 
 
 def kill_launcher(job: Job) -> None:

@@ -334,14 +334,14 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
-        """Sends ``signo`` to every live rank and to services of the user's own, once.
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         self._others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""

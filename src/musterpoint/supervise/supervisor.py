@@ -250,7 +250,7 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))

@@ -187,8 +187,9 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
         return job.find_program(command.program, asked.source_dir, cwd)
     if asked.image:
         raise UsageError(
-            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave "
-            "one of the two out"
+            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave one "
+            "of the two out, or play the platform inside the image: docker run --rm --volume "
+            f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
     is_command = command.module or ("/" not in command.program and shutil.which(command.program))
     if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):

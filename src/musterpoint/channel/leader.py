@@ -145,6 +145,7 @@ class LeaderChannel(EventQueue):
 
     def close(self) -> None:
         self._stop_listening()
+        self._wait_until_heard()
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
@@ -154,6 +155,20 @@ class LeaderChannel(EventQueue):
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    def _wait_until_heard(self) -> None:
+        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
+        if not self._all_done:
+            return
+        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        waits = list(self._members.values())
+        for member in waits:
+            member.beat()
+        while (left := deadline - self._loop.clock()) > 0:
+            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
+            if not waits:
+                return
+            self._loop.turn(left)
 
     # what the others report
 
@@ -332,6 +347,8 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
+                if self._stopped:
+                    continue
                 failure = self._explained(decision.failure)
                 self._emit(JobFailed(failure, decision.secondary))
                 self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
@@ -362,7 +379,8 @@ class LeaderChannel(EventQueue):
         )
 
     def _stop(self, host: str, signal: int) -> None:
-        if self._stopped:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
+        if self._stopped or self._all_done or (self._causes.announced is not None and not self._goes_on):
             return
         self._stopped = True
         if host != self._me:
@@ -393,8 +411,8 @@ class LeaderChannel(EventQueue):
         self._about_quiet(self._quiet.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures))
-            self._emit(AllDone(self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:

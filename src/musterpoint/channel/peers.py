@@ -61,9 +61,13 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts."""
+    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts.
+
+    ``stopped``: a stop was asked for before, here or elsewhere; one that comes later changes nothing.
+    """
 
     failures: Secondary = Secondary()
+    stopped: bool = False
 
 
 class StartAsked(NamedTuple):

@@ -141,7 +141,7 @@ class WorkerChannel(EventQueue):
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._done = True
         if self._alone:
-            self._emit(AllDone(failures))
+            self._emit(AllDone(failures, self._stopped))
         else:
             self._post(wire.pack("done", code=code, failures=failures))
 
@@ -214,7 +214,8 @@ class WorkerChannel(EventQueue):
         elif kind == "alldone":
             self._check_first(kind)
             self._all_done = True
-            self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
+            failures = Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))
+            self._emit(AllDone(failures, wire.boolean(message, "stopped")))
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
         elif kind == "running":
@@ -286,7 +287,8 @@ class WorkerChannel(EventQueue):
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Dial):
-                self._dialer.start()
+                if self._attempt is None:  # two at once would each have the same messages sent again
+                    self._dialer.start()
             elif isinstance(action, Silent):
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
@@ -377,7 +379,7 @@ class WorkerChannel(EventQueue):
             self._record("host-lost", host=self._leader, why=why)
             self._emit(self._loss)
         if self._done and not self._all_done:
-            self._emit(AllDone())
+            self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
 

@@ -14,7 +14,7 @@ from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
@@ -30,7 +30,7 @@ from musterpoint.launch.choose import (
     wanted_ports,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
 from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
@@ -221,7 +221,7 @@ def plan_host(
     fabric, fabric_notes = _fabric_settings(job, options, host, roster, environ)
     inputs = LaunchInputs(
         host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.memory, host.accelerate,
+        host.modules, host.mpi, host.memory, host.accelerate, _cpu_sets(options, host, environ),
     )  # fmt: skip
     plan = build_plan(inputs)
     if job.in_group:
@@ -231,6 +231,16 @@ def plan_host(
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _cpu_sets(options: Settings, host: PreparedHost, environ: Mapping[str, str]) -> tuple[CpuSet, ...]:
+    """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
+    wanted = options.cpu_binding == "slots" or (options.cpu_binding == "auto" and host.devices.gpus > 1)
+    if not wanted or host.choice.launcher in ONE_PER_HOST or options.numa_binding:
+        return ()
+    from musterpoint.fabric.placement import cpu_sets
+
+    return cpu_sets(host.choice.slots, options.cpu_binding, environ)
 
 
 def _miscounted(job: Job, options: Settings, devices: Devices, choice: Choice) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ class Settings(NamedTuple):
     accelerate_config: str = ""
     local_rank: Literal["", "argument", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -336,6 +337,8 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

@@ -187,7 +187,7 @@ class HostProcesses:
             argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 argv, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):

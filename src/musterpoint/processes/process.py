@@ -29,12 +29,13 @@ class CannotStart(Exception):
 
 def spawn(
     argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, *,
-    with_parent: bool = True, foreground: bool = False,
+    with_parent: bool = True, foreground: bool = False, own_terminal: bool = False,
 ) -> int:  # fmt: skip
     """Starts ``argv`` in its own process group and returns its pid.
 
     ``with_parent``: it is killed when we end. ``foreground`` gives the group the terminal on stdin before the program
-    runs, or the kernel would stop it when it reads (SIGTTIN). Must be called in the main thread: the parent-death
+    runs, or the kernel would stop it when it reads (SIGTTIN). ``own_terminal``: stdin is a terminal that becomes its
+    own, in a session of its own. Must be called in the main thread: the parent-death
     signal follows the thread that forked.
 
     Raises:
@@ -48,7 +49,7 @@ def spawn(
         except OSError as error:
             raise CannotStart(error, "fork") from None
         if pid == 0:
-            _execute(argv, environment, cwd, report_write, lambda: _prepare(streams, parent, foreground))
+            _execute(argv, environment, cwd, report_write, lambda: _prepare(streams, parent, foreground, own_terminal))
         os.close(report_write)
         report_write = -1
         report = _read_all(report_read)
@@ -83,15 +84,23 @@ def _execute(
         os._exit(127)
 
 
-def _prepare(streams: Streams, parent: int, foreground: bool) -> None:
+def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool) -> None:
     """In the child: its own group, its descriptors, and signals as a program expects them."""
-    os.setpgid(0, 0)
+    if own_terminal:
+        os.setsid()
+    else:
+        os.setpgid(0, 0)
     if parent:
         tree.die_with_parent(parent)
     for target, source in enumerate(streams):
         os.dup2(source, target) if source != target else os.set_inheritable(target, True)
     if foreground:
         take_foreground()
+    if own_terminal:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     # Python ignores these two, and the program must not inherit that, nor our signal mask
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)

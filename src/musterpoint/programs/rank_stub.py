@@ -119,7 +119,10 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) 
             os.close(fd)
         return pid
     try:
-        os.setpgid(0, 0)
+        if os.isatty(pipes[0]):
+            take_terminal(pipes[0])
+        else:
+            os.setpgid(0, 0)
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
         for signo in SWALLOWED:
@@ -136,6 +139,16 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) 
         os._exit(126 if error.errno == 13 else 127)
     finally:
         os._exit(127)
+
+
+def take_terminal(fd: int) -> None:
+    """A terminal for this rank alone (muster local --debug): it is its stdin, too, and Ctrl-C there is its own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    os.dup2(fd, 0)
 
 
 SWALLOWED = (

@@ -390,6 +390,8 @@ MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

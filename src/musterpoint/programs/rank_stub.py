@@ -127,7 +127,10 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int], 
             os.close(fd)
         return pid
     try:
-        os.setpgid(0, 0)
+        if os.isatty(pipes[0]):
+            take_terminal(pipes[0])
+        else:
+            os.setpgid(0, 0)
         bind(local)
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
@@ -159,6 +162,16 @@ def bind(local: int) -> None:
             os.sched_setaffinity(0, cpus)
     except OSError:  # they were taken from this host's control group meanwhile
         pass
+
+
+def take_terminal(fd: int) -> None:
+    """A terminal for this rank alone (muster local --debug): it is its stdin, too, and Ctrl-C there is its own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    os.dup2(fd, 0)
 
 
 SWALLOWED = (

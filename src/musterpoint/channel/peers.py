@@ -10,6 +10,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
 
 if TYPE_CHECKING:
+    from musterpoint.channel.consultations import Decide, OnAnswer
     from musterpoint.position import Position
 
 
@@ -171,6 +172,14 @@ class Peers(Protocol):
 
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
+
+    def consult(self, point: str, text: str, decide: "Decide", on_answer: "OnAnswer", seconds: float) -> None:
+        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
+        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
+        leader are not waited for; those that left or are lost neither.
+
+        ``ValueError``: the texts are longer than :mod:`musterpoint.channel.consultations` allows.
+        """
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""

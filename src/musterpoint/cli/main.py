@@ -27,9 +27,13 @@ COMMANDS = {
     "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
     "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
     "check": Entry("musterpoint.cli.check", "look at this host, or at all hosts of the job, before anything starts"),
+    "report": Entry("musterpoint.cli.report", "the timeline of a finished job: tables, a page, a trace"),
     "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
     "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
 }
+
+_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.viewer")
+"""What the one-file launcher leaves out."""
 
 HELP = """usage: muster COMMAND [options] [PROGRAM [ARGS...]]
 
@@ -46,6 +50,7 @@ examples:
   muster check                                   is this host fit for the job? on each host: are all of them?
   muster torchrun --nproc-per-node 8 train.py    torchrun's own options, each followed or refused by name
   muster launch -m package.train --lr 0.1        a module
+  muster report muster-jobs/JOB                  where the time went, what failed first
   muster bundle -o launcher.py                   one file to put beside a training script
 
 muster COMMAND --help tells more; muster --version tells the version.
@@ -73,7 +78,7 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
     try:
         command = import_module(entry.module)
     except ModuleNotFoundError as error:
-        if error.name != entry.module and not (error.name or "").startswith("musterpoint.local"):
+        if error.name != entry.module and not (error.name or "").startswith(_INSTALLED_ONLY):
             raise
         raise UsageError(
             f"muster {words[0]}: not part of the one-file launcher; it needs the installed package"

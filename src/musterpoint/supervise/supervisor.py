@@ -38,6 +38,7 @@ from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
+    from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
 
@@ -66,6 +67,7 @@ class Supervisor:
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
+        self._logs: LogWatch | None = None
 
     @property
     def token(self) -> str:
@@ -94,6 +96,7 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
+            self._watch_logs()
             self._start_pump(plan)
             self._watch_stalls()
             if refusal is not None:
@@ -106,8 +109,9 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            if self._stalls is not None:
-                self._stalls.close()
+            for watch in (self._stalls, self._logs):
+                if watch is not None:
+                    watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -143,13 +147,21 @@ class Supervisor:
         return self._mpi
 
     def _watch_stalls(self) -> None:
-        seconds = self._rules.stall_timeout
-        if seconds is None or self._rules.outside:
+        asked = self._rules.stall_timeout is not None or self._rules.log_rules
+        if not asked or self._rules.outside:
             return
         from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
 
-        self._stalls = StallWatch(
-            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
+
+    def _watch_logs(self) -> None:
+        """Before the pump's thread runs, which then copies the output."""
+        if not self._rules.log_rules or self._rules.outside:
+            return
+        from musterpoint.supervise.log_watch import LogWatch  # only where there are rules
+
+        self._logs = LogWatch(
+            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
         )
 
     def _on_peer_event(self, event: PeerEvent) -> None:
@@ -165,12 +177,19 @@ class Supervisor:
 
     def _outcome(self, state: State) -> Outcome:
         code = code_of(state, self._rules)
-        self._context.record("over", code=code)
+        self._record_silence()
+        self._context.record("job-ended", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
             stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
+
+    def _record_silence(self) -> None:
+        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
 
     def on_event(self, event: Event) -> None:
         """Decides and acts. Events caused by the actions are handled after them."""
@@ -193,7 +212,12 @@ class Supervisor:
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
@@ -262,10 +286,13 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
+LONG_SILENCE = 5.0
+"""Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
-    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
-    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
-    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
+    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    AllDone: "all-hosts-done",
 }  # fmt: skip
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 from musterpoint.channel import wire
+from musterpoint.channel.peers import Decide, OnAnswer, Report
 
 MOST_TEXT = 512 * 1024
 """Characters of a report."""
@@ -13,19 +14,6 @@ MOST_ANSWER = 8 * 1024 * 1024
 LONGEST_POINT = 64
 _MOST_POINTS = 4096
 _MOST_OPEN = 16
-
-
-class Report(NamedTuple):
-    """``text``: what a host reported. ``at``: when that came, by the leader's clock (Unix time)."""
-
-    text: str
-    at: float
-
-
-Decide = Callable[[dict[str, Report]], str]
-"""Makes the leader's answer from the reports of all hosts that are still here, by name."""
-OnAnswer = Callable[["str | None"], None]
-"""Gets the answer; None: the leader is lost, so there will be none."""
 
 
 def pack_report(point: str, text: str) -> bytes:

@@ -10,19 +10,22 @@ from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.consultations import Answered, Consultations, Decide, OnAnswer, Report, pack_answer
+from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Report,
     RuleReport,
     Stalled,
     StopAll,

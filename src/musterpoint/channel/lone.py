@@ -8,9 +8,12 @@ from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
+    Report,
     RuleReport,
     Stalled,
 )
@@ -18,7 +21,6 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
-    from musterpoint.channel.consultations import Decide, OnAnswer
     from musterpoint.channel.quiet_hosts import QuietDecision, QuietHosts
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
     from musterpoint.position import Position
@@ -98,8 +100,6 @@ class LoneChannel(EventQueue):
 
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         import time
-
-        from musterpoint.channel.consultations import Report
 
         answer = decide({"": Report(text, time.time())})
         self._loop.call_later(0, lambda: on_answer(answer))

@@ -11,7 +11,7 @@ from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, Decide, OnAnswer, pack_report
+from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
 from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
@@ -19,9 +19,11 @@ from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerLost,
     PeerSilent,

@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Any, Mapping, NamedTuple
 
-from musterpoint.channel.consultations import Report
+from musterpoint.channel.peers import Report
 from musterpoint.check.bandwidth_rules import Measured, bandwidth_findings, next_pairs
 from musterpoint.check.blame import Pair
 from musterpoint.check.conference import Conference

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from musterpoint.channel.consultations import Decide, Report
-from musterpoint.channel.peers import AllDone, PeerEvent, PeerLost, Peers, StopAll
+from musterpoint.channel.peers import AllDone, Decide, PeerEvent, PeerLost, Peers, Report, StopAll
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.exit_codes import HOST_LOST
 from musterpoint.loop import Loop

@@ -69,7 +69,7 @@ def survey_host(
         machine=survey_machine(_places(paths, environ), system),
         links=survey_links(asked.toward, system.root),
         health=survey_gpus(devices.gpus, system),
-        versions=survey_versions(asked.interpreter, environ, ask, system.root) if asked.interpreter else (),
+        versions=survey_versions(asked.interpreter, environ, ask, system.root),
     )
 
 

@@ -34,10 +34,14 @@ def clock_of(host: str, exchanges: Iterable[tuple[float, float, float]]) -> Cloc
     return min((clock for clock in clocks if clock.uncertainty >= 0), key=lambda each: each.uncertainty, default=None)
 
 
-def job_findings(hosts: Sequence[HostFacts], clocks: Sequence[Clock] = ()) -> list[Finding]:
+def job_findings(
+    hosts: Sequence[HostFacts], clocks: Sequence[Clock] = (), names_looked_up: bool = True
+) -> list[Finding]:
     """Findings about what differs between hosts. ``hosts``: in rank order, without those that sent nothing."""
     looked = [host for host in hosts if host.looked]
-    found = [*_versions(looked), *_devices(looked), *_links(looked), *_names(looked), *_clocks(clocks)]
+    found = [*_versions(looked), *_devices(looked), *_links(looked), *_clocks(clocks)]
+    if names_looked_up:
+        found += _names(looked)
     if len(looked) > 1 and not found:
         what = "versions, devices, links and names" + (" and clocks" if clocks else "")
         found.append(finding("looked-at", "ok", "", f"{what} of {len(looked)} hosts: the same{_farthest(clocks)}"))

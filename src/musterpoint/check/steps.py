@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from musterpoint.channel.consultations import Report
+from musterpoint.channel.peers import Report
 from musterpoint.check.blame import called_by
 from musterpoint.check.conference import Conference
 from musterpoint.check.facts import HostFacts

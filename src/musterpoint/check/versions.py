@@ -37,8 +37,10 @@ class Version(NamedTuple):
 
 
 def survey_versions(interpreter: str, environ: Mapping[str, str], ask: "Ask", root: str = "/") -> tuple[Version, ...]:
-    """Every version that is found. ``interpreter``: the user's Python, which is asked through ``ask``."""
-    found = {"musterpoint": __version__, **_of_python(interpreter, environ, ask)}
+    """Every version that is found. ``interpreter``: the user's Python, which is asked through ``ask``; empty:
+    it isn't asked, which takes as long as it takes to start.
+    """
+    found = {"musterpoint": __version__, **(_of_python(interpreter, environ, ask) if interpreter else {})}
     nccl = found.pop("nvidia-nccl", "") or library_version("libnccl.so", root)
     found.update(nccl=nccl, libfabric=library_version("libfabric.so", root), efa=_efa_installer(root))
     found["nvidia-driver"] = read(os.path.join(root, "sys/module/nvidia/version")).strip()

@@ -8,8 +8,8 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.channel import wire
-from musterpoint.channel.consultations import MOST_TEXT, Answered, Consultations, Report, pack_report
-from musterpoint.channel.peers import PeerLost
+from musterpoint.channel.consultations import MOST_TEXT, Answered, Consultations, pack_report
+from musterpoint.channel.peers import PeerLost, Report
 
 from ..meeting import SHORT_CUT
 

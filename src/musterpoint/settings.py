@@ -311,7 +311,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
     Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
-           "and all are compared: warn says what is wrong, fail ends the job with code 78 where a finding fails", "HOW"),
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "

@@ -336,10 +336,10 @@ def _direction(host: str, into: Sequence[Call], its: Sequence[Call], port: _Port
     out = [call for call in its if call.caller == host]
     parts = []
     if into:
-        parts.append(f"{port.words} can't be reached from {names(list(dict.fromkeys(c.caller for c in into)))} "
+        parts.append(f"{port.words} can't be reached from {names(sorted({call.caller for call in into}))} "
                      f"({_detail(into[0])})")  # fmt: skip
     if out:
-        parts.append(f"it can't reach {port.words} of {names(list(dict.fromkeys(call.called for call in out)))} "
+        parts.append(f"it can't reach {port.words} of {names(sorted({call.called for call in out}))} "
                      f"({_detail(out[0])})")  # fmt: skip
     return "; ".join(parts)
 

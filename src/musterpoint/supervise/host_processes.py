@@ -148,6 +148,16 @@ class HostProcesses:
         """The local rank of a global one of this host; None where it has none."""
         return self._ranks.local_rank(rank)
 
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank was planned here."""
+        return any(session.plan.local_ranks for session in self.sessions.values())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether what runs here is one program of its own, and no ranks."""
+        return all(session.plan.launcher == "script" for session in self.sessions.values())
+
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:
@@ -177,7 +187,7 @@ class HostProcesses:
             argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
                 argv, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
@@ -324,14 +334,14 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
-        """Sends ``signo`` to every live rank and to services of the user's own, once.
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         self._others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""

@@ -47,6 +47,7 @@ from musterpoint.supervise.supervisor import Supervisor
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -113,6 +114,8 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    if options.check != "off":
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -207,6 +210,22 @@ def _call_the_roll(
     if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
+
+
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:

@@ -57,6 +57,7 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
@@ -311,6 +312,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 from ..hosts.conftest import end, survivors
-from .fault import ANY, Truth
-from .job import Cell, Job, Seen, StackPath, Times, memory_group
+from .fault import ANY, Cell, Truth
+from .job import Job, Seen, StackPath, Times, memory_group
 
 LONGEST = 900
 """Bytes of a failure reason."""

@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
-from .fault import ANY, Act, Fault, Hosts, Truth
+from .fault import ANY, VICTIM, Act, Fault, Hosts, Truth
 from .in_rank import BEARS, SAVES, all_saved, fails
-from .job import VICTIM, Job, Seen
+
+if TYPE_CHECKING:
+    from .job import Job, Seen
 
 LEADER = "algo-1"
 TRAINS = (

@@ -144,8 +144,9 @@ def _run_job(
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
-    # a program from a command line is here already, with its packages
-    tools = (lambda: runtime.tools(job, options)) if request.program is None else None
+    # a program from a command line is here already, and its packages are left to the user unless an installer is named
+    asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
+    tools = (lambda: runtime.tools(job, options)) if asked else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
 
@@ -154,7 +155,8 @@ def _say_what_has_no_effect(
     runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
 ) -> None:  # fmt: skip
     """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
-    if not request.given and not any(name.startswith("MUSTER_") for name in request.environ):
+    typed = request.program is not None
+    if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
         return
     from musterpoint import unheeded
 
@@ -166,6 +168,8 @@ def _say_what_has_no_effect(
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
     if leads and by_itself and request.environ.get(settings.LOCAL):
         texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
+    if leads and typed and options.installer == "auto" and not options.requirements:
+        texts += unheeded.requirements(job)
     for text in texts:
         runtime.console.say(text)
 

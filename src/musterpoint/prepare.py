@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
+from musterpoint.code.project import requirements_beside
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
@@ -94,7 +95,10 @@ def prepare_host(
     """
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
-    workspace = prepare(job, environ, interpreter, tools, options.installer)
+    requirements = options.requirements and _file(options.requirements)
+    if typed and tools is not None and not requirements:
+        requirements = requirements_beside(job.entry_point.program, job.paths.code)
+    workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
     devices = survey(environ)
 
     of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
@@ -131,6 +135,14 @@ def prepare_host(
 
         fabric = survey_fabric(devices, environ, workspace.interpreter)
     return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+
+
+def _file(requirements: str) -> str:
+    """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
+    path = os.path.abspath(requirements)
+    if not os.path.isfile(path):
+        raise UsageError(f"--requirements={requirements!r}: there is no file {path}")
+    return path
 
 
 class _LauncherModules:

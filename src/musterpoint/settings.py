@@ -77,6 +77,7 @@ class Settings(NamedTuple):
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
+    requirements: str = ""
 
 
 class Option(NamedTuple):
@@ -338,7 +339,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           "NAME", unless_given="muster local: none, but in containers"),
+           "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
+    Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
+           unless_given="requirements.txt beside the code, where an installer is asked for"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
@@ -380,6 +383,8 @@ OUTER = "MUSTER_OUTER"
 """Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+MODULE = "MUSTER_PROGRAM_IS_MODULE"
+"""Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 LOCAL = "MUSTER_LOCAL"
@@ -392,5 +397,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

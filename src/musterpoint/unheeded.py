@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping
 
-from musterpoint.settings import BY_FIELD, LOCAL, OPTIONS, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, Launcher, Option
+from musterpoint.code.project import requirements_beside
+from musterpoint.job.model import Job
+from musterpoint.settings import BY_FIELD, LOCAL, MODULE, OPTIONS, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, Launcher, Option
 
 PREFIX = "MUSTER_"
 
 INTERNAL = frozenset({
-    LOCAL, OUTER, PROGRAM_ARGS, SOCKET_TOKEN,
+    LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN,
     # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
     "MUSTER_AGENT_STAYS", "MUSTER_EXPAND", "MUSTER_FIRST_RANK", "MUSTER_LOCAL_RANK_AT", "MUSTER_PLANNED",
     "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
@@ -89,3 +91,12 @@ def platform_instead(launcher: Launcher, reason: str) -> str:
         f"host, as independent programs (launcher script): name a distribution there and here (--distribution), or set "
         f"{BY_FIELD['launcher'].variable}={launcher} for the job"
     )
+
+
+def requirements(job: Job) -> list[str]:
+    """A note about packages that a typed program lists and that nobody was asked to install.
+
+    On SageMaker the container's own toolkit has installed them.
+    """
+    found = requirements_beside(job.entry_point.program, job.paths.code) if job.platform != "sagemaker" else ""
+    return [f"{found} is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"] if found else []

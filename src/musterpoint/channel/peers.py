@@ -61,9 +61,13 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts."""
+    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts.
+
+    ``stopped``: a stop was asked for before, here or elsewhere; one that comes later changes nothing.
+    """
 
     failures: Secondary = Secondary()
+    stopped: bool = False
 
 
 class StartAsked(NamedTuple):
@@ -145,6 +149,19 @@ class AllLooked(NamedTuple):
     missing: MissingLine | None = None
 
 
+MOST_NAMED = 4
+"""Hosts that are named where somebody asks who is still running."""
+
+
+class StillRunning(NamedTuple):
+    """The answer to :meth:`Peers.ask_running`: ``hosts`` (at most :data:`MOST_NAMED`) aren't done, and ``more`` beside
+    them.
+    """
+
+    hosts: tuple[str, ...]
+    more: int = 0
+
+
 class Stalled(NamedTuple):
     """The leader found that the job stands still; ``sentence`` says which ranks wait where."""
 
@@ -153,7 +170,7 @@ class Stalled(NamedTuple):
 
 PeerEvent = Union[
     JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled,
+    AllLooked, Stalled, StillRunning,
 ]  # fmt: skip
 
 
@@ -209,6 +226,9 @@ class Peers(Protocol):
 
     def rule_state(self, report: RuleReport) -> None:
         """Reports what is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
+
+    def ask_running(self) -> None:
+        """Asks which hosts aren't done; :class:`StillRunning` comes, but not on a lone host."""
 
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""

@@ -56,6 +56,10 @@ class Phase(NamedTuple):
     message: str
 
 
+ALGORITHM_ERROR = "AlgorithmError: "
+"""How SageMaker's reasons begin where a job's program failed."""
+
+
 class JobEnd(NamedTuple):
     """How the job ended.
 
@@ -69,8 +73,10 @@ class JobEnd(NamedTuple):
     reason: str = ""
 
 
-def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool) -> JobEnd:
-    """How the job ended. ``stopped``: the control plane stopped it.
+def job_end(
+    ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool, head: str = ALGORITHM_ERROR
+) -> JobEnd:
+    """How the job ended. ``stopped``: the control plane stopped it. ``head``: how it begins the reason of a failure.
 
     A host's ``outcome.json`` counts before bare exit codes: a host that was killed has a code too, but the others know
     why the job ended.
@@ -89,7 +95,6 @@ def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped:
         if ends[host].out_of_memory and not (host in left and left[host].outcome):
             text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
     suffix = f", exit code: {code}"
-    head = "AlgorithmError: "
     return JobEnd("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
 
 

@@ -65,7 +65,7 @@ class Runtime:
         self.masker = Masker(self._variables, arguments=request.arguments or ())
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
-        self.timeline.add("started", version=__version__)
+        self.timeline.add("entry-point-started", version=__version__)
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())

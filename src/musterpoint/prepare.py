@@ -243,6 +243,10 @@ def plan_host(
         from musterpoint.fabric.cuda import cuda_settings
 
         fabric, note = cuda_settings(environ)
+    if devices.gpus and job.in_group:
+        from musterpoint.fabric.flight_recorder import flight_recorder_settings
+
+        fabric += flight_recorder_settings(devices, roster.session, roster.me, environ)
     if len(roster.group) > 1 or host.choice.slots > 1:
         from musterpoint.fabric.network import network_settings
 

@@ -43,7 +43,8 @@ def test_dumps_are_kept_after_a_failure_and_removed(tmp_path: Path, failed: bool
     assert (
         said
         == [
-            "warning: what torch's flight recorder has of rank 4 can't be kept: UnpicklingError: pickle data was truncated",
+            "warning: what torch's flight recorder has of rank 4 can't be kept: UnpicklingError: "
+            "pickle data was truncated",
             "what NCCL did last is in /out (read it with torchfrtrace)",
         ][: 2 if failed else 0]
     )

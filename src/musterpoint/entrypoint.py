@@ -238,7 +238,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
+        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
 
 
@@ -251,11 +251,11 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
     return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
-def _keep(job: Job, name: str, text: str) -> str:
-    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     from musterpoint.report.collected import keep
 
-    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

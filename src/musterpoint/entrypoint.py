@@ -119,6 +119,8 @@ def _run_job(
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
+    if plan is not None and host is not None and host.devices.gpus:
+        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     pump = _pump(job, options, plan)
@@ -162,6 +164,19 @@ def _call_the_roll(
     if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
+
+
+def _watch_gpus(runtime: Runtime, request: Request) -> None:
+    """Warns of GPUs that the job leaves idle, once its programs have had the time to open them."""
+    from musterpoint.processes.idle_gpus import AFTER, warn_of_idle
+
+    def look() -> None:
+        from musterpoint.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), request.environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:

@@ -8,18 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
+from musterpoint.code.project import requirements_beside
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
-from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
 from musterpoint.launch.choose import (
     MPIRUN,
-    TENSORFLOW,
     Choice,
     agreed_ports,
     build_plan,
@@ -29,7 +28,7 @@ from musterpoint.launch.choose import (
     wanted_ports,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.facts import Fabric
     from musterpoint.fabric.memory import Memory
+    from musterpoint.job.log_rules import LogRule
     from musterpoint.probe import Ask
 
 
@@ -50,6 +50,7 @@ class PreparedHost(NamedTuple):
     slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
     where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
     where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
+    ``log_rules``: those that its ranks' output is watched by.
     ``fabric``: its accelerators and RDMA network, where it has any.
     """
 
@@ -61,6 +62,7 @@ class PreparedHost(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
+    log_rules: "tuple[LogRule, ...]" = ()
     fabric: "Fabric | None" = None
 
 
@@ -91,7 +93,10 @@ def prepare_host(
     """
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
-    workspace = prepare(job, environ, interpreter, tools, options.installer)
+    requirements = options.requirements and _file(options.requirements)
+    if typed and tools is not None and not requirements:
+        requirements = requirements_beside(job.entry_point.program, job.paths.code)
+    workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
     devices = survey(environ)
 
     of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
@@ -104,6 +109,11 @@ def prepare_host(
     check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
+    log_rules: tuple[LogRule, ...] = ()
+    if options.log_rules:
+        from musterpoint.job.log_rules import read_log_rules
+
+        log_rules = read_log_rules(options.log_rules, job.paths.code)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -122,7 +132,15 @@ def prepare_host(
         from musterpoint.fabric.facts import survey_fabric
 
         fabric = survey_fabric(devices, environ, workspace.interpreter)
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, fabric)
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+
+
+def _file(requirements: str) -> str:
+    """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
+    path = os.path.abspath(requirements)
+    if not os.path.isfile(path):
+        raise UsageError(f"--requirements={requirements!r}: there is no file {path}")
+    return path
 
 
 class _LauncherModules:
@@ -198,77 +216,22 @@ def plan_host(
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    fabric, fabric_notes = _fabric_settings(job, options, host, roster, environ)
     inputs = LaunchInputs(
-        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.memory, host.accelerate, _cpu_sets(options, host, environ),
+        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), (),
+        host.modules, host.mpi, host.memory, host.accelerate,
     )  # fmt: skip
+    notes: tuple[str, ...] = ()
+    if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
+        from musterpoint.launch.fabric import with_fabric
+
+        inputs, notes = with_fabric(inputs, host.fabric)
     plan = build_plan(inputs)
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
-    notes = (*fabric_notes, *_miscounted(job, options, devices, host.choice))
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
-
-
-def _cpu_sets(options: Settings, host: PreparedHost, environ: Mapping[str, str]) -> tuple[CpuSet, ...]:
-    """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
-    wanted = options.cpu_binding == "slots" or (options.cpu_binding == "auto" and host.devices.gpus > 1)
-    if not wanted or host.choice.launcher in ONE_PER_HOST or options.numa_binding:
-        return ()
-    from musterpoint.fabric.placement import cpu_sets
-
-    return cpu_sets(host.choice.slots, options.cpu_binding, environ)
-
-
-def _miscounted(job: Job, options: Settings, devices: Devices, choice: Choice) -> tuple[str, ...]:
-    if devices.slots == 1 and not job.counted.variable:
-        return ()
-    from musterpoint.launch.counts import miscounted
-
-    warning = miscounted(job, options, devices, choice)
-    return (warning,) if warning else ()
-
-
-def _fabric_settings(
-    job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
-) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
-    """What this host's devices and network call for, and what there is to say about them."""
-    devices, several = host.devices, len(roster.group) > 1
-    settings: tuple[EnvSetting, ...] = ()
-    notes: tuple[str, ...] = ()
-    if devices.gpus and options.cuda_compat == "auto":
-        from musterpoint.fabric.cuda import cuda_settings
-
-        settings, note = cuda_settings(environ)
-        notes += (note,) if note else ()
-    if several or host.choice.slots > 1:
-        from musterpoint.fabric.network import missing_interface, network_settings
-
-        settings += network_settings(devices, roster.master_address, len(roster.group), environ)
-        missing = missing_interface(devices, job.network_interface, roster.master_address) if several else ""
-        notes += (missing,) if missing else ()
-    if host.fabric is not None and job.in_group:
-        from musterpoint.fabric.nccl import advise
-
-        advice = advise(host.fabric, *((roster.master_address, _neuron_port(host, roster)) if several else ()))
-        settings += advice.settings
-        notes += advice.notes
-    return settings, notes
-
-
-def _neuron_port(host: PreparedHost, roster: Roster) -> int:
-    """The leader's port for Neuron's runtimes, which it offers behind all others."""
-    from musterpoint.fabric.nccl import NEURON_PORT
-
-    ports = roster.group[0].ports
-    return ports[-1] if ports and _offers_neuron_port(host) else NEURON_PORT
-
-
-def _offers_neuron_port(host: PreparedHost) -> bool:
-    return bool(host.devices.neuron_cores) and host.choice.launcher not in (*TENSORFLOW, "ray")
 
 
 def _check_leader(options: Settings, roster: Roster) -> None:
@@ -325,10 +288,10 @@ def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, .
     """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
-    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and _offers_neuron_port(host):
-        from musterpoint.fabric.nccl import NEURON_PORT
+    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
+        from musterpoint.launch.fabric import wanted_for_neuron
 
-        wanted += (NEURON_PORT,)
+        wanted += wanted_for_neuron(launcher, host.devices)
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))

@@ -11,6 +11,7 @@ from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
@@ -21,18 +22,21 @@ from musterpoint.channel.peers import (
     PeerEvent,
     PeerLost,
     PeerSilent,
+    RuleReport,
     Stalled,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
 from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
-from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
+from musterpoint.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 
 _MOST_FAILURES = 4096
+_MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
@@ -43,12 +47,14 @@ class JobHosts(NamedTuple):
     ``others``: all other hosts by name.
     ``group``: names of the hosts in the distribution group; barriers wait for them.
     ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
+    ``ranks``: the ranks of each host of the group.
     """
 
     me: str
     others: Mapping[str, HostState]
     group: frozenset[str]
     opaque: frozenset[str] = frozenset()
+    ranks: Mapping[str, range] = {}
 
 
 class LeaderChannel(EventQueue):
@@ -60,12 +66,14 @@ class LeaderChannel(EventQueue):
         self._record = context.log.record
         self._me = hosts.me
         self._members = hosts.others
+        self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._quiet = QuietHosts(hosts.group)
+        self._questions: dict[str, int] = {}
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
@@ -114,12 +122,30 @@ class LeaderChannel(EventQueue):
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._about_quiet(self._quiet.looked(self._me, positions))
 
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(self._me, report))
+
+    def ask_running(self) -> None:
+        self._emit(self._still_running())
+
+    def _tell_who_runs(self, member: HostState) -> None:
+        self._questions[member.name] = self._questions.get(member.name, 0) + 1
+        if self._questions[member.name] <= _MOST_QUESTIONS:
+            found = self._still_running()
+            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
+
+    def _still_running(self) -> StillRunning:
+        own = [self._me] if self._code is None else []
+        running = [*own, *(member.name for member in self._members.values() if not _is_over(member))]
+        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
+
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
     def close(self) -> None:
         self._stop_listening()
+        self._wait_until_heard()
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
@@ -129,6 +155,20 @@ class LeaderChannel(EventQueue):
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    def _wait_until_heard(self) -> None:
+        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
+        if not self._all_done:
+            return
+        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        waits = list(self._members.values())
+        for member in waits:
+            member.beat()
+        while (left := deadline - self._loop.clock()) > 0:
+            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
+            if not waits:
+                return
+            self._loop.turn(left)
 
     # what the others report
 
@@ -167,6 +207,10 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "rule":
+            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
+        elif kind == "whoruns":
+            self._tell_who_runs(member)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -303,8 +347,11 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
-                self._emit(JobFailed(decision.failure, decision.secondary))
-                self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
+                if self._stopped:
+                    continue
+                failure = self._explained(decision.failure)
+                self._emit(JobFailed(failure, decision.secondary))
+                self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
                     self._job_ending()
             else:
@@ -316,6 +363,14 @@ class LeaderChannel(EventQueue):
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
+    def _explained(self, failure: Failure) -> Failure:
+        """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
+        if failure.kind != "peer":
+            return failure
+        codes = {self._me: self._code, **{member.name: member.code for member in self._members.values()}}
+        ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
+        return after_others(failure, ended, sum(map(len, self._ranks.values())))
+
     def _is_any_unanswered(self) -> bool:
         """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
@@ -324,7 +379,8 @@ class LeaderChannel(EventQueue):
         )
 
     def _stop(self, host: str, signal: int) -> None:
-        if self._stopped:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
+        if self._stopped or self._all_done or (self._causes.announced is not None and not self._goes_on):
             return
         self._stopped = True
         if host != self._me:
@@ -355,16 +411,16 @@ class LeaderChannel(EventQueue):
         self._about_quiet(self._quiet.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures))
-            self._emit(AllDone(self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Look):
-                self._broadcast(wire.pack("look"))
-                self._emit(LookAsked())
+                self._broadcast(wire.pack("look", rule=decision.rule))
+                self._emit(LookAsked(decision.rule))
             else:
-                self._emit(AllLooked(decision.positions))
+                self._emit(AllLooked(decision.positions, decision.missing))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

@@ -16,7 +16,7 @@ from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.masking import Masker
-from musterpoint.settings import PROGRAM_ARGS, Platform, Settings
+from musterpoint.settings import MODULE, PROGRAM_ARGS, Platform, Settings
 from musterpoint.untrusted import open_regular
 
 
@@ -55,6 +55,7 @@ def read_job(
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
         return _launched(job, environ, settings, program, module, arguments)
     return job._replace(
+        entry_point=job.entry_point._replace(module=job.entry_point.module or bool(environ.get(MODULE))),
         arguments=(*job.arguments, *_typed(environ)),
         notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
     )

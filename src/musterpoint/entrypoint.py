@@ -26,6 +26,7 @@ from musterpoint.prepare import (
     empty_offer,
     named_job,
     offer_of,
+    ordered_job,
     plan_host,
     prepare_host,
     user_environment,
@@ -108,6 +109,9 @@ def _run_job(
         if refusal is not None:
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
+        runtime.set_job(job)
+    elif options.host_order == "topology":
+        job = ordered_job(job, roster)
         runtime.set_job(job)
     if host is not None:
         try:

@@ -31,7 +31,7 @@ from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
-from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.rollcall.roster import LONGEST_PLACE, Offer, Roster
 from musterpoint.settings import LOCAL, PYTHON, Settings, split_endpoint
 
 if TYPE_CHECKING:
@@ -204,6 +204,12 @@ def named_job(job: Job, roster: Roster) -> Job:
     return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
 
 
+def ordered_job(job: Job, roster: Roster) -> Job:
+    """``job`` with its hosts in the roster's order."""
+    hosts, group = (tuple(seat.name for seat in seats) for seats in (roster.seats, roster.group))
+    return job._replace(hosts=hosts, group_hosts=group)
+
+
 def plan_host(
     job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
 ) -> LaunchPlan:  # fmt: skip
@@ -280,8 +286,21 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
         MusterError: a port that all hosts must use is taken.
     """
     capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
+    place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries)
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries, place)
+
+
+def _place(job: Job, options: Settings) -> str:
+    """Where this host is in the network, if that decides the rank order; a UsageError where it can't."""
+    if options.host_order != "topology" or len(job.hosts) == 1:
+        return ""
+    if options.rollcall != "full":
+        raise UsageError(
+            f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
+            "the others are: leave one of the two out"
+        )
+    return job.place[:LONGEST_PLACE]
 
 
 def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from musterpoint.check.findings import Finding, Severity, finding
 SKEW_WARNS, SKEW_FAILS = 2.0, 300.0
 """Seconds. Kerberos refuses requests that are five minutes off, S3 fifteen; two put the files of a shared directory out
 of order."""
-MUST_AGREE = frozenset({"musterpoint", "torch", "nccl", "tensorflow", "jax", "deepspeed"})
+MUST_AGREE = frozenset({"musterpoint", "torch", "NCCL", "tensorflow", "jax", "deepspeed"})
 """What refuses to talk to another version, or crashes: NCCL says ``NCCL version mismatch``."""
 _MOST_NAMES = 8
 

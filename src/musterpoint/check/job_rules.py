@@ -43,7 +43,7 @@ def job_findings(
     if names_looked_up:
         found += _names(looked)
     if len(looked) > 1 and not found:
-        what = "versions, devices, links and names" + (" and clocks" if clocks else "")
+        what = "clocks, versions, devices and links" if clocks else "versions, devices and links"
         found.append(finding("looked-at", "ok", "", f"{what} of {len(looked)} hosts: the same{_farthest(clocks)}"))
     return found
 

@@ -16,6 +16,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
+from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
@@ -39,7 +40,7 @@ from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import rank_grace
-from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
@@ -66,7 +67,10 @@ def run(request: Request) -> int:
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
+        job, said = made(job)
         runtime.set_job(job)
+        if said and runtime.leads:
+            runtime.console.say(said)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
@@ -134,7 +138,10 @@ def _run_job(
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
-    context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
+    context = _context(runtime, job, pump)._replace(
+        others=others, about_job=lambda: _facts(job, plan, request),
+        terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
+    )  # fmt: skip
     rules = _rules(job, options, plan, host)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
@@ -231,7 +238,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
+        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
 
 
@@ -244,11 +251,11 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
     return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
-def _keep(job: Job, name: str, text: str) -> str:
-    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     from musterpoint.report.collected import keep
 
-    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

@@ -264,6 +264,10 @@ def _fabric_settings(
 
         settings, note = cuda_settings(environ)
         notes += (note,) if note else ()
+    if devices.gpus and job.in_group:
+        from musterpoint.fabric.flight_recorder import flight_recorder_settings
+
+        settings += flight_recorder_settings(devices, roster.session, roster.me, environ)
     if several or host.choice.slots > 1:
         from musterpoint.fabric.network import missing_interface, network_settings
 

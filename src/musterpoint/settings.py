@@ -74,7 +74,7 @@ class Settings(NamedTuple):
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
     accelerate_config: str = ""
-    local_rank: Literal["", "argument", "variable"] = ""
+    local_rank: Literal["", "argument", "dashed", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
     cuda_compat: Switch = "auto"
@@ -335,8 +335,9 @@ OPTIONS: tuple[Option, ...] = (
            launchers=("parameter-server",)),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
            unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
-    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
-           "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
+           "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
+           aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
@@ -393,6 +394,8 @@ MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 from ..hosts.conftest import end, survivors
-from .fault import ANY, Truth
-from .job import Cell, Job, Seen, StackPath, Times, memory_group
+from .fault import ANY, Cell, Truth
+from .job import Job, Seen, StackPath, Times, memory_group
 
 LONGEST = 900
 """Bytes of a failure reason."""
@@ -175,7 +175,7 @@ def nothing_left(seen: Seen, truth: Truth) -> list[str]:
     wrong = [f"still running: {words}" for words in survivors(seen.job.local.token)]
     for host in seen.job.hosts:
         report = seen.job.folder / "events" / f"left-{host}"
-        if host in seen.reports:
+        if host in seen.reports or report.exists():
             wrong += [f"left on {host}: {line}" for line in report.read_text().splitlines()[1:]]
         output = seen.job.local.output / "hosts" / host / "opt/ml/output"
         wrong += [f"left on {host}: {path}" for path in output.glob(".*") if host in seen.reports]
@@ -194,11 +194,16 @@ def in_time(seen: Seen, truth: Truth) -> list[str]:
 
 
 def last_line(seen: Seen, truth: Truth) -> list[str]:
-    """The last line that the victim printed before the fault."""
+    """The last line that the victim printed before the fault; the very last one is ours, not a launcher's."""
     line = f"the last line of rank {seen.rank}"
-    if not seen.rank or not seen.job.fault.last_line:
-        return []
-    return [] if line in seen.logs else [f"the log doesn't have {line!r}"]
+    wrong = []
+    if seen.rank and seen.job.fault.last_line and line not in seen.logs:
+        wrong.append(f"the log doesn't have {line!r}")
+    log = seen.job.log(seen.reports[0]).splitlines()
+    complains = seen.job.launcher.program and truth.kind not in ("stopped", "done") and seen.job.fault.act is None
+    if complains and not log[-1].startswith("musterpoint: "):
+        wrong.append(f"the last word is the launcher's: {log[-1]!r}")
+    return wrong
 
 
 def code_of_rank(rank: int) -> int:

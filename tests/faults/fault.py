@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
+from .launchers import Launcher
+
 if TYPE_CHECKING:
     from .job import Job, Seen
 
 Check = Callable[["Seen"], None]
 Act = Callable[["Job"], None]
+VICTIM = "algo-2"
+"""The host on which a rank fails, unless a fault says otherwise."""
 ANY = "*"
 """In the place of a culprit: any host."""
 
@@ -87,9 +91,20 @@ class Fault(NamedTuple):
     hosts: Hosts = Hosts()
     memory: int = 0
     apart: bool = False
-    victim: str = "algo-2"
+    victim: str = VICTIM
     in_cut: bool = True
 
     def expected(self, launcher: str, own: bool) -> Truth:
         """What must be true under ``launcher``."""
         return self.but.get(launcher) or (self.own if own and self.own else self.truth)
+
+
+class Cell(NamedTuple):
+    """One fault under one launcher."""
+
+    fault: Fault
+    launcher: Launcher
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault.name}-{self.launcher.name}"

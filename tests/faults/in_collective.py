@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from typing import TYPE_CHECKING
 
 from .fault import Fault, Truth
 from .in_rank import OWN, SAVES, SLOW_SAVE
-from .job import Seen
+
+if TYPE_CHECKING:
+    from .job import Seen
 
 JOINED = "join()\nmeet()\n"
 WAITS = "while True:\n    collective()\n"

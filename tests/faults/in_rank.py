@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
-from .job import Job, Seen
+
+if TYPE_CHECKING:
+    from .job import Job, Seen
 
 RANK = "{rank}"
 """In an expected text: the victim's rank."""

@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
-from .fault import ANY, Act, Fault, Hosts, Truth
+from .fault import ANY, VICTIM, Act, Fault, Hosts, Truth
 from .in_rank import BEARS, SAVES, all_saved, fails
-from .job import VICTIM, Job, Seen
+
+if TYPE_CHECKING:
+    from .job import Job, Seen
 
 LEADER = "algo-1"
 TRAINS = (
@@ -148,6 +151,13 @@ def never_arrive(job: Job) -> None:
     job.mark("late")
 
 
+def no_archive(seen: Seen) -> None:
+    """What could not be kept is said; what was reserved for the report is used up."""
+    assert "model.tar.gz can't be written: No space left on device" in seen.ran.stderr, seen.ran.stderr
+    assert "internal error" not in seen.ran.stderr
+    assert not list((seen.ran.output / "hosts").glob("*/opt/ml/output/.*.reserved"))
+
+
 FILLS = """
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + RANK), "wb", buffering=0) as fill:
     try:
@@ -243,7 +253,7 @@ OF_HOSTS = (
         "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
     ),
     Fault(
-        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True),
+        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive,
         body=fails(FILLS + "raise LookupError('no such shard: 17')"),
     ),
     Fault(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from .cell import run
-from .job import Cell, Times
+from .fault import Cell
+from .job import Times
 from .rows import SEED, cut
 
 TIMES = Times(save=2.0, cut=17.0)

@@ -127,7 +127,10 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int], 
             os.close(fd)
         return pid
     try:
-        os.setpgid(0, 0)
+        if os.isatty(pipes[0]):
+            take_terminal(pipes[0])
+        else:
+            os.setpgid(0, 0)
         bind(local)
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
@@ -159,6 +162,16 @@ def bind(local: int) -> None:
             os.sched_setaffinity(0, cpus)
     except OSError:  # they were taken from this host's control group meanwhile
         pass
+
+
+def take_terminal(fd: int) -> None:
+    """A terminal for this rank alone (muster local --debug): it is its stdin, too, and Ctrl-C there is its own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    os.dup2(fd, 0)
 
 
 SWALLOWED = (
@@ -212,9 +225,9 @@ def main() -> None:
     words = sys.argv[end + 1 :]
     rank, local, world = identity()
     local = "".join(sys.argv[1:end]) or local  # torchrun's number of the slot where it calls all of them 0
-    at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
-    if at >= 0:  # DeepSpeed's own launcher passes it so
-        words.insert(at, f"--local_rank={local}")
+    at, dashes, flag = os.environ.get("MUSTER_LOCAL_RANK_AT", "").partition("--")
+    if dashes and int(at) >= 0:  # as in 2--local_rank: DeepSpeed's own launcher passes it so
+        words.insert(int(at), f"{dashes}{flag}={local}")
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     for signo in SWALLOWED + (_signal.SIGCHLD,):

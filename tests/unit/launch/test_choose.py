@@ -183,6 +183,9 @@ def test_every_launcher_can_tell_the_local_rank_by_an_argument(plan: Callable[..
         words = [process.words[-4:] for process in made.processes if process.role == "rank"]
         assert words == [["train.py", f"--local_rank={local}", "--lr", "0.1"] for local in range(len(words))]
         assert words
+    dashed = plan(launcher, {"a": 2}, local_rank="dashed")
+    assert (dashed.local_rank_at, dashed.local_rank_flag) == (made.local_rank_at, "--local-rank")
+    assert all("--local_rank" not in word for process in dashed.processes for word in process.words)
     without = plan(launcher, {"a": 2}, local_rank="variable")
     assert without.local_rank_at == -1
     assert not any("--local_rank" in word for process in without.processes for word in process.words)

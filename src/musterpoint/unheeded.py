@@ -10,7 +10,18 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.code.project import requirements_beside
 from musterpoint.job.model import Job
-from musterpoint.settings import BY_FIELD, LOCAL, MODULE, OPTIONS, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL, Launcher, Option
+from musterpoint.settings import (
+    BY_FIELD,
+    LOCAL,
+    MODULE,
+    OPTIONS,
+    OUTER,
+    PROGRAM_ARGS,
+    SOCKET_TOKEN,
+    TERMINAL,
+    Launcher,
+    Option,
+)
 
 PREFIX = "MUSTER_"
 

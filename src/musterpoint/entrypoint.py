@@ -47,6 +47,7 @@ from musterpoint.supervise.supervisor import Supervisor
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -113,6 +114,8 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    if options.check != "off":
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -139,7 +142,7 @@ def _run_job(
         others=others, about_job=lambda: _facts(job, plan, request),
         terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
     )  # fmt: skip
-    rules = _rules(job, options, plan)
+    rules = _rules(job, options, plan, host)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -209,6 +212,22 @@ def _call_the_roll(
     return roster, peers
 
 
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
+
+
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
@@ -239,11 +258,12 @@ def _keep(job: Job, name: str, text: str) -> str:
     return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
 
 
-def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
     return Rules(
         host=job.current_host, grace=rank_grace(job.grace, options.stop_grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
         stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
+        log_rules=host.log_rules if host else (),
     )  # fmt: skip

@@ -136,8 +136,8 @@ def preview(views: Sequence[HostView], typed: bool) -> Preview:
         plans.append(plan_host(view.job, view.options, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
-    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),
-                   views[0].environ)  # fmt: skip
+    notes = (*_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules))
+    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)  # fmt: skip
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:

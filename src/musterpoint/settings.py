@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
+    log_rules: str = ""
     rollcall_port: int = ROLLCALL_PORT
     job_name: str = ""
     rollcall_leader: str = ""
@@ -56,6 +57,7 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
@@ -74,6 +76,7 @@ class Settings(NamedTuple):
     accelerate_config: str = ""
     local_rank: Literal["", "argument", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -285,6 +288,10 @@ OPTIONS: tuple[Option, ...] = (
            "and work on any host count", "S", _positive_seconds, unless_given="never"),
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
+    Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
+           "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
+           "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
+           unless_given="none"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
@@ -305,6 +312,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
@@ -331,6 +340,8 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

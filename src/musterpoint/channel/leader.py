@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Report,
+    RuleReport,
     Stalled,
     StillRunning,
     StopAll,
@@ -72,6 +78,7 @@ class LeaderChannel(EventQueue):
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._quiet = QuietHosts(hosts.group)
+        self._consultations = Consultations(hosts.me, hosts.others)
         self._questions: dict[str, int] = {}
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
@@ -121,6 +128,9 @@ class LeaderChannel(EventQueue):
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._about_quiet(self._quiet.looked(self._me, positions))
 
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(self._me, report))
+
     def ask_running(self) -> None:
         self._emit(self._still_running())
 
@@ -139,8 +149,13 @@ class LeaderChannel(EventQueue):
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
+
     def close(self) -> None:
         self._stop_listening()
+        self._wait_until_heard()
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
@@ -150,6 +165,20 @@ class LeaderChannel(EventQueue):
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    def _wait_until_heard(self) -> None:
+        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
+        if not self._all_done:
+            return
+        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        waits = list(self._members.values())
+        for member in waits:
+            member.beat()
+        while (left := deadline - self._loop.clock()) > 0:
+            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
+            if not waits:
+                return
+            self._loop.turn(left)
 
     # what the others report
 
@@ -188,6 +217,10 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "report":
+            self._answer(self._consultations.report(member.name, message, time.time()))
+        elif kind == "rule":
+            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "whoruns":
             self._tell_who_runs(member)
         elif kind == "bye":
@@ -326,6 +359,8 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
+                if self._stopped:
+                    continue
                 failure = self._explained(decision.failure)
                 self._emit(JobFailed(failure, decision.secondary))
                 self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
@@ -356,7 +391,8 @@ class LeaderChannel(EventQueue):
         )
 
     def _stop(self, host: str, signal: int) -> None:
-        if self._stopped:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
+        if self._stopped or self._all_done or (self._causes.announced is not None and not self._goes_on):
             return
         self._stopped = True
         if host != self._me:
@@ -385,18 +421,28 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         self._about_quiet(self._quiet.left(host))
+        self._answer(self._consultations.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures))
-            self._emit(AllDone(self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Look):
-                self._broadcast(wire.pack("look"))
-                self._emit(LookAsked())
+                self._broadcast(wire.pack("look", rule=decision.rule))
+                self._emit(LookAsked(decision.rule))
             else:
-                self._emit(AllLooked(decision.positions))
+                self._emit(AllLooked(decision.positions, decision.missing))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            data = pack_answer(point, text)
+            for member in map(self._members.__getitem__, hosts):
+                if member.session.state != OVER:
+                    member.post(data)
+            if on_answer is not None:
+                self._loop.call_later(0, partial(on_answer, text))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

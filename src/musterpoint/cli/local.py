@@ -15,6 +15,7 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
+from musterpoint.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
 from musterpoint.local.control_plane import RunContext, run
@@ -142,6 +143,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    rules = BY_FIELD["log_rules"].variable
+    options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)
         if made is None:
@@ -187,8 +190,9 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
         return job.find_program(command.program, asked.source_dir, cwd)
     if asked.image:
         raise UsageError(
-            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave "
-            "one of the two out"
+            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave one "
+            "of the two out, or play the platform inside the image: docker run --rm --volume "
+            f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
     is_command = command.module or ("/" not in command.program and shutil.which(command.program))
     if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):

@@ -144,6 +144,10 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    def local_rank(self, rank: int) -> int | None:
+        """The local rank of a global one of this host; None where it has none."""
+        return self._ranks.local_rank(rank)
+
     @property
     def had_ranks(self) -> bool:
         """Whether any rank was planned here."""
@@ -184,7 +188,7 @@ class HostProcesses:
         try:
             pid = spawn(
                 self._words(process), environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
@@ -206,9 +210,10 @@ class HostProcesses:
         except OSError as error:
             raise CannotStart(error, "exec") from None
         try:
+            streams = Streams(fd, fd, fd)
             pid = spawn(
-                self._words(process), environment, process.cwd, Streams(fd, fd, fd), with_parent=os.getpid() != 1,
-                own_terminal=True,
+                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             os.close(fd)
@@ -358,14 +363,14 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
-        """Sends ``signo`` to every live rank and to services of the user's own, once.
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         self._others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""

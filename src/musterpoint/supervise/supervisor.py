@@ -39,6 +39,7 @@ from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
+    from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
     from musterpoint.supervise.waiting import WaitingWatch
@@ -68,6 +69,7 @@ class Supervisor:
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
+        self._logs: LogWatch | None = None
         self._waiting: WaitingWatch | None = None
 
     @property
@@ -97,6 +99,7 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
+            self._watch_logs()
             self._start_pump(plan)
             self._watch_stalls()
             if refusal is not None:
@@ -109,10 +112,9 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            if self._stalls is not None:
-                self._stalls.close()
-            if self._waiting is not None:
-                self._waiting.close()
+            for watch in (self._stalls, self._logs, self._waiting):
+                if watch is not None:
+                    watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -148,13 +150,21 @@ class Supervisor:
         return self._mpi
 
     def _watch_stalls(self) -> None:
-        seconds = self._rules.stall_timeout
-        if seconds is None or self._rules.outside:
+        asked = self._rules.stall_timeout is not None or self._rules.log_rules
+        if not asked or self._rules.outside:
             return
         from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
 
-        self._stalls = StallWatch(
-            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
+
+    def _watch_logs(self) -> None:
+        """Before the pump's thread runs, which then copies the output."""
+        if not self._rules.log_rules or self._rules.outside:
+            return
+        from musterpoint.supervise.log_watch import LogWatch  # only where there are rules
+
+        self._logs = LogWatch(
+            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
         )
 
     def _on_peer_event(self, event: PeerEvent) -> None:
@@ -240,7 +250,7 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))

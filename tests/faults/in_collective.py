@@ -68,7 +68,7 @@ IN_COLLECTIVE = (
     Fault(
         "killed-waited", "a rank is killed while the others wait for it in a collective",
         Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
-        own=Truth(137, OWN + "was killed by signal 9\n", "killed by signal 9", kind="infra"), collective=True,
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"), collective=True,
         body=f"import signal\n{JOINED}if VICTIM:\n    strike()\n    os.kill(os.getpid(), signal.SIGKILL)\n{WAITS}",
     ),
     *(

@@ -222,7 +222,7 @@ IN_RANK = (
         "echo", "a rank raises what sounds like a lost peer, and another fails after it",
         Truth(1, "RuntimeError: the feature store's TCPStore said: connection reset by peer\n", "exit code 1"),
         body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ECHO, also=another_error,
-        without=dict.fromkeys(("own", "shell"), "its torchrun waits for the rank beside it, and all hosts fail at once"),
+        without=dict.fromkeys(("own", "shell"), "its torchrun waits for the rank beside it: all fail at once"),
     ),
     Fault(
         "early-leader", "the leader's ranks end long before the others", BEARS,

@@ -249,13 +249,13 @@ OF_HOSTS = (
     Fault(
         "unnamed", "the leader's name never resolves on a host (`--rollcall-timeout 4`)",
         Truth(69, "muster: ", kind="infra", cause="muster", host=ANY), apart=True,
-        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(unnamed=True), wait=10,
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(unnamed=True), wait=30,
         also=says_what_is_wrong,
     ),
     Fault(
         "absent", "a host never arrives (`--rollcall-timeout 4`)",
         Truth(69, "muster: ", words=(VICTIM,), kind="infra", cause="muster", host=ANY), survivors=(LEADER,),
-        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=10,
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=30,
     ),
     Fault(
         "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,

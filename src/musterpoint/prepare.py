@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
+from musterpoint.code.project import requirements_beside
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
-from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
@@ -23,21 +23,23 @@ from musterpoint.launch.choose import (
     agreed_ports,
     build_plan,
     choose,
-    miscounted,
     modules_for,
     option_for_ports,
     wanted_ports,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
-from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
+from musterpoint.rollcall.roster import LONGEST_PLACE, Offer, Roster
+from musterpoint.settings import LOCAL, PYTHON, Settings, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.facts import Fabric
     from musterpoint.fabric.memory import Memory
+    from musterpoint.job.log_rules import LogRule
     from musterpoint.probe import Ask
 
 
@@ -48,6 +50,8 @@ class PreparedHost(NamedTuple):
     slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
     where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
     where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
+    ``log_rules``: those that its ranks' output is watched by.
+    ``fabric``: its accelerators and RDMA network, where it has any.
     """
 
     workspace: Workspace
@@ -58,6 +62,8 @@ class PreparedHost(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
+    log_rules: "tuple[LogRule, ...]" = ()
+    fabric: "Fabric | None" = None
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -87,7 +93,10 @@ def prepare_host(
     """
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
-    workspace = prepare(job, environ, interpreter, tools, options.installer)
+    requirements = options.requirements and _file(options.requirements)
+    if typed and tools is not None and not requirements:
+        requirements = requirements_beside(job.entry_point.program, job.paths.code)
+    workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
     devices = survey(environ)
 
     of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
@@ -97,9 +106,14 @@ def prepare_host(
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ, typed=accelerate is not None)
-    _check_unnamed(job, options, choice.launcher)
+    check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
+    log_rules: tuple[LogRule, ...] = ()
+    if options.log_rules:
+        from musterpoint.job.log_rules import read_log_rules
+
+        log_rules = read_log_rules(options.log_rules, job.paths.code)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -113,7 +127,20 @@ def prepare_host(
         from musterpoint.fabric.memory import survey_memory
 
         memory = survey_memory()
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked)
+    fabric = None
+    if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
+        from musterpoint.fabric.facts import survey_fabric
+
+        fabric = survey_fabric(devices, environ, workspace.interpreter)
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+
+
+def _file(requirements: str) -> str:
+    """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
+    path = os.path.abspath(requirements)
+    if not os.path.isfile(path):
+        raise UsageError(f"--requirements={requirements!r}: there is no file {path}")
+    return path
 
 
 class _LauncherModules:
@@ -177,44 +204,10 @@ def named_job(job: Job, roster: Roster) -> Job:
     return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
 
 
-def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
-    """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
-    unnamed = job.unnamed
-    if unnamed is None:
-        return
-    from musterpoint.job.unnamed import misplaced
-
-    if error := misplaced(unnamed):
-        raise error
-    rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
-    if unnamed.node_rank is None and launcher == "parameter-server":
-        raise UsageError(
-            f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
-            f"give every host its own {rank}"
-        )
-    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
-        raise UsageError(
-            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
-            "set MUSTER_SECRET, the same on all hosts, which proves more"
-        )
-    if options.rollcall == "full":
-        return
-    how = f"--rollcall {options.rollcall}"
-    if unnamed.node_rank is None:
-        raise UsageError(
-            f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
-            f"host its own {rank}"
-        )
-    if launcher not in _NAMELESS or (launcher == "torchrun" and options.rendezvous != "static"):
-        what = f"launcher {launcher}" + (f" with --rendezvous {options.rendezvous}" if launcher == "torchrun" else "")
-        raise UsageError(
-            f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
-            f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
-        )
-
-
-_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed", "accelerate")
-"""Launchers that need nothing of the other hosts but the leader's address."""
+def ordered_job(job: Job, roster: Roster) -> Job:
+    """``job`` with its hosts in the roster's order."""
+    hosts, group = (tuple(seat.name for seat in seats) for seats in (roster.seats, roster.group))
+    return job._replace(hosts=hosts, group_hosts=group)
 
 
 def plan_host(
@@ -229,25 +222,19 @@ def plan_host(
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    fabric: tuple[EnvSetting, ...] = ()
-    note = ""
-    if devices.gpus and options.cuda_compat == "auto":
-        from musterpoint.fabric.cuda import cuda_settings
-
-        fabric, note = cuda_settings(environ)
-    if len(roster.group) > 1 or host.choice.slots > 1:
-        from musterpoint.fabric.network import network_settings
-
-        fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
     inputs = LaunchInputs(
-        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
+        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), (),
         host.modules, host.mpi, host.memory, host.accelerate,
     )  # fmt: skip
+    notes: tuple[str, ...] = ()
+    if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
+        from musterpoint.launch.fabric import with_fabric
+
+        inputs, notes = with_fabric(inputs, host.fabric)
     plan = build_plan(inputs)
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
-    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
@@ -299,13 +286,31 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
         MusterError: a port that all hosts must use is taken.
     """
     capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
+    place = _place(job, options)
+    libraries = host.fabric.libraries.compared if host.fabric is not None else ()
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries, place)
+
+
+def _place(job: Job, options: Settings) -> str:
+    """Where this host is in the network, if that decides the rank order; a UsageError where it can't."""
+    if options.host_order != "topology" or len(job.hosts) == 1:
+        return ""
+    if options.rollcall != "full":
+        raise UsageError(
+            f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
+            "the others are: leave one of the two out"
+        )
+    return job.place[:LONGEST_PLACE]
 
 
 def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
     """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
+    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
+        from musterpoint.launch.fabric import wanted_for_neuron
+
+        wanted += wanted_for_neuron(launcher, host.devices)
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))

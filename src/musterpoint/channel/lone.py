@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable
 
-from musterpoint.channel.peers import AllDone, AllLooked, Arrived, EventQueue, JobFailed, LookAsked, Stalled
+from musterpoint.channel.peers import (
+    AllDone,
+    AllLooked,
+    Arrived,
+    Decide,
+    EventQueue,
+    JobFailed,
+    LookAsked,
+    OnAnswer,
+    Report,
+    RuleReport,
+    Stalled,
+)
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
+    from musterpoint.channel.quiet_hosts import QuietDecision, QuietHosts
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
     from musterpoint.position import Position
+
+
+_ME = "this host"
 
 
 class LoneChannel(EventQueue):
@@ -23,6 +39,7 @@ class LoneChannel(EventQueue):
         super().__init__(loop)
         self._causes: RootCauseFinder | None = None
         self._timer: Timer | None = None
+        self._hosts: QuietHosts | None = None
         self._stopped = False
 
     def failed(self, failure: Failure) -> None:
@@ -57,14 +74,39 @@ class LoneChannel(EventQueue):
         self._emit(AllDone(failures, self._stopped))
 
     def quiet(self, on: bool) -> None:
-        if on:
-            self._emit(LookAsked())
+        self._about_quiet(self._quiet.quiet(_ME, on))
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._emit(AllLooked(positions))
+        self._about_quiet(self._quiet.looked(_ME, positions))
+
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(_ME, report))
+
+    @property
+    def _quiet(self) -> QuietHosts:
+        if self._hosts is None:
+            from musterpoint.channel.quiet_hosts import QuietHosts  # only where ranks are watched
+
+            self._hosts = QuietHosts([_ME])
+        return self._hosts
+
+    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
+        from musterpoint.channel.quiet_hosts import Look
+
+        for each in decisions:
+            self._emit(LookAsked(each.rule) if isinstance(each, Look) else AllLooked(each.positions, each.missing))
+
+    def ask_running(self) -> None:
+        """There is no other host."""
 
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        import time
+
+        answer = decide({"": Report(text, time.time())})
+        self._loop.call_later(0, lambda: on_answer(answer))
 
     def close(self) -> None:
         if self._timer is not None:

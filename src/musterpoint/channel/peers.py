@@ -4,7 +4,7 @@ The supervisor sees other hosts only through this module. Three classes implemen
 the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Protocol, Union
 
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
@@ -98,17 +98,68 @@ class StartEnded(NamedTuple):
     said: str = ""
 
 
+RuleState = Literal["fresh", "late", "overdue", "off"]
+"""``fresh``: a line came in time. ``late``: none came within the time from the start. ``overdue``: the next one didn't
+come in time. ``off``: a line turned the rule off.
+"""
+RULE_STATES: tuple[RuleState, ...] = ("fresh", "late", "overdue", "off")
+
+
+class RuleReport(NamedTuple):
+    """What a host knows of a log rule's lines. ``ranks``: whose state it is; empty: that of the host as a whole.
+
+    ``line``: the last one that matched.
+    """
+
+    rule: str
+    state: RuleState
+    ranks: tuple[int, ...] = ()
+    line: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        return self.state in ("late", "overdue")
+
+
+class MissingLine(NamedTuple):
+    """A log rule's line is missing: that of ``ranks``, or (empty) of any rank. ``line``: the last one that came."""
+
+    rule: str
+    state: RuleState
+    ranks: tuple[int, ...] = ()
+    line: str = ""
+
+
 class LookAsked(NamedTuple):
-    """No rank of any host has printed anything for the stall timeout: look where this host's ranks are."""
+    """Look where this host's ranks are: no rank of any host has printed anything for the stall timeout.
+
+    ``rule``: the log rule whose line is missing instead; ranks may go on printing others.
+    """
+
+    rule: str = ""
 
 
 class AllLooked(NamedTuple):
     """Every host has looked. ``positions`` are those of all ranks; None: a host has printed something meanwhile.
 
-    Only the leader gets this.
+    ``missing``: the line because of which all were asked to look, if it hasn't come since. Only the leader gets this.
     """
 
     positions: "tuple[Position, ...] | None"
+    missing: MissingLine | None = None
+
+
+MOST_NAMED = 4
+"""Hosts that are named where somebody asks who is still running."""
+
+
+class StillRunning(NamedTuple):
+    """The answer to :meth:`Peers.ask_running`: ``hosts`` (at most :data:`MOST_NAMED`) aren't done, and ``more`` beside
+    them.
+    """
+
+    hosts: tuple[str, ...]
+    more: int = 0
 
 
 class Stalled(NamedTuple):
@@ -119,8 +170,21 @@ class Stalled(NamedTuple):
 
 PeerEvent = Union[
     JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled,
+    AllLooked, Stalled, StillRunning,
 ]  # fmt: skip
+
+
+class Report(NamedTuple):
+    """``text``: what a host reported in a consultation. ``at``: when that came, by the leader's clock (Unix time)."""
+
+    text: str
+    at: float
+
+
+Decide = Callable[[dict[str, Report]], str]
+"""Makes the leader's answer from the reports of all hosts that are still here, by name."""
+OnAnswer = Callable[[Union[str, None]], None]
+"""Gets the answer; None: the leader is lost, so there will be none."""
 
 
 class Peers(Protocol):
@@ -173,8 +237,25 @@ class Peers(Protocol):
     def looked(self, positions: "tuple[Position, ...] | None") -> None:
         """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
 
+    def rule_state(self, report: RuleReport) -> None:
+        """Reports what is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
+
+    def ask_running(self) -> None:
+        """Asks which hosts aren't done; :class:`StillRunning` comes, but not on a lone host."""
+
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
+        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
+        leader are not waited for; those that left or are lost neither.
+
+        ``ValueError``: the texts are longer than :mod:`musterpoint.channel.consultations` allows.
+        """
+
+    def has_events(self) -> bool:
+        """Whether events wait for a listener."""
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""
@@ -192,6 +273,9 @@ class EventQueue:
         self._on_event = on_event
         if self._waiting:
             self._loop.call_later(0, self._deliver)
+
+    def has_events(self) -> bool:
+        return bool(self._waiting)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")

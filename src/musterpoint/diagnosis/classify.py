@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from musterpoint.diagnosis.peer_texts import PEER_LOST
 from musterpoint.failure import Kind
 
 _OUT_OF_MEMORY = re.compile(
@@ -15,35 +16,6 @@ _OUT_OF_MEMORY = re.compile(
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
     r"|invalid usage|illegal memory access|device-side assert"
-)
-_PEER_LOST = re.compile(
-    # gloo and the store of torch.distributed
-    r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)"
-    r"|\bConnection closed by peer \[|\bDist(?:Backend|Network|Store)Error\b|[Ss]ocket [Tt]imeout"
-    r"|\bRendezvous(?:Connection|Closed|Timeout|GracefulExit|State)Error\b|\bSignalException\b"
-    r"|recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes|monitoredBarrier"
-    r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*"
-    r"(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
-    r"|[Bb]roken pipe.*(?:TCPStore|c10d)|torch\.distributed.*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe)"
-    # NCCL
-    r"|ncclRemoteError|ncclSystemError|nccl\w*Error.*peer|remote process exited|NCCL communicator was aborted"
-    r"|NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
-    # TensorFlow, Horovod, MPI
-    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*"
-    r"(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
-    r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
-    r"|Fatal error in \w+: (?:Other MPI error|Unknown error class)"
-    r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
-    # JAX: xla/pjrt/distributed/client.h, coordination_service.cc, coordination_service_agent.cc
-    r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout|stopped sending heartbeats"
-    r"|JAX distributed service detected fatal errors|(?:error from|RPC to|disconnect from) coordination service"
-    r"|[Ss]hutdown barrier (?:in coordination service )?has failed|Gloo \w+ failed: "
-    # Ray: ray/exceptions.py, and what its core worker says of a raylet or a head that is gone
-    r"|\b(?:NodeDied|LocalRayletDied|OwnerDied)Error\b|node it was running on is dead|because its node has died"
-    r"|[Ff]ailed to connect to GCS|GCS server is dead"
-    # XGBoost: src/collective/, where every message of its communicator comes from
-    r"|XGBoostError: .*/src/collective/",
-    re.S,
 )
 _INFRASTRUCTURE = re.compile(
     r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
@@ -61,7 +33,7 @@ def is_peer_lost(text: str) -> bool:
 
     A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
     """
-    return _PEER_LOST.search(text) is not None and not is_own_mistake(text)
+    return PEER_LOST.search(text) is not None and not is_own_mistake(text)
 
 
 def is_own_mistake(text: str) -> bool:
@@ -82,42 +54,3 @@ def kind_of(text: str, status: int | None, oom: bool = False, symptom: bool | No
     if status == -9 or status is None or _INFRASTRUCTURE.search(text):
         return "infra"
     return "user"
-
-
-HINTS: tuple[tuple[str, str], ...] = (
-    (
-        r"Attempt to convert a value \(PerReplica:",
-        "Keras 3's fit does not work with MultiWorkerMirroredStrategy; install tf-keras (pip install --no-deps "
-        "tf-keras) and set TF_USE_LEGACY_KERAS=1, or write the training loop yourself",
-    ),
-    (
-        r"module 'tensorflow[\w.]*' has no attribute 'estimator'|No module named 'tensorflow[\w.]*\.estimator",
-        "TensorFlow 2.16 and later have no tf.estimator; use an earlier one",
-    ),
-    (
-        r"_temp\S*; No such file or directory[\s\S]*/job:ps/",
-        "each parameter server writes its own part of a checkpoint; save where all hosts share a disk, or copy the "
-        "variables to the chief first",
-    ),
-)
-"""A pattern of the error's text, and the hint."""
-ENDINGS: tuple[tuple[str, str], ...] = (
-    (
-        # with faulthandler's dump: the thread shown last is the main one, and has nothing left to run
-        r"terminate called without an active exception\s*"
-        r"(?:$|Fatal Python error: Aborted\b[\s\S]*<no Python frame>(?!\s*(?:Current t|T)hread 0x))",
-        "the program was through; torch's gloo threads can abort Python's exit: atexit.register(time.sleep, 0.1) at "
-        "its beginning gives them time",
-    ),
-)
-"""A pattern of the end of everything that a program printed before it crashed, and the hint."""
-
-
-def hint_for(text: str, tail: str = "") -> str:
-    """The hint for an error ``text`` as a line of the failure reason; empty where there is none.
-
-    ``tail`` is the end of what the program printed; empty, unless it ended by SIGABRT.
-    """
-    found = [hint for pattern, hint in HINTS if re.search(pattern, text)]
-    found += [hint for pattern, hint in ENDINGS if re.search(pattern, tail)]
-    return f"hint: {found[0]}" if found else ""

@@ -211,19 +211,20 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
             return _error_of_silent_rank(lines, table)
-        last = inner or last
+        last = _whole_group(raised, inner or last)
     if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
-        return _group_error(raised, last, lines)
-    symptom = _is_symptom(raised, last)
-    error = Error(
-        last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
-        not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
-        symptom=symptom,
-    )  # fmt: skip
+        error = _group_error(raised, last, lines)._replace(wrapper=wrapper)
+    else:
+        symptom = _is_symptom(raised, last)
+        error = Error(
+            last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
+            not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
+            symptom=symptom,
+        )  # fmt: skip
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
     if table is not None and wrapper and table.may_be_of(last):
@@ -272,16 +273,28 @@ def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
     return chosen[-1] if chosen else None
 
 
+def _whole_group(raised: list[Raised], one: Raised) -> Raised:
+    """The exception group that ``one`` is a member of, however deep; itself if it is none."""
+    if not (one.group and one.aside):
+        return one
+    groups = [
+        other for other in raised
+        if other.group == "group" and not other.aside and other.label == one.label and other.start <= one.start
+    ]  # fmt: skip
+    return groups[-1] if groups else one
+
+
 def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:
     """The error of a rank that raised nothing, from torchrun's table: perhaps a library's crash after losing a peer."""
     if table.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
         return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
     how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
     text = f"the program's own torchrun says: its rank {table.rank} {how}"
-    if table.status == 1:
+    if table.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
-        words = _last_words([line for line in lines if line.number < until and not line.label])
-        text = f"{words.text}\n{text}" if words is not None else text
+        before = [line for line in lines if line.number < until and not line.label]
+        words = _last_words(before) if table.status == 1 else _error_line(before)  # argparse ends with 2
+        text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
     return Error(text, "line", (), True, True, table.rank, table.local_rank)
 
 

@@ -35,6 +35,10 @@ class Sidecar:
         except OSError:
             pass
 
+    def input(self) -> int:
+        """A descriptor of its stdin for a writer of its own, who closes it; the sidecar ends when both are closed."""
+        return os.dup(self._stdin)
+
     def dismiss(self) -> None:
         """Asks it to end, by closing its stdin."""
         if self._stdin >= 0:
@@ -83,7 +87,7 @@ class Sidecars:
         output, output_write = os.pipe()
         try:
             streams = Streams(stdin_read, output_write, output_write)
-            pid = spawn(list(argv), environ, "/", streams, with_parent=os.getpid() != 1)
+            pid = spawn(list(argv), environ, "/", streams)
         except BaseException:
             os.close(stdin)
             os.close(output)

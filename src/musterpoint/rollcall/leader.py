@@ -349,18 +349,29 @@ class LeaderCall:
             return
         self._finish()
         packed = wire.pack_large("roster", roster=roster.to_wire())
-        for warning in self._attendance.remarks():
+        for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
             self._say(warning)
         others = {name: call.state for name, call in calls.items()}
         # under "script" programs may start ranks by themselves
         script = any(call.hello.offer.launcher == "script" for call in calls.values())
-        hosts = JobHosts(self._me, others, self._grouped, self._grouped if script else frozenset())
+        opaque = self._grouped if script else frozenset[str]()
+        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks)
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
         Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)
         for link in self._calls:
             link.send(packed)
         self.result = roster, channel
+
+    def _different_libraries(self, calls: dict[str, Call]) -> list[str]:
+        """Warnings about the group's hosts, as far as they say what they have."""
+        offers = {host: calls[host].hello.offer if host in calls else self._offer for host in self._hosts}
+        said = {host: offer.libraries for host, offer in offers.items() if host in self._grouped and offer.libraries}
+        if len(said) < 2:
+            return []
+        from musterpoint.rollcall.library_versions import differences
+
+        return [printable(text, 2000) for text in differences(said)]
 
     def _name_hosts(self) -> dict[str, Call]:
         """The calls by the names that their hosts have from now on, which they have said themselves."""
@@ -373,6 +384,8 @@ class LeaderCall:
     def _roster(self, calls: dict[str, Call]) -> Roster:
         address = self._attendance.address()
         seats = []
+        if self._settings.host_order == "topology":
+            self._order_hosts(calls)
         for host in self._hosts:
             grouped = host in self._grouped
             if host == self._me:
@@ -382,6 +395,14 @@ class LeaderCall:
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
         return Roster(self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me)
+
+    def _order_hosts(self, calls: dict[str, Call]) -> None:
+        from musterpoint.rollcall.host_order import by_topology
+
+        places = {host: calls[host].hello.offer.place if host in calls else self._offer.place for host in self._hosts}
+        ordered, told = by_topology(self._hosts, self._grouped, places)
+        self._hosts = tuple(ordered)
+        self._say(told)
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())

@@ -20,9 +20,10 @@ from musterpoint.channel.peers import (
     StartAsked,
     Started,
     StartEnded,
+    StillRunning,
     StopAll,
 )
-from musterpoint.failure import Failure
+from musterpoint.failure import Failure, numbers
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
 from musterpoint.processes import tree
@@ -38,9 +39,12 @@ from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
+    from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
+    from musterpoint.supervise.waiting import WaitingWatch
 
+NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
 DRAIN_SECONDS_STOPPED = 3.0
@@ -66,6 +70,8 @@ class Supervisor:
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
+        self._logs: LogWatch | None = None
+        self._waiting: WaitingWatch | None = None
 
     @property
     def token(self) -> str:
@@ -94,6 +100,7 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
+            self._watch_logs()
             self._start_pump(plan)
             self._watch_stalls()
             if refusal is not None:
@@ -102,17 +109,28 @@ class Supervisor:
             while not self._finished:
                 self._loop.turn()
             self._end_what_is_left()
+            self._collect_dumps(plan)
         except BaseException:
             self._processes.kill()
             raise
         finally:
-            if self._stalls is not None:
-                self._stalls.close()
+            for watch in (self._stalls, self._logs, self._waiting):
+                if watch is not None:
+                    watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
         self._say_what_ended_it(outcome)
         return outcome
+
+    def _collect_dumps(self, plan: LaunchPlan | None) -> None:
+        if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
+            return
+        from musterpoint.supervise.flight_dumps import collect, stem_of  # only hosts with GPUs have such files
+
+        stem = stem_of(plan)
+        if stem:
+            collect(self._context, stem, failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
         """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
@@ -143,34 +161,53 @@ class Supervisor:
         return self._mpi
 
     def _watch_stalls(self) -> None:
-        seconds = self._rules.stall_timeout
-        if seconds is None or self._rules.outside:
+        asked = self._rules.stall_timeout is not None or self._rules.log_rules
+        if not asked or self._rules.outside:
             return
         from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
 
-        self._stalls = StallWatch(
-            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
+
+    def _watch_logs(self) -> None:
+        """Before the pump's thread runs, which then copies the output."""
+        if not self._rules.log_rules or self._rules.outside:
+            return
+        from musterpoint.supervise.log_watch import LogWatch  # only where there are rules
+
+        self._logs = LogWatch(
+            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
         )
 
     def _on_peer_event(self, event: PeerEvent) -> None:
         """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
         act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
+        told = _FOR_WAITING.get(type(event))
         if act is not None:
             act(self._daemons, event)
         elif look is not None:
             if self._stalls is not None:
                 look(self._stalls, event)
+        elif told is not None:
+            if self._waiting is not None and self._state.phase == "waiting":
+                told(self._waiting, event)
         else:
             self.on_event(event)
 
     def _outcome(self, state: State) -> Outcome:
         code = code_of(state, self._rules)
-        self._context.record("over", code=code)
+        self._record_silence()
+        self._context.record("job-ended", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
             stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
+
+    def _record_silence(self) -> None:
+        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
 
     def on_event(self, event: Event) -> None:
         """Decides and acts. Events caused by the actions are handled after them."""
@@ -183,21 +220,48 @@ class Supervisor:
                 happened = self._queue.pop(0)
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
+                    self._say_who_runs()
+                before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
+                if self._state.phase != before:
+                    self._watch_waiting()
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
 
+    def _say_who_runs(self) -> None:
+        """At a stop: which ranks it finds running here, or for whom this host was waiting."""
+        running = sorted(self._processes.live_ranks)
+        if running:
+            who = "the program" if self._processes.is_script else numbers(running)
+            self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
+        elif self._waiting is not None:
+            self._context.say(f"told to stop: {self._waiting.sentence}")
+
+    def _watch_waiting(self) -> None:
+        """While this host is done and others aren't, it says for whom it waits."""
+        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
+            from musterpoint.supervise.waiting import WaitingWatch  # only where there are other hosts
+
+            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
+        elif self._waiting is not None:
+            self._waiting.close()
+
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -262,10 +326,13 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
+LONG_SILENCE = 5.0
+"""Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
-    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
-    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
-    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
+    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    AllDone: "all-hosts-done",
 }  # fmt: skip
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 
@@ -279,6 +346,10 @@ _FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
     LookAsked: lambda watch, event: watch.look(event),
     AllLooked: lambda watch, event: watch.judge(event),
     Stalled: lambda watch, event: watch.stalled(event),
+}
+
+_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
+    StillRunning: lambda watch, event: watch.still_running(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

@@ -174,7 +174,7 @@ def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
 
 def test_every_event_has_one_handler() -> None:
     everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
-    others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS}
+    others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS, *supervisor._FOR_WAITING}
     assert set(policy._HANDLERS) | others == everything
     assert not set(policy._HANDLERS) & others
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
 from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
+from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.output import Pump, prefixes
@@ -30,13 +32,13 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.timeline import Timeline
+from musterpoint.settings import TERMINAL
+from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
     "its speed and memory say nothing about a GPU"
 )
-CONTROL_PLANE = "control plane"
 _LATE_OUTPUT = 5.0
 """Seconds after the last host's end to wait for its output."""
 _READER = 5.0
@@ -99,10 +101,12 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(f"warning: {warning}")
     left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
     mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
-    end = results.job_end(hosts.ends, left, hosts.stopped)
+    head = results.ALGORITHM_ERROR if job.platform == "sagemaker" else ""
+    end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
+    context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     for problem in (
         write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
@@ -157,6 +161,9 @@ class Hosts:
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
         )
+        self._terminal: DebugTerminal | None = None
+        if job.debug is not None:
+            self._terminal = DebugTerminal(job.debug, self._loop, lambda: self._on_signal(signal.SIGINT))
         self._over_at: float | None = None
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []
@@ -172,8 +179,13 @@ class Hosts:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
         if "OMP_NUM_THREADS" not in inherited:
             own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
+        if self._terminal is not None:
+            own[TERMINAL] = self._terminal.variable
+            log = os.path.join(self.context.layout.output, "terminal.log")
+            self._pump.add(NAME, self._terminal.take_over(), log, b"")
         marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
-        stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
+        alone = len(self.job.hosts) == 1 and self._terminal is None
+        stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
             here = PlayedHost(
@@ -204,6 +216,8 @@ class Hosts:
         self._signals.close()
         self.context.backend.close()
         self._pump.close()
+        if self._terminal is not None:
+            self._terminal.close()
         self._loop.close()
 
     def _look_for_ends(self) -> None:
@@ -213,10 +227,14 @@ class Hosts:
                 out_of_memory = self.context.backend.out_of_memory(host)
                 self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), out_of_memory)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
-                if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
-                    self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
+                if self.ends[host].code:
+                    self._end_the_rest_after(host)
         if len(self.ends) == len(self._handles):
-            if self._output_ended == set(self._handles) and self._pump.out.waiting_since is None:
+            streams = set(self._handles)
+            if self._terminal is not None:
+                self._terminal.release()
+                streams.add(NAME)
+            if self._output_ended == streams and self._pump.out.waiting_since is None:
                 self._loop.stop()
             elif self._over_at is None:
                 self._over_at = self._loop.clock()
@@ -278,10 +296,18 @@ class Hosts:
         if not self.stopped:
             self._stop(f"--stop-after {self.job.stop_after:g}")
 
-    def _end_the_rest(self) -> None:
+    def _end_the_rest_after(self, host: str) -> None:
+        """``host`` has failed: the others get time to notice; none where they can't, as they never met it."""
+        if results.failed_before_the_roll_call(self.context.layout, host):
+            self._end_the_rest(f"{host} has ended before it met the others")
+        elif self.job.options.get("MUSTER_ON_FAILURE") != "finish":
+            why = f"a host failed {_PATIENCE:g} s ago"
+            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self._end_the_rest(why)))
+
+    def _end_the_rest(self, why: str) -> None:
         """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
-            self.context.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
+            self.context.console.say(f"{why}: ending {', '.join(self._running)} too")
             self._terminate()
 
     def _stop(self, why: str) -> None:

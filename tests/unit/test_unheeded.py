@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-
 from typing import Any
 
 import pytest
@@ -66,19 +65,17 @@ def test_an_option_that_the_launcher_does_not_read_is_named() -> None:
 
 
 JOB = Job("sagemaker", "j", ("algo-1", "algo-2"), "algo-1", ("algo-1", "algo-2"), EntryPoint("t.py"))
+OTHER = JOB._replace(current_host="algo-2")
 TORCHRUN = Choice("torchrun", 1, "2 hosts")
 SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
     # what, the job, options, variables, the choice, whether a person typed the program, words that are said
     ("a local job without a distribution", JOB, Settings(), {LOCAL: "1"}, TORCHRUN, False,
      "launcher torchrun, since the job names no distribution: 2 hosts; SageMaker would run the program once per host"),
-    ("with one", JOB._replace(distribution=Distribution("torch_distributed")), Settings(), {LOCAL: "1"}, TORCHRUN, False,
-     ""),
+    ("with one", JOB._replace(distribution=Distribution("mpi")), Settings(), {LOCAL: "1"}, TORCHRUN, False, ""),
     ("with a launcher", JOB, Settings(launcher="torchrun"), {LOCAL: "1"}, TORCHRUN, False, ""),
     ("on the platform", JOB, Settings(), {}, Choice("script", 1, ""), False, ""),
-    ("another host", JOB._replace(current_host="algo-2"), Settings(), {LOCAL: "1", "MUSTER_SLOTS": "2"}, TORCHRUN, False,
-     ""),
-    ("another host's own variable", JOB._replace(current_host="algo-2"), Settings(), {"MUSTER_XYZZY": "1"}, TORCHRUN,
-     False, "MUSTER_XYZZY"),
+    ("another host", OTHER, Settings(), {LOCAL: "1", "MUSTER_RAY_OPTIONS": "--x"}, TORCHRUN, False, ""),
+    ("another host's own variable", OTHER, Settings(), {"MUSTER_XYZZY": "1"}, TORCHRUN, False, "MUSTER_XYZZY"),
     ("slots for a launcher of the user's", JOB._replace(arguments=("--train-script", "t.py")), Settings(slots=2),
      {"MUSTER_SLOTS": "2"}, Choice("script", 1, ""), False, ""),
 ]  # fmt: skip

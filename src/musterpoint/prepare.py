@@ -85,6 +85,10 @@ def prepare_host(
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
     """
+    if options.max_restarts:
+        from musterpoint.job.restarts import check
+
+        check(job, options)
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
     workspace = prepare(job, environ, interpreter, tools, options.installer)
@@ -247,7 +251,12 @@ def plan_host(
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
-    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    restarts = ""
+    if options.max_restarts and not roster.attempt:
+        from musterpoint.job.restarts import note as note_of_restarts
+
+        restarts = note_of_restarts(options)
+    notes = tuple(said for said in (note, miscounted(job, options, devices), restarts) if said)
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
@@ -298,12 +307,16 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
+    capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
     return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
 
 
-def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
-    """Ports of this host for servers of the launcher's framework."""
+def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
+    """Ports of this host for servers of the launcher's framework.
+
+    Raises:
+        MusterError: a port that all hosts must use is taken.
+    """
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     ports = offered(wanted, option_for_ports(launcher, options))

@@ -57,6 +57,8 @@ class Settings(NamedTuple):
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
     on_failure: Literal["end", "finish"] = "end"
+    max_restarts: int = 0
+    restart_on: Literal["infra", "user"] = "infra"
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
@@ -167,6 +169,12 @@ def _positive_seconds(text: str) -> float:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number, 1 or more")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 6:
+        raise ValueError("expected a whole number, 0 (never) to 999999")
     return int(text)
 
 
@@ -300,6 +308,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
+    Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
+           "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
+    Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
+           "signal, and stalls; user: after errors of the program's own, too", "WHAT",
+           unless_given="muster torchrun: user"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",

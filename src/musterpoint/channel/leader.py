@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
@@ -32,6 +32,9 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
+
 _MOST_FAILURES = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
@@ -59,23 +62,14 @@ class LeaderChannel(EventQueue):
         self._timeouts = context.timeouts
         self._record = context.log.record
         self._me = hosts.me
+        self._hosts = hosts
         self._members = hosts.others
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
-        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
-        self._barriers = Barriers(hosts.group)
-        self._quiet = QuietHosts(hosts.group)
-        self._requests = Requests(hosts.others, self._emit)
-        self._lost: set[str] = set()
-        self._losses: dict[str, Failure] = {}
-        self._code: int | None = None
-        self._failures = Secondary()
         self._stopped = False
-        self._all_done = False
         self._due: Timer | None = None
-        self._asked = False
-        self._unanswered: set[str] = set()
+        self._begin()
         self._beats = Beats(hosts.others.values())
         self._sweeper = Sweeper(context, self._forgive, self._sweep)
         self._by_link: dict[Link, HostState] = {}
@@ -84,6 +78,25 @@ class LeaderChannel(EventQueue):
             if member.link is not None:
                 self._by_link[member.link] = member
                 member.link.hand_over(self._owner)
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
+        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, self._hosts.opaque)
+        self._barriers = Barriers(self._hosts.group)
+        self._quiet = QuietHosts(self._hosts.group)
+        self._requests = Requests(self._members, self._emit)
+        self._lost: set[str] = set()
+        self._losses: dict[str, Failure] = {}
+        self._code: int | None = None
+        self._failures = Secondary()
+        self._all_done = False
+        self._asked = False
+        self._unanswered: set[str] = set()
+        self._ready: dict[str, Ready] = {}
+        self._goodbyes: set[str] = set()
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
     # what this host reports
 
@@ -117,6 +130,23 @@ class LeaderChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
+
+    def ready(self, ready: Ready) -> None:
+        self._is_ready(self._me, ready)
+
+    def restart(self, attempt: NextAttempt) -> None:
+        if self._stopped:
+            return
+        self._begin()
+        for member in self._members.values():
+            member.begin()
+        self._broadcast(attempt.pack())
+        self._record("restart", attempt=attempt.number, master_port=attempt.master_port)
+        self._emit(attempt)
+
+    def end_attempts(self, end: NoRestart) -> None:
+        self._broadcast(end.pack())
+        self._emit(end)
 
     def close(self) -> None:
         self._stop_listening()
@@ -167,6 +197,12 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "ready":
+            from musterpoint.channel.attempts import Ready
+
+            if member.code is None or member.name in self._ready:
+                raise wire.WireError("that it is ready, before it was done or twice")
+            self._is_ready(member.name, Ready.from_wire(message))
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -186,6 +222,7 @@ class LeaderChannel(EventQueue):
         if member.code is None and not self._settled:
             self._gone(member, "it left before its ranks were done")
             return
+        self._goodbyes.add(member.name)
         member.session.end()
         self._disconnect(member)
         self._requests.gone(member.name, f"host {member.name} has left")
@@ -357,6 +394,21 @@ class LeaderChannel(EventQueue):
             self._all_done = True
             self._broadcast(wire.pack("alldone", failures=self._failures))
             self._emit(AllDone(self._failures))
+        if self._ready:
+            self._check_ready()
+
+    def _is_ready(self, host: str, ready: Ready) -> None:
+        self._ready[host] = ready
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """All hosts are ready for another attempt, or gone, now or again."""
+        from musterpoint.channel.attempts import AllReady
+
+        away = {name for name, member in self._members.items() if member.session.state == OVER}
+        if self._me in self._ready and self._ready.keys() | away >= self._members.keys():
+            hosts = {name: each for name, each in self._ready.items() if name not in away}
+            self._emit(AllReady(hosts, tuple(sorted(away - self._goodbyes)), tuple(sorted(away & self._goodbyes))))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:

@@ -9,6 +9,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
     from musterpoint.position import Position
 
@@ -65,7 +66,24 @@ class LoneChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
 
+    def ready(self, ready: Ready) -> None:
+        from musterpoint.channel.attempts import AllReady
+
+        self._emit(AllReady({"": ready}))
+
+    def restart(self, attempt: NextAttempt) -> None:
+        self._causes = None
+        self._cancel()
+        self._emit(attempt)
+
+    def end_attempts(self, end: NoRestart) -> None:
+        self._emit(end)
+
     def close(self) -> None:
+        self._cancel()
+        self._stop_listening()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_listening()
+            self._timer = None

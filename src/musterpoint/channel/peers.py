@@ -10,6 +10,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
 
 if TYPE_CHECKING:
+    from musterpoint.channel.attempts import AllReady, NextAttempt, NoRestart, Ready
     from musterpoint.position import Position
 
 
@@ -115,7 +116,7 @@ class Stalled(NamedTuple):
 
 PeerEvent = Union[
     JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled,
+    AllLooked, Stalled, "AllReady", "NextAttempt", "NoRestart",
 ]  # fmt: skip
 
 
@@ -124,6 +125,9 @@ class Peers(Protocol):
 
     def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
         """Sends all events, earlier ones included, to ``on_event``."""
+
+    def hold(self) -> None:
+        """Keeps all events from now on until somebody listens again."""
 
     def failed(self, failure: Failure) -> None:
         """Reports that something failed here. The root cause comes back as :class:`JobFailed`, on a lone host too."""
@@ -172,6 +176,17 @@ class Peers(Protocol):
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
 
+    def ready(self, ready: "Ready") -> None:
+        """Reports that nothing of this attempt is left here, after its :meth:`done`; :class:`NextAttempt` or
+        :class:`NoRestart` comes. The leader decides which when it gets :class:`AllReady`.
+        """
+
+    def restart(self, attempt: "NextAttempt") -> None:
+        """Begins the next attempt on all hosts; only who gets :class:`AllReady` may. Does nothing after a stop."""
+
+    def end_attempts(self, end: "NoRestart") -> None:
+        """Tells all hosts that there is no other attempt; only who gets :class:`AllReady` may."""
+
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""
 
@@ -189,6 +204,9 @@ class EventQueue:
         if self._waiting:
             self._loop.call_later(0, self._deliver)
 
+    def hold(self) -> None:
+        self._on_event = None
+
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")
 
@@ -198,6 +216,12 @@ class EventQueue:
     def start_ended(self, number: int, status: int, said: str = "") -> None:
         self.started(number)
 
+    def restart(self, attempt: "NextAttempt") -> None:
+        raise RuntimeError(f"attempt {attempt.number}: only the leader begins one")
+
+    def end_attempts(self, end: "NoRestart") -> None:
+        raise RuntimeError("no other attempt: only the leader says so")
+
     def _emit(self, event: PeerEvent) -> None:
         self._waiting.append(event)
         if self._on_event is not None and len(self._waiting) == 1:
@@ -205,9 +229,9 @@ class EventQueue:
 
     def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            if self._on_event is not None:
-                self._on_event(event)
+        while waiting and self._on_event is not None:
+            self._on_event(waiting.pop(0))
+        self._waiting = waiting + self._waiting
 
     def _stop_listening(self) -> None:
         self._on_event = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
@@ -47,6 +47,9 @@ from musterpoint.loop import Timer
 from musterpoint.position import Position
 from musterpoint.settings import Settings
 from musterpoint.untrusted import printable
+
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NoRestart, Ready
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
@@ -98,15 +101,20 @@ class WorkerChannel(EventQueue):
         self._attempt: Link | None = None
         self._handshake: Handshake
         self._attempt_timer: Timer | None = None
+        self._stopped = self._alone = False
+        self._begin()
+        self._loss = PeerLost(self._leader, "")
+        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
         self._pending: list[Failure] = []
         self._points: list[str] = []
         self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
-        self._done = self._announced = self._stopped = self._all_done = False
-        self._alone = False
-        self._loss = PeerLost(self._leader, "")
-        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+        self._done = self._announced = self._all_done = self._ready = False
+        self._end: NoRestart | None = None
 
     # what this host reports
 
@@ -159,6 +167,15 @@ class WorkerChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
+    def ready(self, ready: Ready) -> None:
+        if self._end is not None:
+            self._emit(self._end)
+        elif self._alone:
+            self._no_restart()
+        else:
+            self._ready = True
+            self._post(ready.pack())
+
     def close(self) -> None:
         self._stop_listening()
         self._post(wire.pack("bye"))
@@ -203,10 +220,36 @@ class WorkerChannel(EventQueue):
             self._emit(LookAsked())
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
+        elif kind in ("restart", "norestart"):
+            self._after_attempt(kind, message)
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _after_attempt(self, kind: str, message: dict[str, Any]) -> None:
+        from musterpoint.channel.attempts import NextAttempt, NoRestart
+
+        if kind == "restart":
+            if not self._ready:
+                raise wire.WireError("a 'restart' before this host was ready")
+            attempt = NextAttempt.from_wire(message, self._membership.hosts)
+            self._begin()
+            self._peer.session.job_goes_on()
+            self._emit(attempt)
+        else:
+            self._check_first(kind)
+            self._end = NoRestart.from_wire(message)
+            if self._ready:
+                self._ready = False
+                self._emit(self._end)
+
+    def _no_restart(self) -> None:
+        """The leader is gone, who would begin the next attempt."""
+        from musterpoint.channel.attempts import NoRestart
+
+        self._ready = False
+        self._emit(NoRestart(None, f"{self._leader}, the leader, is gone: {self._loss.why}"))
 
     def _check_first(self, kind: str, host: str = "") -> None:
         """Refuses a message that a leader sends only once: repeated, it would fill logs and memory."""
@@ -359,6 +402,8 @@ class WorkerChannel(EventQueue):
             self._emit(AllDone())
         for point in self._points:
             self._emit(Arrived(point))
+        if self._ready:
+            self._no_restart()
 
     def _end_session(self) -> None:
         self._peer.session.end()

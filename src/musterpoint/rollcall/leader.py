@@ -381,7 +381,10 @@ class LeaderCall:
                 offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
-        return Roster(self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me)
+        return Roster(
+            self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
+            max_restarts=self._settings.max_restarts,
+        )  # fmt: skip
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())

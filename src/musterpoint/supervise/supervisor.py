@@ -50,7 +50,7 @@ class Supervisor:
     """Runs one job on this host.
 
     ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
-    for the pump.
+    for the pump. ``late_stop``: host and signal of a stop that came when a failure was ending the job; None: none did.
     """
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
@@ -58,6 +58,7 @@ class Supervisor:
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
+        self.late_stop: tuple[str, int] | None = None
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
@@ -191,6 +192,9 @@ class Supervisor:
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
                 self._state, actions = decide(self._state, happened, self._rules)
+                if isinstance(happened, (ev.StopAsked, StopAll)) and not self._state.stopped_by:
+                    where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
+                    self.late_stop = self.late_stop or (where, happened.signal)
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
@@ -219,13 +223,23 @@ class Supervisor:
         """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
         self._end_services()
         self._processes.dismiss()
+        self.drain(UNKILLABLE_SECONDS)
+        self._processes.reap()
+
+    def drain(self, seconds: float) -> int:
+        """Waits until no process of the job is left, at most ``seconds``; returns how many are.
+
+        A process that has been reaped has given back its devices: the kernel closes its files first (exit_files comes
+        before exit_notify in kernel/exit.c).
+        """
         if self._processes.remaining:
             self._processes.kill()
-            too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
+            too_long = self._loop.call_later(seconds, self._loop.stop)
             if self._processes.remaining:
                 self._loop.run()
             too_long.cancel()
-        self._processes.reap()
+            self._processes.reap()
+        return len(self._processes.remaining)
 
     def _end_services(self) -> None:
         """Services that end by themselves when they are told to get their time for it."""

@@ -45,6 +45,7 @@ from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
 
 
@@ -96,6 +97,7 @@ def _run_job(
     try:
         host, offer = _prepare(runtime, request, job, options)
         runtime.timeline.add("host-prepared", launcher=offer.launcher)
+        _say_what_has_no_effect(runtime, request, job, options, host)
         if others is not None:
             others.gather(options.rollcall_timeout)
     except StoppedEarly as error:
@@ -147,6 +149,9 @@ class Attempt(NamedTuple):
                 runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
                 for text in plan.notes:
                     runtime.console.say(text)
+                for setting in plan.environment:
+                    if setting.name == settings.PROGRESS:
+                        runtime.watch_progress(setting.value)
                 if runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
                     runtime.start_sync(job, options, environ, self.host.workspace.interpreter)
         runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
@@ -154,7 +159,9 @@ class Attempt(NamedTuple):
         runtime.console.write_through(pump.write_message)
         for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
             pump.give(rank, out, err)
-        context, rules = _context(runtime, job, pump)._replace(others=self.others), _rules(job, options, plan)
+        facts = lambda: _facts(job, plan, self.request)  # noqa: E731
+        context = _context(runtime, job, pump)._replace(others=self.others, about_job=facts)
+        rules = _rules(job, options, plan, self.host)
         supervisor = Supervisor(context, rules, peers, roster)
         runtime.masker.know(supervisor.token)
         runtime.signals.route_to(supervisor.on_signal)
@@ -197,6 +204,33 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     return host, offer_of(job, options, host)
 
 
+def _say_what_has_no_effect(
+    runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
+) -> None:  # fmt: skip
+    """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
+    if not request.given and not any(name.startswith("MUSTER_") for name in request.environ):
+        return
+    from musterpoint import unheeded
+
+    chosen = host.choice
+    texts = unheeded.unknown_variables(request.environ)
+    leads = job.current_host == job.leader
+    if leads and not is_launcher(job):
+        texts += unheeded.without_effect(request.environ, request.given, chosen.launcher, chosen.reason)
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
+    if leads and by_itself and request.environ.get(settings.LOCAL):
+        texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
+    for text in texts:
+        runtime.console.say(text)
+
+
+def is_launcher(job: Job) -> bool:
+    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
+    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
+
+
 def _call_the_roll(
     runtime: Runtime, job: Job, options: Settings, offer: Offer, stop: StoppedEarly | None,
 ) -> tuple[Roster, Peers]:  # fmt: skip
@@ -232,6 +266,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     )  # fmt: skip
 
 
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
+    """What a failure's hint depends on."""
+    from musterpoint.diagnosis.facts import JobFacts
+
+    local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
+    channels = tuple(channel.name for channel in job.channels)
+    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
+
+
 def _keep(job: Job, name: str, text: str) -> str:
     """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
     from musterpoint.report.collected import keep
@@ -239,11 +282,12 @@ def _keep(job: Job, name: str, text: str) -> str:
     return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
 
 
-def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:
     return Rules(
         host=job.current_host, grace=rank_grace(job.grace, options.stop_grace),
         stop_signal=getattr(signal, "SIG" + options.stop_signal), stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish", outside=not job.in_group,
         outside_stops=options.outside == "stop", tolerates_lost_peers=plan.tolerates_lost_peers if plan else False,
         stall_timeout=options.stall_timeout, stall_ends=options.on_stall == "end",
+        log_rules=host.log_rules if host else (),
     )  # fmt: skip

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.memory import Memory
+    from musterpoint.job.log_rules import LogRule
     from musterpoint.probe import Ask
 
 
@@ -48,6 +49,7 @@ class PreparedHost(NamedTuple):
     slots. ``modules``: those that the launcher needs and the user's Python has. ``mpi`` is this host's MPI
     where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
     where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
+    ``log_rules``: those that its ranks' output is watched by.
     """
 
     workspace: Workspace
@@ -58,6 +60,7 @@ class PreparedHost(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
+    log_rules: "tuple[LogRule, ...]" = ()
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -104,6 +107,11 @@ def prepare_host(
     _check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
+    log_rules: tuple[LogRule, ...] = ()
+    if options.log_rules:
+        from musterpoint.job.log_rules import read_log_rules
+
+        log_rules = read_log_rules(options.log_rules, job.paths.code)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -117,7 +125,7 @@ def prepare_host(
         from musterpoint.fabric.memory import survey_memory
 
         memory = survey_memory()
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked)
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules)
 
 
 class _LauncherModules:

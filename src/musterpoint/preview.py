@@ -104,7 +104,13 @@ def seen_from(job: Job, host: str) -> Job:
     unnamed = job.unnamed
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
+    paths = job.paths
+    if job.platform == "azureml":
+        from musterpoint.job.azureml_outputs import of_node
+
+        paths = of_node(paths, job.hosts.index(host))
     return job._replace(
+        paths=paths,
         started=started,
         unnamed=unnamed,
         current_host=host,
@@ -130,8 +136,8 @@ def preview(views: Sequence[HostView], typed: bool) -> Preview:
         plans.append(plan_host(view.job, view.options, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
-    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), _notes(views[0], rosters[0]),
-                   views[0].environ)  # fmt: skip
+    notes = (*_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules))
+    return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)  # fmt: skip
 
 
 def _known_addresses(options: Settings) -> dict[str, str]:

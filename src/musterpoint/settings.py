@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     silence_timeout: float = 300.0
     stall_timeout: float | None = None
     on_stall: Literal["end", "dump"] = "end"
+    log_rules: str = ""
     rollcall_port: int = ROLLCALL_PORT
     job_name: str = ""
     rollcall_leader: str = ""
@@ -91,6 +92,7 @@ class Option(NamedTuple):
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
     ``older``: an earlier name of the variable, which still counts.
+    ``launchers``: those that read it; empty: all.
     """
 
     field: str
@@ -102,6 +104,7 @@ class Option(NamedTuple):
     secret: bool = False
     inherited: bool = False
     older: str = ""
+    launchers: tuple[Launcher, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -267,17 +270,20 @@ def _signal(text: str) -> str:
     return name
 
 
+_OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
+
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1; "
-           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray"),
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray",
+           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray")),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           "HOW"),
+           "HOW", launchers=("torchrun",)),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
@@ -287,6 +293,10 @@ OPTIONS: tuple[Option, ...] = (
            "and work on any host count", "S", _positive_seconds, unless_given="never"),
     Option("on_stall", "what is done then: end the job with code 74, or say where every rank waits and go on; the "
            "stacks of all ranks are kept either way", "HOW"),
+    Option("log_rules", "rules about what ranks print, in the shape of HyperPod's logMonitoringConfiguration: a line "
+           "must come within a time, or again and again; a number in it has a bound; a line is a fault at once. "
+           "A file (JSON; TOML on Python 3.11 and later; also beside the code), or the JSON itself", "FILE",
+           unless_given="none"),
     Option("rollcall_port", "the one port the leader listens on", "P", _port,
            unless_given="Slurm: 20000 to 31999, by the job's number; a free one in muster local"),
     Option("job_name", "the job's name where the platform gives none; hosts of a job with another name are refused",
@@ -322,20 +332,22 @@ OPTIONS: tuple[Option, ...] = (
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
-           unless_given="none"),
+           unless_given="none", launchers=("ray",)),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
-           "one"),
-    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
+           "one", launchers=_OF_TENSORFLOW),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
+           launchers=_OF_TENSORFLOW),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
-           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
+           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
+           launchers=("parameter-server",)),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
-           unless_given="the one that `accelerate config` writes, where there is one"),
+           unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
            "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
-           unless_given="none"),
+           unless_given="none", launchers=("torchrun",)),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -381,6 +393,8 @@ OUTER = "MUSTER_OUTER"
 """Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
+"""Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

@@ -3,6 +3,8 @@
 import time
 from typing import Any, NamedTuple
 
+CONTROL_PLANE = "control plane"
+"""The host of the events of the platform's side, which ``muster local`` plays."""
 MOST_OF_A_NAME = 20_000
 """Moments of one name that are kept, so that repeated events don't fill the disk."""
 
@@ -43,14 +45,15 @@ class Timeline:
         """A list of ``{"host", "at", "time", "event", …facts}``, oldest first; ``time`` is ``at`` in ISO 8601, UTC."""
         return [
             {
-                "host": self._host, "at": round(moment.at, 6), "time": iso(moment.at), "event": moment.name,
+                "host": self._host, "at": micros / 1e6, "time": _iso(micros), "event": moment.name,
                 **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
             }
             for moment in self.moments
+            for micros in (round(moment.at * 1e6),)
         ]  # fmt: skip
 
 
-def iso(at: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC, to the microsecond."""
-    whole, parts = divmod(round(at * 1e6), 1_000_000)
+def _iso(micros: int) -> str:
+    """Microseconds since the epoch as ISO 8601, in UTC."""
+    whole, parts = divmod(micros, 1_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{parts:06d}Z"

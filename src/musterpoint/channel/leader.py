@@ -21,6 +21,7 @@ from musterpoint.channel.peers import (
     PeerEvent,
     PeerLost,
     PeerSilent,
+    RuleReport,
     Stalled,
     StopAll,
 )
@@ -28,7 +29,7 @@ from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
 from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
-from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
+from musterpoint.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 
@@ -46,12 +47,14 @@ class JobHosts(NamedTuple):
     ``others``: all other hosts by name.
     ``group``: names of the hosts in the distribution group; barriers wait for them.
     ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
+    ``ranks``: the ranks of each host of the group.
     """
 
     me: str
     others: Mapping[str, HostState]
     group: frozenset[str]
     opaque: frozenset[str] = frozenset()
+    ranks: Mapping[str, range] = {}
 
 
 class LeaderChannel(EventQueue):
@@ -64,6 +67,7 @@ class LeaderChannel(EventQueue):
         self._me = hosts.me
         self._hosts = hosts
         self._members = hosts.others
+        self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
@@ -126,6 +130,9 @@ class LeaderChannel(EventQueue):
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
         self._about_quiet(self._quiet.looked(self._me, positions))
+
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(self._me, report))
 
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
@@ -203,6 +210,8 @@ class LeaderChannel(EventQueue):
             if member.code is None or member.name in self._ready:
                 raise wire.WireError("that it is ready, before it was done or twice")
             self._is_ready(member.name, Ready.from_wire(message))
+        elif kind == "rule":
+            self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -340,8 +349,9 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
-                self._emit(JobFailed(decision.failure, decision.secondary))
-                self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
+                failure = self._explained(decision.failure)
+                self._emit(JobFailed(failure, decision.secondary))
+                self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
                     self._job_ending()
             else:
@@ -352,6 +362,14 @@ class LeaderChannel(EventQueue):
         if self._due is not None:
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
+
+    def _explained(self, failure: Failure) -> Failure:
+        """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
+        if failure.kind != "peer":
+            return failure
+        codes = {self._me: self._code, **{member.name: member.code for member in self._members.values()}}
+        ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
+        return after_others(failure, ended, sum(map(len, self._ranks.values())))
 
     def _is_any_unanswered(self) -> bool:
         """Whether a host that seems well has sent nothing since a symptom was reported."""
@@ -413,10 +431,10 @@ class LeaderChannel(EventQueue):
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Look):
-                self._broadcast(wire.pack("look"))
-                self._emit(LookAsked())
+                self._broadcast(wire.pack("look", rule=decision.rule))
+                self._emit(LookAsked(decision.rule))
             else:
-                self._emit(AllLooked(decision.positions))
+                self._emit(AllLooked(decision.positions, decision.missing))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable
 
-from musterpoint.channel.peers import AllDone, AllLooked, Arrived, EventQueue, JobFailed, LookAsked, Stalled
+from musterpoint.channel.peers import (
+    AllDone,
+    AllLooked,
+    Arrived,
+    EventQueue,
+    JobFailed,
+    LookAsked,
+    RuleReport,
+    Stalled,
+)
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
     from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
+    from musterpoint.channel.quiet_hosts import QuietDecision, QuietHosts
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
     from musterpoint.position import Position
+
+
+_ME = "this host"
 
 
 class LoneChannel(EventQueue):
@@ -24,6 +37,7 @@ class LoneChannel(EventQueue):
         super().__init__(loop)
         self._causes: RootCauseFinder | None = None
         self._timer: Timer | None = None
+        self._hosts: QuietHosts | None = None
 
     def failed(self, failure: Failure) -> None:
         # imported at the first failure: most jobs have none
@@ -57,11 +71,27 @@ class LoneChannel(EventQueue):
         self._emit(AllDone(failures))
 
     def quiet(self, on: bool) -> None:
-        if on:
-            self._emit(LookAsked())
+        self._about_quiet(self._quiet.quiet(_ME, on))
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._emit(AllLooked(positions))
+        self._about_quiet(self._quiet.looked(_ME, positions))
+
+    def rule_state(self, report: RuleReport) -> None:
+        self._about_quiet(self._quiet.rule_state(_ME, report))
+
+    @property
+    def _quiet(self) -> QuietHosts:
+        if self._hosts is None:
+            from musterpoint.channel.quiet_hosts import QuietHosts  # only where ranks are watched
+
+            self._hosts = QuietHosts([_ME])
+        return self._hosts
+
+    def _about_quiet(self, decisions: list[QuietDecision]) -> None:
+        from musterpoint.channel.quiet_hosts import Look
+
+        for each in decisions:
+            self._emit(LookAsked(each.rule) if isinstance(each, Look) else AllLooked(each.positions, each.missing))
 
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
@@ -72,7 +102,7 @@ class LoneChannel(EventQueue):
         self._emit(AllReady({"": ready}))
 
     def restart(self, attempt: NextAttempt) -> None:
-        self._causes = None
+        self._causes = self._hosts = None
         self._cancel()
         self._emit(attempt)
 

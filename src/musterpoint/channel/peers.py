@@ -4,7 +4,7 @@ The supervisor sees other hosts only through this module. Three classes implemen
 the channel, a worker's end, and the channel of a lone host.
 """
 
-from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Protocol, Union
 
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
@@ -95,17 +95,55 @@ class StartEnded(NamedTuple):
     said: str = ""
 
 
+RuleState = Literal["fresh", "late", "overdue", "off"]
+"""``fresh``: a line came in time. ``late``: none came within the time from the start. ``overdue``: the next one didn't
+come in time. ``off``: a line turned the rule off.
+"""
+RULE_STATES: tuple[RuleState, ...] = ("fresh", "late", "overdue", "off")
+
+
+class RuleReport(NamedTuple):
+    """What a host knows of a log rule's lines. ``ranks``: whose state it is; empty: that of the host as a whole.
+
+    ``line``: the last one that matched.
+    """
+
+    rule: str
+    state: RuleState
+    ranks: tuple[int, ...] = ()
+    line: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        return self.state in ("late", "overdue")
+
+
+class MissingLine(NamedTuple):
+    """A log rule's line is missing: that of ``ranks``, or (empty) of any rank. ``line``: the last one that came."""
+
+    rule: str
+    state: RuleState
+    ranks: tuple[int, ...] = ()
+    line: str = ""
+
+
 class LookAsked(NamedTuple):
-    """No rank of any host has printed anything for the stall timeout: look where this host's ranks are."""
+    """Look where this host's ranks are: no rank of any host has printed anything for the stall timeout.
+
+    ``rule``: the log rule whose line is missing instead; ranks may go on printing others.
+    """
+
+    rule: str = ""
 
 
 class AllLooked(NamedTuple):
     """Every host has looked. ``positions`` are those of all ranks; None: a host has printed something meanwhile.
 
-    Only the leader gets this.
+    ``missing``: the line because of which all were asked to look, if it hasn't come since. Only the leader gets this.
     """
 
     positions: "tuple[Position, ...] | None"
+    missing: MissingLine | None = None
 
 
 class Stalled(NamedTuple):
@@ -172,6 +210,9 @@ class Peers(Protocol):
 
     def looked(self, positions: "tuple[Position, ...] | None") -> None:
         """Answers :class:`LookAsked`; None: a rank here has printed something meanwhile."""
+
+    def rule_state(self, report: RuleReport) -> None:
+        """Reports what is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
 
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""

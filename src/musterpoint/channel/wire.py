@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from musterpoint.channel.peers import RULE_STATES, RuleReport
 from musterpoint.failure import Failure
 from musterpoint.position import Position
-from musterpoint.untrusted import is_host_name
+from musterpoint.untrusted import is_host_name, printable
 
 PROTOCOL = 4
 """Counts up when hosts of two versions can no longer muster together."""
@@ -32,6 +33,11 @@ HEAD = 4
 STOP_SIGNALS = (1, 2, 3, 15)
 """SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
 
+LONGEST_RULE = 320
+"""Bytes of the name of a log rule."""
+LONGEST_LINE = 320
+"""Bytes of a line that such a report quotes."""
+MOST_RANKS = 65536
 _LONGEST_KIND = 16
 _JSON = ord("{")
 _ZLIB = ord("x")
@@ -253,6 +259,22 @@ def positions(message: dict[str, Any], key: str) -> tuple[Position, ...] | None:
         return tuple(map(Position.from_wire, value if isinstance(value, list) else [None]))
     except ValueError as error:
         raise WireError(f"a message {message.get('t')!r} whose {key!r} are no positions: {error}") from None
+
+
+def rule_report(message: dict[str, Any], key: str) -> RuleReport:
+    """What a host knows of a log rule's lines; WireError else."""
+    value = message.get(key)
+    if not isinstance(value, list) or len(value) != len(RuleReport._fields):
+        raise WireError(
+            f"a message {message.get('t')!r} whose {key!r} is no list of a rule, its state, ranks and a line"
+        )
+    rule, state, _ranks, line = value
+    fields = {"t": message.get("t"), "rule": rule, "line": line, "ranks": value[2]}
+    if state not in RULE_STATES or not rule:
+        raise WireError(f"a message {message.get('t')!r} whose {key!r} has a state that no rule can have")
+    name = printable(text(fields, "rule", LONGEST_RULE), LONGEST_RULE)
+    ranks = numbers(fields, "ranks", 0, 2**32, MOST_RANKS)
+    return RuleReport(name, state, ranks, printable(text(fields, "line", LONGEST_LINE), LONGEST_LINE))
 
 
 def boolean(message: dict[str, Any], key: str) -> bool:

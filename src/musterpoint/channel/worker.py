@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
+from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
-from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
@@ -24,6 +23,7 @@ from musterpoint.channel.peers import (
     PeerBack,
     PeerLost,
     PeerSilent,
+    RuleReport,
     Stalled,
     StartAsked,
     StopAll,
@@ -79,9 +79,15 @@ class Membership(NamedTuple):
 
 
 class WorkerChannel(EventQueue):
-    """``link``: the roll call's connection. Once the leader is lost or has left, this behaves like a lone host."""
+    """Once the leader is lost or has left, this behaves like a lone host.
 
-    def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
+    ``dialer`` makes what dials the leader; ``link`` is the roll call's connection.
+    """
+
+    def __init__(
+        self, context: Context, dialer: Callable[[Target, OnConnect, OnMiss], Dialing], link: Link,
+        membership: Membership, settings: Settings,
+    ) -> None:  # fmt: skip
         super().__init__(context.loop)
         self._context = context
         self._timeouts = context.timeouts
@@ -95,7 +101,7 @@ class WorkerChannel(EventQueue):
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
         target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
-        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._dialer = dialer(target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)
         self._attempt: Link | None = None
@@ -164,6 +170,10 @@ class WorkerChannel(EventQueue):
         else:
             self._post(wire.pack("looked", positions=positions))
 
+    def rule_state(self, report: RuleReport) -> None:
+        if not self._alone:
+            self._post(wire.pack("rule", report=report))
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
@@ -217,7 +227,7 @@ class WorkerChannel(EventQueue):
             self._all_done = True
             self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
         elif kind == "look":
-            self._emit(LookAsked())
+            self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind in ("restart", "norestart"):

@@ -15,11 +15,12 @@ from musterpoint.cli.options import Command, Parser, add_options, given, one_of,
 from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
+from musterpoint.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
+from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import PLAYED, played
-from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
 
@@ -30,6 +31,7 @@ examples:
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
   muster local --hosts 2 --image my-image train.py
+  muster local -f job.toml
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
@@ -44,9 +46,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    flags = parser()
-    command = split(flags, argv)
-    asked = flags.parse_args(command.head)
+    command, asked = read(parser(), argv)
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
     _check_output(layout.output)
@@ -67,10 +67,33 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return code
 
 
+def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+    """The command line, behind what the file of ``-f`` says."""
+    command = split(flags, argv)
+    asked = flags.parse_args(command.head)
+    if not asked.file:
+        return command, asked
+    from musterpoint.local.job_file import read_job_file
+
+    file = read_job_file(asked.file, flags_taken(flags))
+    asked = flags.parse_args((*file.options, *command.head))
+    if not command.program:
+        command = command._replace(program=file.program, arguments=file.arguments, module=file.module)
+    return command, asked
+
+
+def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
+    """Every flag, and whether it takes a value; without those about the command line itself."""
+    flags = flags or parser()
+    return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
+
+
 def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -> Parser:
     """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
     parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
     add = parser.add_argument
+    add("-f", dest="file", default="", metavar="FILE",
+        help="a file with options by their names, program and arguments: TOML, or .json")  # fmt: skip
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
@@ -114,6 +137,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     made = _container(asked, cwd)
     distribution = job.read_json(asked.distribution, "--distribution", cwd)
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
+    rules = BY_FIELD["log_rules"].variable
+    options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),

@@ -62,6 +62,9 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
 def _ranks(plan: LaunchPlan) -> str:
     if not plan.local_ranks:
         return "no rank, what runs here serves the others"
+    if plan.launcher == "script":
+        alone = plan.world_size == 1 or plan.first_rank >= plan.world_size
+        return "once" if alone else f"one of {plan.world_size} independent programs, no common world"
     if plan.local_ranks == 1:
         return f"rank {plan.first_rank} of {plan.world_size}" if plan.first_rank < plan.world_size else "once"
     return f"ranks {plan.first_rank} to {plan.first_rank + plan.local_ranks - 1} of {plan.world_size}"

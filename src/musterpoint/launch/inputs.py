@@ -13,7 +13,7 @@ from musterpoint.job.model import Job, StartedRank
 from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
-from musterpoint.settings import Launcher, Settings
+from musterpoint.settings import PROGRESS, TRAINJOB_STATUS, Launcher, Settings
 from musterpoint.stop_budget import rank_grace
 
 if TYPE_CHECKING:
@@ -114,9 +114,20 @@ class LaunchInputs(NamedTuple):
     def _tasks(self) -> tuple[EnvSetting, ...]:
         """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
         names = ["jax_cluster"] if self.launcher == "jax" else []
-        names += ["stack_dumps"] if self.settings.stall_timeout is not None else []
+        watched = self.settings.stall_timeout is not None or self.settings.log_rules
+        names += ["stack_dumps"] if watched else []
+        names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+
+    @property
+    def _progress(self) -> tuple[EnvSetting, ...]:
+        """The file for the program's progress, on the first host of a TrainJob whose trainer takes it."""
+        if not self.environ.get(TRAINJOB_STATUS) or self.roster.node_rank:
+            return ()
+        folder = self.environ.get("TMPDIR") or "/tmp"
+        path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
+        return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -191,6 +202,7 @@ class LaunchInputs(NamedTuple):
             EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
             EnvSetting("TORCHELASTIC_RESTART_COUNT", str(self.roster.attempt), "the same, by torchrun's name"),
             *self._tasks,
+            *self._progress,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )

@@ -35,6 +35,10 @@ class Sidecar:
         except OSError:
             pass
 
+    def input(self) -> int:
+        """A descriptor of its stdin for a writer of its own, who closes it; the sidecar ends when both are closed."""
+        return os.dup(self._stdin)
+
     def dismiss(self) -> None:
         """Asks it to end, by closing its stdin."""
         if self._stdin >= 0:

@@ -161,23 +161,24 @@ class Stream:
 
     ``sink`` and ``file`` are written to (None: not). ``unfinished`` is the beginning of a line, held back since
     ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
-    anything else. ``ranked``: a rank's, not a launcher's or a service's. ``first_at``: when the first byte came, in
-    seconds since the epoch; 0: none has come.
+    anything else. ``rank``: whose it is; None: a launcher's or a service's. ``number``: unique to the stream.
+    ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come.
     """
 
     __slots__ = (
-        "fd", "file", "first_at", "prefix", "ranked", "read_ahead", "sink", "tail", "unfinished", "unfinished_since",
+        "fd", "file", "first_at", "number", "prefix", "rank", "read_ahead", "sink", "tail", "unfinished",
+        "unfinished_since",
     )  # fmt: skip
 
     def __init__(
-        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, ranked: bool
+        self, fd: int, sink: Sink | None, file: Sink | None, prefix: bytes, tail: Tail, rank: int | None, number: int
     ) -> None:  # fmt: skip
         self.fd = fd
         self.sink = sink
         self.file = file
         self.prefix = prefix
         self.tail = tail
-        self.ranked = ranked
+        self.rank, self.number = rank, number
         self.first_at = 0.0
         self.unfinished = b""
         self.unfinished_since = 0.0
@@ -218,6 +219,7 @@ class Outlets:
         self._options, self._warn = options, warn
         self._own: dict[int, tuple[Sink, Sink]] = {}
         self._files: dict[str, Sink] = {}
+        self._streams = 0
         if options.log_dir:
             try:
                 os.makedirs(options.log_dir, exist_ok=True)
@@ -241,9 +243,10 @@ class Outlets:
         """The stream out of the pipe ``fd`` of a process."""
         sink = self.of(rank)[1 if label == "stderr" else 0]
         prefix = prefix_of(self._options.prefix, self._options.host, rank, name, label)
+        self._streams += 1
         return Stream(
-            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(tail_size),
-            rank is not None,
+            fd, sink if self.forwards(rank) else None, self._file(rank, name), prefix, Tail(tail_size), rank,
+            self._streams,
         )  # fmt: skip
 
     def _file(self, rank: int | None, name: str) -> Sink | None:

@@ -354,7 +354,8 @@ class LeaderCall:
         others = {name: call.state for name, call in calls.items()}
         # under "script" programs may start ranks by themselves
         script = any(call.hello.offer.launcher == "script" for call in calls.values())
-        hosts = JobHosts(self._me, others, self._grouped, self._grouped if script else frozenset())
+        opaque = self._grouped if script else frozenset[str]()
+        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks)
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
         Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)

@@ -115,6 +115,15 @@ class Roster(NamedTuple):
         before = self.group[: max(self.node_rank, 0)]
         return sum(seat.slots for seat in before)
 
+    @property
+    def ranks(self) -> dict[str, range]:
+        """The global ranks of each host of the group."""
+        found, first = {}, 0
+        for seat in self.group:
+            found[seat.name] = range(first, first + seat.slots)
+            first += seat.slots
+        return found
+
     def summary(self, launcher: str) -> str:
         """One sentence for the log: how many hosts and ranks ``launcher`` has."""
         slots = {seat.slots for seat in self.group}
@@ -123,8 +132,10 @@ class Roster(NamedTuple):
             each = f"on {next(seat.name for seat in self.group if seat.slots)}"
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
-        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
-        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks} ({each}){others}"
+        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
+        if launcher == "script" and len(self.group) > 1:
+            ranks = f"{len(self.group)} independent programs, no common world"
+        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
 
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""

@@ -8,7 +8,7 @@ from musterpoint.processes.pump import Pump
 from musterpoint.processes.sidecars import Sidecars
 
 if TYPE_CHECKING:
-    from musterpoint.diagnosis.facts import DiagnosisContext
+    from musterpoint.diagnosis.facts import DiagnosisContext, JobFacts
 
 
 class OtherEntryPoints(Protocol):
@@ -32,7 +32,7 @@ class SupervisorContext(NamedTuple):
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
     writes a text for people to a file of that name, and returns its path (empty: the job has no place for it); it
-    raises OSError.
+    raises OSError. ``about_job`` says what of the job a failure's hint depends on.
     """
 
     loop: Loop
@@ -46,11 +46,13 @@ class SupervisorContext(NamedTuple):
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
     keep: Callable[[str, str], str] = lambda _name, _text: ""
+    about_job: "Callable[[], JobFacts] | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":
         """What a diagnosis on this host needs; only failures do."""
-        from musterpoint.diagnosis.facts import DiagnosisContext
+        from musterpoint.diagnosis.facts import DiagnosisContext, JobFacts
         from musterpoint.supervise.program_files import CodeDirectory
 
-        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code))
+        facts = self.about_job() if self.about_job is not None else JobFacts()
+        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code), job=facts)

@@ -78,7 +78,7 @@ class HostProcesses:
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._ranks.expect(keys)
+        self._ranks.expect(keys, plan.world_size)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
@@ -143,6 +143,10 @@ class HostProcesses:
     def live_ranks(self) -> dict[int, int]:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
+
+    def local_rank(self, rank: int) -> int | None:
+        """The local rank of a global one of this host; None where it has none."""
+        return self._ranks.local_rank(rank)
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None

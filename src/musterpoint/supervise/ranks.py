@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Iterable
+from typing import TYPE_CHECKING, Callable, Sequence
 
-from musterpoint.failure import Failure
+from musterpoint.failure import MOST_ENDED, Failure, after_others
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection
 from musterpoint.supervise.context import SupervisorContext
@@ -66,6 +66,8 @@ class Ranks:
         self._context, self._pump, self._others, self._emit = context, context.pump, others, emit
         self._oom_before = context.oom_kills()
         self._expected: set[Key] = set()
+        self._worlds: dict[int, int] = {}
+        self._ended_well: dict[int, set[int]] = {}
         self._ranks: dict[Key, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._signalled: set[Key] = set()
@@ -82,10 +84,11 @@ class Ranks:
 
     # -- which ranks exist --
 
-    def expect(self, keys: Iterable[Key]) -> None:
-        """Ranks with these keys will come up. Drops what a nested launcher reported before."""
+    def expect(self, keys: Sequence[Key], world: int = 1) -> None:
+        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
         self._reported = None
         self._expected.update(keys)
+        self._worlds.update((session, world) for session, _local in keys)
 
     def forget(self, key: Key) -> None:
         """It could not be started; the caller emits its end."""
@@ -111,6 +114,10 @@ class Ranks:
         """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
+
+    def local_rank(self, number: int) -> int | None:
+        """The local rank of the rank with this global number; None where there is none."""
+        return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)
 
     def running(self, session: int) -> bool:
         """Whether ranks of a session haven't ended here."""
@@ -188,6 +195,8 @@ class Ranks:
         self._context.record(
             "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
         )
+        if status == 0 and not signalled:
+            self._ended_well.setdefault(rank.session, set()).add(rank.number)
         quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
         failed = status != 0 and not (signalled and status in quiet)
         if failed and not signalled:
@@ -214,7 +223,14 @@ class Ranks:
 
         failure = failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
-        return reported if reported is not None and reported.code == failure.code else failure
+        if reported is not None and reported.code == failure.code:
+            return reported
+        ended = self._ended_well.get(session, set())
+        if failure.kind != "peer" or not ended:
+            return failure
+        if len(ended) >= self._worlds[session] - 1:
+            return after_others(failure, ended, self._worlds[session])
+        return failure._replace(ended=tuple(sorted(ended))[:MOST_ENDED])  # the leader knows of other hosts' ranks
 
     # -- what dead launchers leave behind in a stop --
 

@@ -12,6 +12,7 @@ RestartOn = Literal["infra", "user"]
 SIGNALS = (6, 7, 9, 11, 15)
 """SIGABRT (NCCL's watchdog ends a rank so), SIGBUS, SIGKILL, SIGSEGV and SIGTERM: ends of a rank that another attempt
 may not see. An illegal instruction or a division by zero comes again."""
+_FOUND_BY_US = (exit_codes.STALLED, exit_codes.LOG_RULE)
 LONGER = 1.1
 """An attempt that took this many times as long as the one before it took longer; less is chance."""
 
@@ -62,7 +63,7 @@ def obstacle(failure: Failure, on: RestartOn) -> str:
     if failure.cause == "host":
         return ""
     if failure.cause == "muster":
-        return "" if failure.code == exit_codes.STALLED else "the same would happen again"
+        return "" if failure.code in _FOUND_BY_US else "the same would happen again"
     if failure.cause != "user":
         return f"it is the {failure.cause}'s doing"
     if on == "user" or failure.kind in ("infra", "peer"):

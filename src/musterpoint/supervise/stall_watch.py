@@ -1,20 +1,23 @@
-"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``).
+"""Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``); or a
+line is missing that a log rule asks for.
 
 Silence alone ends nothing. When all hosts are quiet, each looks twice at its ranks: their stacks, and whether they used
-the processor, read or wrote meanwhile. The leader judges.
+the processor, read or wrote meanwhile. The leader judges. A missing line is a stall whatever the ranks do; the looks
+say where they are.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint import executables, exit_codes
-from musterpoint.channel.peers import AllLooked, LookAsked, Peers, Stalled
-from musterpoint.failure import Failure, fit
+from musterpoint.channel.peers import AllLooked, LookAsked, MissingLine, Peers, Stalled
+from musterpoint.failure import MOST_REASON, Failure, fit, numbers
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 from musterpoint.processes.process import CannotStart
@@ -23,6 +26,8 @@ from musterpoint.rollcall.roster import Roster
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.events import Broken, LocalEvent
 from musterpoint.supervise.host_processes import HostProcesses
+from musterpoint.supervise.state import Rules
+from musterpoint.untrusted import clip
 
 if TYPE_CHECKING:
     from musterpoint.processes.sidecars import Sidecar
@@ -30,24 +35,32 @@ if TYPE_CHECKING:
 WINDOW_SECONDS = 10.0
 """Between the two looks at the ranks; less where the stall timeout is shorter."""
 STACKS = "stacks.txt"
+_SHOWN = 120
+"""Bytes of a pattern in a sentence."""
 
 
 class StallWatch:
-    """This host's part. ``seconds`` is the stall timeout; with ``ends`` a stall ends the job, through ``emit``."""
+    """This host's part. ``rules`` has the stall timeout, the log rules, and whether a stall ends the job, which goes
+    through ``emit``.
+    """
 
     def __init__(
-        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster, seconds: float,
-        ends: bool, emit: Callable[[LocalEvent], None],
+        self, context: SupervisorContext, peers: Peers, processes: HostProcesses, roster: Roster, rules: Rules,
+        emit: Callable[[LocalEvent], None],
     ) -> None:  # fmt: skip
         self._context, self._peers, self._processes, self._roster = context, peers, processes, roster
-        self._seconds, self._ends, self._emit = seconds, ends, emit
+        self._seconds = rules.stall_timeout or math.inf
+        self._log_rules = {rule.name: rule for rule in rules.log_rules}
+        self._ends, self._emit = rules.stall_ends, emit
         self._quiet = self._closed = False
         self._since = time.monotonic()
         self._facts: dict[str, Any] = {}
         self._said = ""
         self._sampler: Sidecar | None = None
         self._texts = Texts()
-        self._timer: Timer = context.loop.call_later(seconds, self._check)
+        self._timer: Timer | None = None
+        if rules.stall_timeout is not None:
+            self._timer = context.loop.call_later(self._seconds, self._check)
 
     @property
     def _silent_for(self) -> float:
@@ -64,10 +77,11 @@ class StallWatch:
         wait = min(WINDOW_SECONDS, self._seconds) if quiet else max(left, 0.05)
         self._timer = self._context.loop.call_later(wait, self._check)
 
-    def look(self, _event: LookAsked) -> None:
+    def look(self, event: LookAsked) -> None:
         """Starts the program that looks at the ranks here; :meth:`_looked` gets what it finds."""
-        ranks = self._processes.live_ranks
-        if self._sampler is not None or self._processes.is_ending or self._silent_for < self._seconds:
+        ranks, window = self._processes.live_ranks, self._window(event.rule)
+        printing = not event.rule and self._silent_for < self._seconds
+        if self._sampler is not None or self._processes.is_ending or printing:
             self._answer(None)
             return
         if not ranks:
@@ -77,16 +91,23 @@ class StallWatch:
         environ = self._processes.sessions[0].environ
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
-        words = (str(min(WINDOW_SECONDS, self._seconds)), py_spy, result, *(f"{n}={pid}" for n, pid in ranks.items()))
+        words = (str(window), py_spy, result, *(f"{n}={pid}" for n, pid in ranks.items()))
         complaint: list[str] = []
         try:
             argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
             self._sampler = self._context.sidecars.start(
-                argv, environ, complaint.append, lambda code: self._looked(began, result, code, complaint)
-            )
+                argv, environ, complaint.append,
+                lambda code: self._looked(math.inf if event.rule else began, result, code, complaint),
+            )  # fmt: skip
         except (CannotStart, OSError) as error:
             self._context.say(f"warning: the stacks of the ranks can't be read: {error}")
             self._answer(None)
+
+    def _window(self, name: str) -> float:
+        """Seconds between the two looks, for the log rule ``name`` (empty: the ranks are quiet)."""
+        rule = self._log_rules.get(name)
+        waited = [rule.start, rule.recurring] if rule is not None else [self._seconds]
+        return min(WINDOW_SECONDS, *(seconds for seconds in waited if seconds is not None))
 
     def _looked(self, began: float, result: str, code: int, complaint: list[str]) -> None:
         self._sampler = None
@@ -120,6 +141,9 @@ class StallWatch:
         """Every host has looked: says who gets on, or that the job stands still."""
         from musterpoint.diagnosis import stalls
 
+        if event.missing is not None:
+            self._judge_missing(event.missing, event.positions or ())
+            return
         if not event.positions or self._processes.is_ending:
             return
         positions = [*event.positions, *self._ended(event.positions)]
@@ -128,10 +152,32 @@ class StallWatch:
             self._say_once(f"{silence}; {stalls.busy_sentence(event.positions)}, busy: the job goes on")
             return
         found = stalls.stall(positions)
-        sentence = f"{silence}: {found.sentence}"
+        self._stall(f"{silence}: {found.sentence}", found.suspect)
+
+    def _judge_missing(self, missing: MissingLine, found: tuple[Position, ...]) -> None:
+        """A line that a log rule asks for hasn't come: a stall, unless the ranks that should print it have ended."""
+        from musterpoint.diagnosis import stalls
+
+        rule, here = self._log_rules.get(missing.rule), {one.rank for one in found}
+        if self._processes.is_ending or rule is None or (found and missing.ranks and not here & set(missing.ranks)):
+            return
+        whose = numbers(missing.ranks) if missing.ranks else "any rank"
+        since = f"within {rule.start:g} s of the start" if missing.state == "late" else f"for {rule.recurring:g} s"
+        sentence = f"log rule {rule.name}: no line of {whose} matched {clip(rule.pattern, _SHOWN)} {since}"
+        suspect = min(missing.ranks, default=None)
+        if found:
+            where = stalls.stall([*found, *self._ended(found)])
+            sentence = f"{sentence}: {where.sentence}"
+            if suspect is None and stalls.stands_still(found):
+                suspect = where.suspect
+        self._stall(f"{sentence}; the last one was: {missing.line}" if missing.line else sentence, suspect)
+
+    def _stall(self, sentence: str, suspect: int | None) -> None:
+        """The job stands still: all hosts are told, and it ends or not."""
+        sentence = clip(sentence, MOST_REASON)
         if self._ends:
             self._peers.stalled(sentence)
-            self._emit(Broken(self._failure(sentence, found.suspect)))
+            self._emit(Broken(self._failure(sentence, suspect)))
         elif sentence != self._said:
             self._said = sentence
             self._peers.stalled(sentence)
@@ -177,7 +223,8 @@ class StallWatch:
 
     def close(self) -> None:
         self._closed = True
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._texts.close()
 
 

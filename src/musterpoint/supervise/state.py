@@ -1,10 +1,13 @@
 """The rules of a job, its state on this host, and the outcome it ends with."""
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from musterpoint import exit_codes
 from musterpoint.failure import Failure, Secondary
 from musterpoint.supervise.events import Action, Key
+
+if TYPE_CHECKING:
+    from musterpoint.job.log_rules import LogRule
 
 SIGINT, SIGTERM = 2, 15
 RANKS_ENDED = "ranks-ended"
@@ -28,7 +31,8 @@ class Rules(NamedTuple):
     ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
     distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
-    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``.
+    is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``, which is about the
+    faults of ``log_rules``, too.
     """
 
     host: str
@@ -41,6 +45,7 @@ class Rules(NamedTuple):
     tolerates_lost_peers: bool = False
     stall_timeout: float | None = None
     stall_ends: bool = True
+    log_rules: "tuple[LogRule, ...]" = ()
 
 
 class State(NamedTuple):

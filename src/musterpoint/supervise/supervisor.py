@@ -38,6 +38,7 @@ from musterpoint.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_line
 
 if TYPE_CHECKING:
+    from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
 
@@ -67,6 +68,7 @@ class Supervisor:
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
+        self._logs: LogWatch | None = None
 
     @property
     def token(self) -> str:
@@ -95,6 +97,7 @@ class Supervisor:
         try:
             if plan is not None and refusal is None:
                 self._start(plan, environ)
+            self._watch_logs()
             self._start_pump(plan)
             self._watch_stalls()
             if refusal is not None:
@@ -107,8 +110,9 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            if self._stalls is not None:
-                self._stalls.close()
+            for watch in (self._stalls, self._logs):
+                if watch is not None:
+                    watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -144,13 +148,21 @@ class Supervisor:
         return self._mpi
 
     def _watch_stalls(self) -> None:
-        seconds = self._rules.stall_timeout
-        if seconds is None or self._rules.outside:
+        asked = self._rules.stall_timeout is not None or self._rules.log_rules
+        if not asked or self._rules.outside:
             return
         from musterpoint.supervise.stall_watch import StallWatch  # only where it is asked for
 
-        self._stalls = StallWatch(
-            self._context, self._peers, self._processes, self._roster, seconds, self._rules.stall_ends, self.on_event
+        self._stalls = StallWatch(self._context, self._peers, self._processes, self._roster, self._rules, self.on_event)
+
+    def _watch_logs(self) -> None:
+        """Before the pump's thread runs, which then copies the output."""
+        if not self._rules.log_rules or self._rules.outside:
+            return
+        from musterpoint.supervise.log_watch import LogWatch  # only where there are rules
+
+        self._logs = LogWatch(
+            self._context, self._peers, self._processes, self._rules.log_rules, self._rules.stall_ends, self.on_event
         )
 
     def _on_peer_event(self, event: PeerEvent) -> None:
@@ -204,7 +216,12 @@ class Supervisor:
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:

@@ -47,6 +47,7 @@ def ours(code: int) -> Failure:
         (ECC, True, True),
         (LOST, True, True),
         (STALLED, True, True),
+        (STALLED._replace(code=75), True, True),
         (ERROR, False, True),
         (ERROR._replace(code=64), False, True),
         (OOM, False, True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import AllDone, PeerBack, PeerEvent, Peers, PeerSilent, StartAsked
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.failure import NO_FAILURES, Failure, Secondary
+from musterpoint.job.log_rules import LogRule
 from musterpoint.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
 from musterpoint.loop import READ, Loop
 from musterpoint.processes import tree
@@ -49,6 +51,7 @@ class Bench:
         self.loop = Loop()
         self.read, self.write = os.pipe()
         self.said: list[str] = []
+        self.on_said: Callable[[str], Any] = lambda text: None
         self.events: list[str] = []
         self.signals = Signals(self.loop, lambda signo: None)
         self.peers: Peers = LoneChannel(self.loop)
@@ -56,10 +59,16 @@ class Bench:
 
     def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
         pump = Pump(out_fd=self.write, err_fd=self.write)
-        context = context_for(self.loop, pump, self.record, self.said.append)
+        context = context_for(self.loop, pump, self.record, self.say)
         supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 5.0, **rules}), self.peers, ROSTER)
         self.signals.route_to(supervisor.on_signal)
-        return supervisor.run(plan, self.environ, refusal)
+        outcome = supervisor.run(plan, self.environ, refusal)
+        context.sidecars.close(5.0)
+        return outcome
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        self.on_said(text)
 
     def record(self, event: str, /, **facts: Any) -> None:
         self.events.append(event)
@@ -362,7 +371,10 @@ def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
 def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
     bench.stop_once_ready(ready)
     until_stopped = f"echo > {ready}; while [ -e {ready} ]; do sleep 0.01; done; exit 0"
-    outcome = bench.run(shell("exit 7", f"trap '{until_stopped}' TERM; while :; do sleep 0.1; done"))
+    armed = ready.with_name("armed")
+    os.mkfifo(armed)
+    rank = f"trap '{until_stopped}' TERM; echo > {armed}; while :; do sleep 0.1; done"
+    outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
     assert outcome.code == 7
     assert outcome.stopped_at is not None
 
@@ -426,3 +438,63 @@ def test_the_job_goes_on_without_an_optional_service(bench: Bench, script: str) 
 
 def test_an_optional_service_ends_with_the_job(bench: Bench) -> None:
     assert bench.run(beside(shell("true"), service("exec sleep 600")._replace(optional=True))).code == 0
+
+
+STEPS = LogRule("steps", "step", recurring=0.2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "script", "reason"),
+    [
+        (LogRule("xid", ".*Xid", fault=True), "echo step 1; echo an Xid 79; sleep 60",
+         ["muster: log rule xid: rank 0 printed: an Xid 79", "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("oom", ".*CUDA", fault=True), "echo CUDA out of memory; sleep 60",
+         ["muster: log rule oom: rank 0 printed: CUDA out of memory", "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("loss", r"loss (\S+)", threshold=2, operator="gt"), "echo loss 1; echo loss 2.5 '\033[1m'; sleep 60",
+         [r"muster: log rule loss: rank 0 printed 2.5, above 2: loss 2.5 \x1b[1m",
+          "rank 0 (local rank 0) on algo-1, exit code 75"]),
+        (LogRule("begin", ".*begin", start=0.2), "sleep 60",
+         ["muster: stalled: log rule begin: no line of any rank matched .*begin within 0.2 s of the start: ",
+          "rank 0 (local rank 0) on algo-1, exit code 74"]),
+        (STEPS._replace(ranks="all"), "echo step 1; echo; sleep 60",
+         ["muster: stalled: log rule steps: no line of rank 0 matched step for 0.2 s: ; the last one was: step 1",
+          "rank 0 (local rank 0) on algo-1, exit code 74"]),
+    ],
+    ids=["fault", "oom", "number", "start", "recurring"],
+)  # fmt: skip
+def test_a_log_rule_ends_the_job(bench: Bench, rule: LogRule, script: str, reason: list[str]) -> None:
+    outcome = bench.run(shell(script), log_rules=(rule,))
+    assert outcome.failure is not None
+    sentence, who = outcome.failure.reason.splitlines()
+    where = re.compile(r": rank 0 (could not be read|is in|has ended)[^;]*")
+    assert [where.sub(": ", sentence), who] == reason
+    assert outcome.failure.kind == ("oom" if rule.name == "oom" else "infra")
+
+
+@pytest.mark.parametrize("rule", [STEPS._replace(stop="that's all"), STEPS._replace(ranks=(7,))], ids=["off", "others"])
+def test_a_log_rule_that_asks_for_no_line_any_more_ends_nothing(bench: Bench, rule: LogRule) -> None:
+    assert bench.run(shell('printf "step\\nthat\'s all\\n"; sleep 0.4'), log_rules=(rule,)).code == 0
+    assert bench.said == []
+
+
+def test_what_a_log_rule_finds_may_be_borne(bench: Bench, ready: Path) -> None:
+    rules = LogRule("xid", "Xid", fault=True), STEPS
+    os.mkfifo(ready)
+    goes_on = "; it goes on (--on-stall dump)"
+    bench.on_said = lambda text: ready.write_text("on") if text.endswith(goes_on) else None
+    outcome = bench.run(shell(f"echo Xid 79; echo step 3; cat {ready}"), log_rules=rules, stall_ends=False)
+    assert outcome.code == 0
+    fault, stall = bench.said[0], next(text for text in bench.said if text.endswith(goes_on))
+    assert fault == "log rule xid: rank 0 printed: Xid 79; the job goes on (--on-stall dump)"
+    assert stall.startswith("the job stands still: log rule steps: no line of any rank matched step for 0.2 s")
+
+
+def test_log_rules_without_the_program_that_searches_are_said_to_be_off(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert bench.run(shell("echo step"), log_rules=(STEPS,)).code == 0
+    assert bench.said == [
+        "warning: the log rules are off: the program that searches the output can't run: [Errno 2] No such file or "
+        "directory: '/nowhere/python'"
+    ]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import time
@@ -30,13 +31,12 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.timeline import Timeline
+from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
     "its speed and memory say nothing about a GPU"
 )
-CONTROL_PLANE = "control plane"
 _LATE_OUTPUT = 5.0
 """Seconds after the last host's end to wait for its output."""
 _READER = 5.0
@@ -103,6 +103,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
+    context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     for problem in (
         write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),

@@ -188,7 +188,7 @@ def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
         runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
         (job.paths.checkpoints, job.paths.model), options.stop_exit_code,
     )  # fmt: skip
-    rules = RestartRules(options.max_restarts, options.restart_on)
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
     restarts = Restarts(between, peers, roster, rules)
     while True:
         following = restarts.after(*attempt.run(roster, peers))

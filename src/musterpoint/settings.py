@@ -60,6 +60,7 @@ class Settings(NamedTuple):
     on_failure: Literal["end", "finish"] = "end"
     max_restarts: int = 0
     restart_on: Literal["infra", "user"] = "infra"
+    rejoin_timeout: float = 300.0
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
@@ -323,6 +324,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
            "signal, and stalls; user: after errors of the program's own, too", "WHAT",
            unless_given="muster torchrun: user"),
+    Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
+           "under its name", "S", _seconds),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",

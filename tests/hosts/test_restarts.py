@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import signal
+from pathlib import Path
+from typing import Any, Iterator
 
 import pytest
 
-from .conftest import Ran
+from .conftest import Ran, eventually
+from .network import Network, Process
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
@@ -99,3 +102,73 @@ def test_an_exception_under_torchrun(local) -> None:  # type: ignore[no-untyped-
     check_attempts(ran, [0, 2])
     assert ran.reason.startswith("ValueError: boom")
     assert "in attempt 2, the last: --max-restarts 1 allows no more" in ran.reason
+
+
+WAITS = """
+import os, sys, time
+
+attempt = int(os.environ["MUSTER_ATTEMPT"])
+print("rank", os.environ["RANK"], "attempt", attempt, os.environ["MASTER_PORT"], flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+HOST = """
+import json, os, runpy, sys
+
+folder, host, hosts, *sys.argv[1:] = sys.argv[1:]
+os.environ.update(SM_HOSTS=hosts, SM_CURRENT_HOST=host, SAGEMAKER_BASE_DIR=os.path.join(folder, host))
+os.makedirs(os.path.join(folder, host, "output"), exist_ok=True)
+os.dup2(1, 2)
+runpy.run_module("musterpoint", run_name="__main__")
+"""
+
+
+class Hosts:
+    """``muster launch`` on network namespaces, each of which the platform can start again."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network, self.folder = network, folder
+        (folder / "waits.py").write_text(WAITS)
+
+    def start(self, host: str) -> Process:
+        return self.network.run(
+            host, "-c", HOST, str(self.folder), host, json.dumps(self.network.hosts), "launch", "--launcher", "ranks",
+            "--slots", "1", "--max-restarts", "2", "--rejoin-timeout", "100", str(self.folder / "waits.py"),
+        )  # fmt: skip
+
+    def outcome(self, host: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / host / "output" / "outcome.json").read_text())
+        return found
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    network = Network(3)
+    yield Hosts(network, tmp_path)
+    network.close()
+
+
+def said(process: Process, text: str) -> None:
+    """Waits until a host has printed a line with ``text``."""
+    eventually(lambda: any(text in line["what"] for line in process.lines))
+
+
+def test_a_host_that_the_platform_starts_anew_takes_its_old_seat(hosts: Hosts) -> None:
+    """Its entry point is killed, twice; the second time the platform stops the job instead."""
+    leader, lost, other = (hosts.start(host) for host in hosts.network.hosts)
+    for rank, process in enumerate((leader, lost, other)):
+        said(process, f"rank {rank} attempt 0 7777")
+    lost.signal(signal.SIGKILL)
+    said(leader, "waiting up to 100 s for algo-2 to come back (--rejoin-timeout)")
+    again = hosts.start("algo-2")
+    for rank, process in enumerate((leader, again, other)):
+        said(process, f"rank {rank} attempt 1 7778")
+    said(leader, "restart 1 of at most 2, on all hosts: host algo-2 was lost: its connection was closed")
+    again.signal(signal.SIGKILL)
+    eventually(lambda: sum("waiting up to 100 s" in line["what"] for line in leader.lines) == 2)
+    other.signal(signal.SIGTERM)
+    for process, host in ((leader, "algo-1"), (other, "algo-3")):
+        assert process.code() == 143, (process.lines, process.stderr)
+        outcome = hosts.outcome(host)
+        assert (outcome["class"], outcome["host"], outcome["attempts"]) == ("stopped", "algo-3", 2)

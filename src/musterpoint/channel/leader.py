@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
+from musterpoint import exit_codes
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
@@ -66,7 +67,9 @@ class LeaderChannel(EventQueue):
         self._record = context.log.record
         self._me = hosts.me
         self._hosts = hosts
-        self._members = hosts.others
+        self._members = dict(hosts.others)
+        self._newcomers: set[str] = set()
+        self._roster_of: Callable[[NextAttempt], bytes] | None = None
         self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
@@ -142,17 +145,26 @@ class LeaderChannel(EventQueue):
         self._is_ready(self._me, ready)
 
     def restart(self, attempt: NextAttempt) -> None:
+        from musterpoint.channel.attempt_messages import pack_restart
+
         if self._stopped:
             return
         self._begin()
+        self._broadcast(pack_restart(attempt))
+        roster = self._roster_of(attempt) if self._roster_of is not None else b""
         for member in self._members.values():
             member.begin()
-        self._broadcast(attempt.pack())
+            if member.name in self._newcomers and member.link is not None and roster:
+                member.link.send(roster)
+        self._newcomers.clear()
         self._record("restart", attempt=attempt.number, master_port=attempt.master_port)
         self._emit(attempt)
 
     def end_attempts(self, end: NoRestart) -> None:
-        self._broadcast(end.pack())
+        from musterpoint.channel.attempt_messages import pack_no_restart
+
+        self._broadcast(pack_no_restart(end))
+        self._dismiss_newcomers(end.failure.reason if end.failure is not None else end.why)
         self._emit(end)
 
     def close(self) -> None:
@@ -160,12 +172,49 @@ class LeaderChannel(EventQueue):
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
+        if self._newcomers:
+            self._dismiss_newcomers("it needed no other attempt")
         for member in self._members.values():
             if member.session.state != OVER:
                 member.post(wire.pack("bye"))
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    # hosts that were started anew
+
+    def follow_restarts(self, roster_of: Callable[[NextAttempt], bytes]) -> None:
+        """``roster_of`` gives the packed roster of an attempt, for the hosts that join in it."""
+        self._roster_of = roster_of
+
+    def rejoined(self, member: HostState, ready: Ready) -> None:
+        """``member`` has the seat of a host that was lost. It gets its roster with the next attempt."""
+        earlier, link = self._members[member.name], member.link
+        self._beats.remove(earlier)
+        self._disconnect(earlier)
+        earlier.session.end()
+        self._members[member.name] = member
+        member.done(exit_codes.HOST_LOST)  # of this attempt it has no part
+        self._newcomers.add(member.name)
+        self._goodbyes.discard(member.name)
+        self._beats.add(member)
+        if link is not None:
+            self._by_link[link] = member
+            link.hand_over(self._owner)
+        self._record("host-rejoined", host=member.name)
+        self._emit(PeerBack(member.name))
+        self._is_ready(member.name, ready)
+
+    def awaits_roster(self, host: str) -> bool:
+        """Whether ``host`` has a seat from the next attempt on."""
+        return host in self._newcomers
+
+    def _dismiss_newcomers(self, why: str) -> None:
+        """The job ends without another attempt: they get what a failed roll call sends."""
+        for member in map(self._members.__getitem__, self._newcomers):
+            if member.link is not None:
+                member.link.send(wire.pack("over", text=f"{self._me} ended the job: {why}"))
+            member.session.end()
 
     # what the others report
 
@@ -182,6 +231,8 @@ class LeaderChannel(EventQueue):
 
     def _message(self, member: HostState, message: dict[str, Any]) -> None:
         kind = message["t"]
+        if member.name in self._newcomers:
+            self._newcomer(member, kind)
         if kind == "failed":
             self._failure(member, message)
         elif kind in ("stopping", "abandon"):
@@ -205,11 +256,11 @@ class LeaderChannel(EventQueue):
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
         elif kind == "ready":
-            from musterpoint.channel.attempts import Ready
+            from musterpoint.channel.attempt_messages import read_ready
 
             if member.code is None or member.name in self._ready:
                 raise wire.WireError("that it is ready, before it was done or twice")
-            self._is_ready(member.name, Ready.from_wire(message))
+            self._is_ready(member.name, read_ready(message))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "bye":
@@ -226,6 +277,10 @@ class LeaderChannel(EventQueue):
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
         # a host reports only its own failures, or repeats the loss of another host that we announced
         self.failed(loss or failure._replace(host=member.name))
+
+    def _newcomer(self, member: HostState, kind: str) -> None:
+        if kind not in ("stopping", "abandon", "leaving"):
+            raise wire.WireError(f"a {kind!r} before the roster")
 
     def _leave(self, member: HostState) -> None:
         if member.code is None and not self._settled:
@@ -385,6 +440,10 @@ class LeaderChannel(EventQueue):
         if host != self._me:
             self._emit(StopAll(host, signal))
         self._broadcast(wire.pack("stop", host=host, signal=signal), but=host)
+        for name in self._newcomers - {host}:
+            link = self._members[name].link
+            if link is not None:
+                link.send(wire.pack("abandon", host=host, signal=signal))
         self._job_ending()
 
     def _job_ending(self) -> None:
@@ -438,7 +497,7 @@ class LeaderChannel(EventQueue):
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():
-            if member.session.state != OVER and member.name != but:
+            if member.session.state != OVER and member.name != but and member.name not in self._newcomers:
                 member.post(data)
 
 

@@ -184,7 +184,9 @@ class WorkerChannel(EventQueue):
             self._no_restart()
         else:
             self._ready = True
-            self._post(ready.pack())
+            from musterpoint.channel.attempt_messages import pack_ready
+
+            self._post(pack_ready(ready))
 
     def close(self) -> None:
         self._stop_listening()
@@ -238,18 +240,18 @@ class WorkerChannel(EventQueue):
             raise wire.WireError(f"an unknown message {kind!r}")
 
     def _after_attempt(self, kind: str, message: dict[str, Any]) -> None:
-        from musterpoint.channel.attempts import NextAttempt, NoRestart
+        from musterpoint.channel.attempt_messages import read_no_restart, read_restart
 
         if kind == "restart":
             if not self._ready:
                 raise wire.WireError("a 'restart' before this host was ready")
-            attempt = NextAttempt.from_wire(message, self._membership.hosts)
+            attempt = read_restart(message, self._membership.hosts)
             self._begin()
             self._peer.session.job_goes_on()
             self._emit(attempt)
         else:
             self._check_first(kind)
-            self._end = NoRestart.from_wire(message)
+            self._end = read_no_restart(message)
             if self._ready:
                 self._ready = False
                 self._emit(self._end)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from signal import SIGINT
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Beats, Sweeper
@@ -31,6 +32,9 @@ from musterpoint.rollcall.places import Places, unique_names
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.untrusted import printable
+
+if TYPE_CHECKING:
+    from musterpoint.rollcall.rejoin import Rejoin
 
 
 class LeaderCall:
@@ -357,11 +361,29 @@ class LeaderCall:
         opaque = self._grouped if script else frozenset[str]()
         hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks)
         goes_on = self._settings.on_failure == "finish"
-        channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
-        Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)
+        channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
+        rejoin = partial(self._rejoin, roster) if self._may_rejoin else None
+        reconnects = Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places, rejoin)
         for link in self._calls:
             link.send(packed)
         self.result = roster, channel
+
+    @property
+    def _may_rejoin(self) -> bool:
+        """Whether a host that the platform starts anew may have its seat back."""
+        return bool(self._settings.max_restarts and self._settings.rejoin_timeout and self._places is None)
+
+    def _rejoin(self, roster: Roster, reconnects: Reconnects) -> Rejoin:
+        from musterpoint.rollcall.rejoin import Members, Rejoin
+
+        members = Members(self._offer, roster, self._settings)
+        return Rejoin(
+            self._context, self._names, self._listener, members, reconnects.earlier, reconnects.take, reconnects.lose
+        )
+
+    def _close(self, reconnects: Reconnects) -> None:
+        reconnects.close()
+        self._listener.close()
 
     def _name_hosts(self) -> dict[str, Call]:
         """The calls by the names that their hosts have from now on, which they have said themselves."""

@@ -1,9 +1,12 @@
 """The roster: every host of the job with its address, slots and version. The same on all hosts."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musterpoint.job.model import UnnamedHosts
 from musterpoint.settings import Settings
+
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt
 
 MOST_PORTS = 64
 """How many ports one host may offer."""
@@ -136,6 +139,17 @@ class Roster(NamedTuple):
         if launcher == "script" and len(self.group) > 1:
             ranks = f"{len(self.group)} independent programs, no common world"
         return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
+
+    def next(self, attempt: "NextAttempt") -> "Roster":
+        """The roster of another attempt."""
+        changes = {change.host: change for change in attempt.seats}
+        seats = tuple(
+            seat._replace(address=changes[seat.name].address, ports=changes[seat.name].ports)
+            if seat.name in changes
+            else seat
+            for seat in self.seats
+        )
+        return self._replace(seats=seats, attempt=attempt.number, master_port=attempt.master_port)
 
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""

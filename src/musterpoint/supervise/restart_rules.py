@@ -18,10 +18,11 @@ LONGER = 1.1
 
 
 class RestartRules(NamedTuple):
-    """The options: how many restarts there may be, and after which failures."""
+    """The options: how many restarts there may be, after which failures, and how long a lost host is waited for."""
 
     most: int
     on: RestartOn = "infra"
+    rejoin_timeout: float = 0.0
 
 
 class EndedAttempt(NamedTuple):

@@ -6,6 +6,7 @@ The leader decides once for all hosts (:mod:`musterpoint.supervise.restart_rules
 from __future__ import annotations
 
 import signal
+import time
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint import exit_codes
@@ -115,7 +116,7 @@ class Restarts:
     def _result(self, answer: NextAttempt | NoRestart, outcome: Outcome) -> Roster | Outcome:
         attempts = self._roster.attempt + 1
         if isinstance(answer, NextAttempt) and self._stopped is None:
-            self._roster = next_roster(self._roster, answer)
+            self._roster = self._roster.next(answer)
             most = self._roster.max_restarts
             assert outcome.failure is not None
             self._between.say(f"restart {answer.number} of at most {most}, on all hosts: {first_line(outcome.failure)}")
@@ -162,7 +163,8 @@ class Restarts:
         elif isinstance(event, StopAll):
             self._stop(event.host, event.signal)
         elif isinstance(event, AllReady):
-            self._all = event
+            me = self._roster.me
+            self._all = event._replace(hosts={name or me: ready for name, ready in event.hosts.items()})
             self._decide()
         elif isinstance(event, PeerSilent):
             self._between.say(f"no word from {event.host} for {event.seconds:.0f} s; waiting for it to come back")
@@ -186,11 +188,13 @@ class Restarts:
 
     def _restart(self, hosts: Mapping[str, Ready]) -> None:
         port = self._between.master_port(self._roster.master_port)
+        before = {seat.name: (seat.address, seat.ports) for seat in self._roster.seats}
         seats = [
-            SeatChange(seat.name, seat.address, hosts[seat.name].ports)
+            SeatChange(seat.name, hosts[seat.name].address or seat.address, hosts[seat.name].ports)
             for seat in self._roster.seats
-            if seat.name in hosts and hosts[seat.name].ports != seat.ports
+            if seat.name in hosts
         ]
+        seats = [each for each in seats if (each.address, each.ports) != before[each.host]]
         self._between.record("restart-decided", attempt=self._roster.attempt + 1, progress=progress_of(hosts))
         self._peers.restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
 
@@ -202,27 +206,27 @@ class Restarts:
 
     def _wait(self, hosts: tuple[str, ...]) -> None:
         """Hosts are lost: they may come back within the time for it."""
-        name = hosts[0]
-        self._all = None
+        seconds = self._rules.rejoin_timeout
+        if hosts != self._waits and not self._time_is_over and seconds:
+            names = " and ".join(hosts)
+            self._between.say(f"waiting up to {seconds:g} s for {names} to come back (--rejoin-timeout)")
+        if not self._waits:
+            self._timers.append(self._loop.call_later(seconds, self._nobody_came))
+        self._waits = hosts
+
+    def _nobody_came(self) -> None:
+        self._time_is_over = True
+        if self._answer is not None or self._all is None or not self._all.gone:
+            return
+        name, seconds = self._all.gone[0], self._rules.rejoin_timeout
         failure = self._ended.failure
-        if failure.cause != "host" or failure.host not in hosts:
-            failure = lost_host(name, "it was lost while the job was to be started again", at=failure.at)
-        why = f"{name} is lost, and the others can't do without it"
-        self._peers.end_attempts(NoRestart(failure, why))
+        if failure.cause != "host" or failure.host not in self._all.gone:
+            failure = lost_host(name, "it was lost while the job was to be started again", at=time.time())
+        within = f" within {seconds:g} s (--rejoin-timeout)" if seconds else ""
+        self._all = None
+        self._peers.end_attempts(NoRestart(failure, f"{name} is lost and did not come back{within}"))
 
     def _nobody_else_is_ready(self) -> None:
         if self._answer is None and self._roster.me == self._roster.group[0].name:
             why = f"not every host ended the attempt within {READY_SECONDS:.0f} s"
             self._peers.end_attempts(NoRestart(self._ended.failure, why))
-
-
-def next_roster(roster: Roster, attempt: NextAttempt) -> Roster:
-    """``roster`` for the next attempt."""
-    changes = {change.host: change for change in attempt.seats}
-    seats = tuple(
-        seat._replace(address=changes[seat.name].address, ports=changes[seat.name].ports)
-        if seat.name in changes
-        else seat
-        for seat in roster.seats
-    )
-    return roster._replace(seats=seats, attempt=attempt.number, master_port=attempt.master_port)

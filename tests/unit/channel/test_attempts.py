@@ -7,6 +7,14 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.channel import wire
+from musterpoint.channel.attempt_messages import (
+    pack_no_restart,
+    pack_ready,
+    pack_restart,
+    read_no_restart,
+    read_ready,
+    read_restart,
+)
 from musterpoint.channel.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
 from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import AllDone, Arrived, JobFailed, PeerLost, StopAll
@@ -27,30 +35,30 @@ def of(data: bytes) -> dict[str, Any]:
 
 def test_messages_come_back_as_they_were() -> None:
     ready = Ready("made", (5000,), 2)
-    assert Ready.from_wire(of(ready.pack())) == ready
-    assert NextAttempt.from_wire(of(NEXT.pack()), HOSTS) == NEXT
+    assert read_ready(of(pack_ready(ready))) == ready
+    assert read_restart(of(pack_restart(NEXT)), HOSTS) == NEXT
     for end in (NoRestart(KILLED, "why"), NoRestart(None), NoRestart(None, "", "algo-1", 15)):
-        assert NoRestart.from_wire(of(end.pack())) == end
+        assert read_no_restart(of(pack_no_restart(end))) == end
 
 
 @pytest.mark.parametrize(
     ("read", "message"),
     [
-        (Ready.from_wire, {"t": "ready", "progress": "much", "ports": [], "left": 0}),
-        (Ready.from_wire, {"t": "ready", "progress": "made", "ports": [0], "left": 0}),
-        (Ready.from_wire, {"t": "ready", "progress": "made", "ports": [], "left": -1}),
-        (lambda it: NextAttempt.from_wire(it, HOSTS), {"t": "restart", "number": 0, "master_port": 1, "seats": []}),
-        (lambda it: NextAttempt.from_wire(it, HOSTS), {"t": "restart", "number": 1, "master_port": 0, "seats": []}),
+        (read_ready, {"t": "ready", "progress": "much", "ports": [], "left": 0}),
+        (read_ready, {"t": "ready", "progress": "made", "ports": [0], "left": 0}),
+        (read_ready, {"t": "ready", "progress": "made", "ports": [], "left": -1}),
+        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 0, "master_port": 1, "seats": []}),
+        (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 0, "seats": []}),
         *(
-            (lambda it: NextAttempt.from_wire(it, HOSTS), {"t": "restart", "number": 1, "master_port": 1, "seats": bad})
+            (lambda it: read_restart(it, HOSTS), {"t": "restart", "number": 1, "master_port": 1, "seats": bad})
             for bad in (
                 None, 7, [7], [["algo-2"]], [["algo-9", "10.0.0.1", []]], [["algo-2", "no address", []]],
                 [["algo-2", "10.0.0.1", [70000]]], [[None, "10.0.0.1", []]],
             )
         ),
-        (NoRestart.from_wire, {"t": "norestart", "failure": {}, "why": ""}),
-        (NoRestart.from_wire, {"t": "norestart", "why": 7}),
-        (NoRestart.from_wire, {"t": "norestart", "why": "", "stopped_by": "algo-1", "signal": 9}),
+        (read_no_restart, {"t": "norestart", "failure": {}, "why": ""}),
+        (read_no_restart, {"t": "norestart", "why": 7}),
+        (read_no_restart, {"t": "norestart", "why": "", "stopped_by": "algo-1", "signal": 9}),
     ],
 )  # fmt: skip
 def test_what_no_host_says_is_refused(read: Any, message: dict[str, Any]) -> None:

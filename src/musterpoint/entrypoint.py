@@ -15,6 +15,7 @@ from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.failure import Failure
 from musterpoint.finish import finish, warn_of_missing_model
+from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
@@ -40,13 +41,14 @@ from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import rank_grace
-from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -66,7 +68,10 @@ def run(request: Request) -> int:
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
+        job, said = made(job)
         runtime.set_job(job)
+        if said and runtime.leads:
+            runtime.console.say(said)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
@@ -110,6 +115,8 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    if options.check != "off" and not roster.attempt:
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     runtime.output.reserve()
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
@@ -160,7 +167,10 @@ class Attempt(NamedTuple):
         for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
             pump.give(rank, out, err)
         facts = lambda: _facts(job, plan, self.request)  # noqa: E731
-        context = _context(runtime, job, pump)._replace(others=self.others, about_job=facts)
+        context = _context(runtime, job, pump)._replace(
+            others=self.others, about_job=facts,
+            terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
+        )  # fmt: skip
         rules = _rules(job, options, plan, self.host)
         supervisor = Supervisor(context, rules, peers, roster)
         runtime.masker.know(supervisor.token)
@@ -198,8 +208,9 @@ def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
-    # a program from a command line is here already, with its packages
-    tools = (lambda: runtime.tools(job, options)) if request.program is None else None
+    # a program from a command line is here already, and its packages are left to the user unless an installer is named
+    asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
+    tools = (lambda: runtime.tools(job, options)) if asked else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
 
@@ -208,7 +219,8 @@ def _say_what_has_no_effect(
     runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
 ) -> None:  # fmt: skip
     """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
-    if not request.given and not any(name.startswith("MUSTER_") for name in request.environ):
+    typed = request.program is not None
+    if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
         return
     from musterpoint import unheeded
 
@@ -220,6 +232,8 @@ def _say_what_has_no_effect(
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
     if leads and by_itself and request.environ.get(settings.LOCAL):
         texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
+    if leads and typed and options.installer == "auto" and not options.requirements:
+        texts += unheeded.requirements(job)
     for text in texts:
         runtime.console.say(text)
 
@@ -250,6 +264,22 @@ def _call_the_roll(
     if offer.launcher and len(roster.seats) > 1 and roster.me == roster.group[0].name:
         runtime.console.say(roster.summary(offer.launcher))
     return roster, peers
+
+
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:

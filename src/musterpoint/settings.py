@@ -57,6 +57,7 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
     max_restarts: int = 0
     restart_on: Literal["infra", "user"] = "infra"
@@ -78,8 +79,10 @@ class Settings(NamedTuple):
     accelerate_config: str = ""
     local_rank: Literal["", "argument", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
+    requirements: str = ""
 
 
 class Option(NamedTuple):
@@ -318,6 +321,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
            "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
@@ -351,10 +356,14 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           "NAME", unless_given="muster local: none, but in containers"),
+           "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
+    Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
+           unless_given="requirements.txt beside the code, where an installer is asked for"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
@@ -396,8 +405,12 @@ OUTER = "MUSTER_OUTER"
 """Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+MODULE = "MUSTER_PROGRAM_IS_MODULE"
+"""Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -408,5 +421,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

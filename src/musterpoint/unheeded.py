@@ -8,18 +8,31 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping
 
-from musterpoint.settings import BY_FIELD, LOCAL, OPTIONS, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, Launcher, Option
+from musterpoint.code.project import requirements_beside
+from musterpoint.job.model import Job
+from musterpoint.settings import (
+    BY_FIELD,
+    LOCAL,
+    MODULE,
+    OPTIONS,
+    OUTER,
+    PROGRAM_ARGS,
+    SOCKET_TOKEN,
+    TERMINAL,
+    Launcher,
+    Option,
+)
 
 PREFIX = "MUSTER_"
 
 INTERNAL = frozenset({
-    LOCAL, OUTER, PROGRAM_ARGS, SOCKET_TOKEN,
+    LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL,
     # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
     "MUSTER_AGENT_STAYS", "MUSTER_EXPAND", "MUSTER_FIRST_RANK", "MUSTER_LOCAL_RANK_AT", "MUSTER_PLANNED",
     "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
     "MUSTER_USER_TMPDIR",
     # to what runs in the user's Python, and to programs of ours
-    "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_PROGRESS",
+    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPUS", "MUSTER_CPU_FALLBACK", "MUSTER_PROGRESS",
     "MUSTER_SDK_DRIVERS", "MUSTER_STARTUP",
 })  # fmt: skip
 """Variables that are no options, and that musterpoint's own processes and images set or read."""
@@ -89,3 +102,12 @@ def platform_instead(launcher: Launcher, reason: str) -> str:
         f"host, as independent programs (launcher script): name a distribution there and here (--distribution), or set "
         f"{BY_FIELD['launcher'].variable}={launcher} for the job"
     )
+
+
+def requirements(job: Job) -> list[str]:
+    """A note about packages that a typed program lists and that nobody was asked to install.
+
+    On SageMaker the container's own toolkit has installed them.
+    """
+    found = requirements_beside(job.entry_point.program, job.paths.code) if job.platform != "sagemaker" else ""
+    return [f"{found} is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"] if found else []

@@ -121,18 +121,15 @@ def told(seen: Seen, truth: Truth) -> list[str]:
         outcome = seen.outcome(host)
         reason = outcome["reason"]
         code = truth.code if truth.code is not None else code_of_rank(outcome["rank"])
-        rank = int(seen.rank) if seen.rank and truth.code is not None else outcome["rank"]
-        place = truth.host or (
-            seen.job.fault.victim if truth.code is not None else f"algo-{1 + rank // seen.job.launcher.slots}"
-        )
+        anyone = truth.code is None or truth.host == ANY
+        rank = outcome["rank"] if anyone or not seen.rank else int(seen.rank)
+        place = outcome["host"] if anyone else truth.host or seen.job.fault.victim
         expected = {"code": code, "class": truth.kind, "cause": truth.cause, "host": place}
         if truth.how:
             expected["rank"] = rank
             who = f"rank {rank} (local rank {int(rank) % seen.job.launcher.slots}) on {place}, {truth.how}"
             if who.replace("{code}", str(code)) not in reason:
                 wrong.append(f"{host}: the reason doesn't say {who!r}: {reason!r}")
-        if truth.host == ANY:
-            del expected["host"]
         if not code:
             expected = {"code": 0, "class": "done", "cause": truth.cause}
         found = {key: outcome[key] for key in expected}
@@ -144,6 +141,12 @@ def told(seen: Seen, truth: Truth) -> list[str]:
         wrong += [f"{host}: no {word!r} in the reason: {reason!r}" for word in truth.words if word not in reason]
         if seen.code(host) != code:
             wrong.append(f"{host}: its entry point ended with {seen.code(host)}, expected {code}")
+    described = seen.ran.job
+    status = {"stopped": "Stopped", "done": "Completed"}.get(truth.kind, "Failed")
+    whole = len(seen.reports) == len(seen.job.hosts)
+    if whole and (described["TrainingJobStatus"], described["ExitCode"], seen.ran.code) != (status, code, code):
+        found = {key: described[key] for key in ("TrainingJobStatus", "ExitCode")}
+        wrong.append(f"job.json says {found}, the command ended with {seen.ran.code}; expected {status} and {code}")
     return wrong
 
 
@@ -158,6 +161,8 @@ def agreed(seen: Seen, truth: Truth) -> list[str]:
         file = seen.job.local.output / "hosts" / host / "opt/ml/output/failure"
         if not failed and file.exists():
             wrong.append(f"{host} has a failure file, though nothing failed: {file.read_text()!r}")
+        if truth.kind == "done" and (file.parent / "success").read_text():
+            wrong.append(f"{host}: its file success has a text")
         if failed and file.read_text().strip() != reason.strip():
             wrong.append(f"{host}: the failure file says {file.read_text()!r}, outcome.json {reason!r}")
         if len(reason.encode()) > LONGEST:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from .fault import ANY, Fault, Truth
 from .job import Job, Seen
 
+RANK = "{rank}"
+"""In an expected text: the victim's rank."""
 OWN = "the program's own torchrun says: its rank {rank} "
 
 
@@ -43,7 +47,7 @@ def neighbours_saved(seen: Seen) -> None:
 
 def stop(job: Job) -> None:
     job.until_all_work()
-    job.strike()
+    job.strike(job.told("victim") if job.marked("victim") else "")
     job.stop()
 
 
@@ -51,6 +55,46 @@ def was_killed(seen: Seen) -> None:
     assert "had not ended by the end of their grace" in seen.logs
 
 
+ALIKE = """
+import argparse
+
+parser = argparse.ArgumentParser(prog="train.py")
+parser.parse_args(["--optimiser", "adam"])
+"""
+ECHO = """
+    raise RuntimeError("the feature store's TCPStore said: connection reset by peer")
+time.sleep(1)
+raise ValueError("batch 7 is empty")
+"""
+SPOILT = """
+import signal
+
+def save(*_):
+    if VICTIM:
+        raise OSError("no space left for the checkpoint of rank " + RANK)
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+def the_same_way(seen: Seen) -> None:
+    assert seen.reason("algo-1").endswith(f"\n{seen.job.ranks - 1} other ranks failed the same way")
+
+
+def another_error(seen: Seen) -> None:
+    failed = re.search(r"\n(\d+) other ranks? failed with another error$", seen.reason("algo-1"))
+    assert failed, seen.reason("algo-1")
+
+
+def spoilt(seen: Seen) -> None:
+    """The rank that couldn't save is named on its host, and in the log."""
+    said = f"OSError: no space left for the checkpoint of rank {seen.rank}"
+    assert f"; while it was stopping:\n{said}\nrank " in seen.reason("algo-2"), seen.reason("algo-2")
+    assert f"failed while it was stopping: {said}" in seen.logs
+
+
+BEARS = Truth(0, kind="done", cause="")
 SLOW_SAVE = 60.0
 """Seconds: the longest checkpoint of any run of the matrix, and a moment."""
 GROUP = """
@@ -71,7 +115,7 @@ os._exit(1)
 
 IN_RANK = (
     Fault(
-        "nothing", "nothing goes wrong", Truth(0, kind="done", cause=""),
+        "nothing", "nothing goes wrong", BEARS,
         body="meet()\nif VICTIM:\n    strike()\n",
     ),
     Fault(
@@ -111,6 +155,7 @@ IN_RANK = (
     Fault(
         "memory", "the kernel's OOM killer takes a rank, in a cgroup",
         Truth(137, "rank {rank} ", "killed by the kernel's out-of-memory killer", kind="oom"),
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by the kernel's out-of-memory killer", kind="oom"),
         body=fails(
             "open('/proc/self/oom_score_adj', 'w').write('1000')\nkept = []\n"
             "while True:\n    kept.append(b'x' * (1 << 20))"
@@ -131,6 +176,7 @@ IN_RANK = (
     Fault(
         "closed", "a rank closes its output, then raises",
         Truth(1, "(the last line of )?rank {rank}", "exit code 1"),
+        own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
         body=fails("os.close(1)\nos.close(2)\nraise LookupError('no such shard: 17')"),
     ),
     Fault(
@@ -154,12 +200,36 @@ IN_RANK = (
     ),
     Fault(
         "all", "all ranks fail at once, each with another code", Truth(None, "rank {rank} ", "exit code {code}"),
+        own=Truth(None, OWN + r"ended with exit code \d+\n", "exit code {code}"),
         body="meet()\nif VICTIM:\n    strike()\nsys.exit(10 + int(RANK))\n",
     ),
     Fault(
         "neighbour", "a rank raises, and the others take their time to save",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
         body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
+    ),
+    Fault(
+        "alike", "all ranks fail for the same wrong argument",
+        Truth(2, "train.py: error: unrecognized arguments: --optimiser adam\n", "exit code 2", host=ANY),
+        body="meet()\nif VICTIM:\n    strike()\n" + ALIKE, also=the_same_way, last_line=False,
+    ),
+    Fault(
+        "echo", "a rank raises what sounds like a lost peer, and another fails after it",
+        Truth(1, "RuntimeError: the feature store's TCPStore said: connection reset by peer\n", "exit code 1"),
+        body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ECHO, also=another_error,
+    ),
+    Fault(
+        "early-leader", "the leader's ranks end long before the others", BEARS,
+        body="meet()\nif HOST == 'algo-1':\n    sys.exit()\ntime.sleep(2)\nif VICTIM:\n    strike()\n",
+    ),
+    Fault(
+        "early-worker", "a worker's ranks end long before the others", BEARS,
+        body="meet()\nif VICTIM:\n    strike()\nif HOST != 'algo-2':\n    time.sleep(2)\n", wait=2,
+    ),
+    Fault(
+        "spoilt", "the platform stops the job, and a rank can't save",
+        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY), last_line=False,
+        body=SPOILT + "works()\nif VICTIM:\n    mark('victim', RANK)\n\nrest()\n", act=stop, apart=True, also=spoilt,
     ),
     Fault(
         "stop", "the platform stops the job, and every rank takes its time to save",

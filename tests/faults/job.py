@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,11 +56,12 @@ class Job:
         self.local = Local(sys.executable, dict(environ), folder)
         for name in ("events", "scratch"):
             (folder / name).mkdir()
+        hosts = json.dumps(self.fault.hosts._asdict())
+        victim = f"{self.fault.victim} {self.launcher.slots - 1}"
         self.local.environ.update(
-            self.fault.environ, FAULT_FOLDER=str(folder / "events"),
-            FAULT_VICTIM=f"{self.fault.victim} {self.launcher.slots - 1}", FAULT_RANKS=str(self.ranks),
-            FAULT_HOSTS=json.dumps(self.fault.hosts._asdict()), FAULT_SAVE=str(times.save),
-            TMPDIR=str(folder / "scratch"), OMP_NUM_THREADS="1",
+            self.fault.environ, FAULT_FOLDER=str(folder / "events"), FAULT_VICTIM=victim, FAULT_HOSTS=hosts,
+            FAULT_RANKS=str(self.ranks), FAULT_SAVE=str(times.save), TMPDIR=str(folder / "scratch"),
+            OMP_NUM_THREADS="1",
         )  # fmt: skip
         python = sys.executable
         if self.launcher.stack:
@@ -164,6 +166,13 @@ class Job:
             status = Path(f"/proc/{pid}/status").read_text()
             return next(line for line in status.splitlines() if line.startswith("NSpid")).split()[1:]
         return [""]
+
+    def launched(self, host: str) -> int:
+        """The pid of the launcher on a host: torchrun's agent, mpirun, or what else started its ranks."""
+        mark = self.launcher.program
+        found = [pid for pid, words in self._processes(host) if mark and re.search(mark, words.replace("\0", " "))]
+        assert found, f"{self.launcher.name} does not run on {host}"
+        return min(found)
 
     def firewall(self, host: str, add: bool) -> None:
         """Drops every packet to and from ``host``, or no longer."""

@@ -18,6 +18,7 @@ class Launcher(NamedTuple):
     ``own``: whether the ranks' launcher is the user's program.
     ``collective``: a program's text that defines ``join()`` and ``collective()``; empty: its ranks have none.
     ``slots_option``: whether ranks per host are an option of the job.
+    ``program``: a regular expression of the command line of what starts its ranks on the leader; empty: we do.
     ``leaves``: a regular expression of files that the launcher itself leaves, and ``why``.
     """
 
@@ -32,14 +33,16 @@ class Launcher(NamedTuple):
     own: bool = False
     collective: str = ""
     slots_option: bool = True
+    program: str = ""
     leaves: str = ""
     why: str = ""
 
 
 TORCH = """
 def join():
+    from datetime import timedelta
     import torch.distributed as dist
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=int(os.environ.get("FAULT_TIMEOUT", "1800"))))
     collective()
 
 def collective():
@@ -55,6 +58,8 @@ def join():
 def collective():
     from mpi4py import MPI
     MPI.COMM_WORLD.Barrier()
+
+join()
 """
 OWN_TORCHRUN = """
 import os, subprocess, sys
@@ -77,8 +82,8 @@ echo "from a shell"
 """
 
 DEEPSPEED = TORCH.replace(
-    'import torch.distributed as dist\n    dist.init_process_group("gloo")',
-    'import deepspeed\n    deepspeed.init_distributed("gloo", verbose=False)',
+    "import torch.distributed as dist\n    dist.init_process_group(",
+    "import deepspeed\n    deepspeed.init_distributed(",
     1,
 )
 HOROVOD = """
@@ -106,14 +111,20 @@ def collective():
 
 SCRIPT = Launcher("script", "the program once per host", ("--launcher", "script"), hosts=3, slots_option=False)
 RANKS = Launcher("ranks", "ranks of musterpoint's own", ("--launcher", "ranks"), slots=2, collective=TORCH)
-TORCHRUN = RANKS._replace(name="torchrun", about="torchrun, static", options=("--launcher", "torchrun"), idle=3.0)
+TORCHRUN = RANKS._replace(
+    name="torchrun",
+    about="torchrun, static",
+    options=("--launcher", "torchrun"),
+    idle=3.0,
+    program="-m torch.distributed.run",
+)
 OPEN_MPI = Launcher(
-    "mpi", "mpirun of Open MPI 4", ("--launcher", "mpi"), slots=2, stack="openmpi4", collective=MPI,
+    "mpi", "mpirun of Open MPI 4", ("--launcher", "mpi"), slots=2, stack="openmpi4", collective=MPI, program="mpirun -",
     leaves=r"/dev/shm/(vader|sm)_segment\.", why="Open MPI's shared memory, which ranks that were killed leave",
 )  # fmt: skip
 OWN = TORCHRUN._replace(
     leaves=r"scratch/torchelastic_\w+$", why="torchrun's own directory of logs, which it never removes",
-    name="own", about="a launcher.py that starts torchrun", options=("--launcher", "script"), own=True,
+    name="own", about="a launcher.py that starts torchrun", program="", options=("--launcher", "script"), own=True,
     files={"launcher.py": OWN_TORCHRUN}, slots_option=False, idle=4.0,
 )  # fmt: skip
 TASKS = Launcher(
@@ -138,11 +149,14 @@ LAUNCHERS = (
         name="c10d", about="torchrun, c10d", options=("--launcher", "torchrun", "--rendezvous", "c10d"), slots=1
     ),
     OPEN_MPI,
-    OPEN_MPI._replace(name="mpi5", about="mpirun of Open MPI 5", stack="openmpi5"),
-    OPEN_MPI._replace(name="mpich", about="mpirun of MPICH", stack="mpich"),
+    OPEN_MPI._replace(name="mpi5", about="mpirun of Open MPI 5", stack="openmpi5", program="prterun -"),
+    OPEN_MPI._replace(
+        name="mpich", about="mpirun of MPICH", stack="mpich", leaves=r"/dev/shm/mpich_shm_",
+        why="MPICH's shared memory, which ranks that were killed leave",
+    ),
     RANKS._replace(
         name="deepspeed", about="DeepSpeed's launcher", options=("--launcher", "deepspeed"), stack="deepspeed",
-        collective=DEEPSPEED, idle=6.0,
+        collective=DEEPSPEED, idle=6.0, program="deepspeed.launcher",
     ),
     RANKS._replace(name="horovod", about="Horovod over Gloo", stack="horovod-gloo", collective=HOROVOD),
     TASKS,

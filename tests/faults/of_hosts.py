@@ -8,7 +8,7 @@ import signal
 import time
 
 from .fault import ANY, Act, Fault, Hosts, Truth
-from .in_rank import SAVES, all_saved, fails
+from .in_rank import BEARS, SAVES, all_saved, fails
 from .job import VICTIM, Job, Seen
 
 LEADER = "algo-1"
@@ -18,7 +18,6 @@ TRAINS = (
 """Trains until the test says that it is over."""
 WORKS = "works()\nuntil('end')\n"
 TOLERANT = "the hosts of a script job have nothing to do with each other: the loss of one is a warning"
-BEARS = Truth(0, kind="done", cause="")
 SILENT = 15.0
 """Seconds of silence that make a host silent."""
 
@@ -99,7 +98,7 @@ def frozen_while(frozen: str, failing: str) -> Act:
 def left_for_silence(seen: Seen) -> None:
     """It left because the other host was silent, not at the last moment."""
     (host,) = seen.reports
-    assert "LeaveDue" not in [event["event"] for event in seen.ran.events(host)]
+    assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
 
 
 def stop_in_a_cut(job: Job) -> None:
@@ -112,7 +111,19 @@ def stop_in_a_cut(job: Job) -> None:
 def saved_and_left(seen: Seen) -> None:
     all_saved(seen)
     for host in seen.reports:
-        assert "LeaveDue" not in [event["event"] for event in seen.ran.events(host)]
+        assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
+
+
+def kill_launcher(job: Job) -> None:
+    job.until_all_work()
+    pid = job.launched(LEADER)
+    job.strike()
+    os.kill(pid, signal.SIGKILL)
+
+
+def each_the_other(seen: Seen) -> None:
+    """Each host names the one that it could not reach."""
+    assert [seen.outcome(host)["host"] for host in seen.job.hosts] == [VICTIM, LEADER]
 
 
 def stop_one(job: Job) -> None:
@@ -177,6 +188,22 @@ OF_HOSTS = (
         "cut", "a host's link is cut for good (`--silence-timeout 20`)",
         Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
         but=SCRIPTS, body=TRAINS, act=cut, options=("--silence-timeout", "20"), wait=90, in_cut=False,
+    ),
+    Fault(
+        "cut-timeout", "a host's link is cut for good, and the ranks' collectives time out",
+        Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
+        body=TRAINS, act=cut, environ={"FAULT_TIMEOUT": "6"}, wait=90, also=each_the_other, collective=True, apart=True,
+        without=dict.fromkeys(("mpi", "mpi5", "mpich", "horovod", "tensorflow"), "its collectives have no timeout"),
+    ),
+    Fault(
+        "launcher", "the program that started the ranks is killed on the leader",
+        Truth(72, "muster: .* ended while its ranks were running ", words=("SIGKILL",), kind="infra", cause="muster",
+              host=LEADER),
+        body="works()\nrest()\n", act=kill_launcher,
+        without={
+            **dict.fromkeys(("script", "ranks", "horovod", "tensorflow", "ps"), "musterpoint itself starts its ranks"),
+            **dict.fromkeys(("own", "shell"), "it is the user's program, which ends as any other does: killed-script"),
+        },
     ),
     Fault(
         "cut-mended", "a host's link is cut for a minute", BEARS, body=WORKS, act=cut_and_mended, wait=150,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from .fault import Fault
 from .in_collective import IN_COLLECTIVE
 from .in_rank import IN_RANK
@@ -21,6 +23,28 @@ def excluded(fault: Fault, launcher: Launcher) -> str:
 
 
 CELLS = tuple(Cell(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS if not excluded(fault, launcher))
+
+
+QUICK = 2.0
+"""Seconds that a launcher may take to start ranks if any fault of the cut may run under it."""
+SLOW_CELLS = 2
+"""How many cells of the cut every other launcher has."""
+SEED = 17
+
+
+def cut(seed: int) -> list[Cell]:
+    """A part of the matrix in which every fault and every launcher is: which with which, ``seed`` says."""
+    chooser = random.Random(seed)
+    short = [cell for cell in CELLS if cell.fault.in_cut]
+    chosen: list[Cell] = []
+    for fault in dict.fromkeys(cell.fault.name for cell in short):
+        of_fault = [cell for cell in short if cell.fault.name == fault]
+        chosen.append(chooser.choice([cell for cell in of_fault if cell.launcher.idle < QUICK] or of_fault))
+    for launcher in LAUNCHERS:
+        here = [cell for cell in chosen if cell.launcher.name == launcher.name]
+        others = [cell for cell in short if cell.launcher.name == launcher.name and cell.fault.wait < QUICK]
+        chosen += chooser.sample(others, max(0, (1 if launcher.idle < QUICK else SLOW_CELLS) - len(here)))
+    return chosen
 
 
 def cells(faults: list[str], launchers: list[str]) -> list[Cell]:

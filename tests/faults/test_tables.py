@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .rows import CELLS, FAULTS, LAUNCHERS, excluded, listing
+import pytest
+
+from .rows import CELLS, FAULTS, LAUNCHERS, cut, excluded, listing
 
 
 def test_names_are_unique() -> None:
@@ -23,3 +25,11 @@ def test_what_is_left_out_has_a_reason_and_is_a_cell_of_the_table() -> None:
         for launcher in LAUNCHERS:
             if why := excluded(fault, launcher):
                 assert f"  {fault.name}, {launcher.name}: {why}" in listing().splitlines()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_has_every_launcher_and_every_fault_that_may_be_in_it(seed: int) -> None:
+    chosen = cut(seed)
+    assert {cell.launcher.name for cell in chosen} == {launcher.name for launcher in LAUNCHERS}
+    assert {cell.fault.name for cell in chosen} == {fault.name for fault in FAULTS if fault.in_cut}
+    assert len({cell.name for cell in chosen}) == len(chosen) < len(CELLS) / 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 from musterpoint import exit_codes
@@ -10,20 +11,26 @@ from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Report,
     RuleReport,
     Stalled,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
 
 _MOST_FAILURES = 4096
+_MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
@@ -56,6 +64,7 @@ class JobHosts(NamedTuple):
     group: frozenset[str]
     opaque: frozenset[str] = frozenset()
     ranks: Mapping[str, range] = {}
+    max_restarts: int = 0
 
 
 class LeaderChannel(EventQueue):
@@ -74,6 +83,8 @@ class LeaderChannel(EventQueue):
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
+        self._consultations = Consultations(hosts.me, hosts.others)
+        self._questions: dict[str, int] = {}
         self._stopped = False
         self._due: Timer | None = None
         self._begin()
@@ -101,6 +112,7 @@ class LeaderChannel(EventQueue):
         self._unanswered: set[str] = set()
         self._ready: dict[str, Ready] = {}
         self._goodbyes: set[str] = set()
+        self._late_stop = False
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -137,6 +149,20 @@ class LeaderChannel(EventQueue):
     def rule_state(self, report: RuleReport) -> None:
         self._about_quiet(self._quiet.rule_state(self._me, report))
 
+    def ask_running(self) -> None:
+        self._emit(self._still_running())
+
+    def _tell_who_runs(self, member: HostState) -> None:
+        self._questions[member.name] = self._questions.get(member.name, 0) + 1
+        if self._questions[member.name] <= _MOST_QUESTIONS:
+            found = self._still_running()
+            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
+
+    def _still_running(self) -> StillRunning:
+        own = [self._me] if self._code is None else []
+        running = [*own, *(member.name for member in self._members.values() if not _is_over(member))]
+        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
+
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
@@ -144,11 +170,11 @@ class LeaderChannel(EventQueue):
     def ready(self, ready: Ready) -> None:
         self._is_ready(self._me, ready)
 
-    def restart(self, attempt: NextAttempt) -> None:
+    def restart(self, attempt: NextAttempt) -> bool:
         from musterpoint.channel.attempt_messages import pack_restart
 
-        if self._stopped:
-            return
+        if self._stopped or self._late_stop:
+            return False
         self._begin()
         self._broadcast(pack_restart(attempt))
         roster = self._roster_of(attempt) if self._roster_of is not None else b""
@@ -159,21 +185,29 @@ class LeaderChannel(EventQueue):
         self._newcomers.clear()
         self._record("restart", attempt=attempt.number, master_port=attempt.master_port)
         self._emit(attempt)
+        return True
 
     def end_attempts(self, end: NoRestart) -> None:
         from musterpoint.channel.attempt_messages import pack_no_restart
 
         self._broadcast(pack_no_restart(end))
-        self._dismiss_newcomers(end.failure.reason if end.failure is not None else end.why)
+        if end.stopped_by:
+            self._dismiss_newcomers(wire.pack("abandon", host=end.stopped_by, signal=end.signal))
+        self._dismiss_newcomers(self._packed_end(end.failure.reason if end.failure is not None else end.why))
         self._emit(end)
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
 
     def close(self) -> None:
         self._stop_listening()
+        self._wait_until_heard()
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
         if self._newcomers:
-            self._dismiss_newcomers("it needed no other attempt")
+            self._dismiss_newcomers(self._packed_end("it needed no other attempt"))
         for member in self._members.values():
             if member.session.state != OVER:
                 member.post(wire.pack("bye"))
@@ -209,12 +243,29 @@ class LeaderChannel(EventQueue):
         """Whether ``host`` has a seat from the next attempt on."""
         return host in self._newcomers
 
-    def _dismiss_newcomers(self, why: str) -> None:
-        """The job ends without another attempt: they get what a failed roll call sends."""
+    def _packed_end(self, why: str) -> bytes:
+        return wire.pack("over", text=f"{self._me} ended the job: {why}")
+
+    def _dismiss_newcomers(self, data: bytes) -> None:
+        """The job ends without another attempt: they get what ends a roll call."""
         for member in map(self._members.__getitem__, self._newcomers):
-            if member.link is not None:
-                member.link.send(wire.pack("over", text=f"{self._me} ended the job: {why}"))
+            if member.link is not None and member.session.state != OVER:
+                member.link.send(data)
             member.session.end()
+
+    def _wait_until_heard(self) -> None:
+        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
+        if not self._all_done:
+            return
+        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        waits = list(self._members.values())
+        for member in waits:
+            member.beat()
+        while (left := deadline - self._loop.clock()) > 0:
+            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
+            if not waits:
+                return
+            self._loop.turn(left)
 
     # what the others report
 
@@ -261,8 +312,12 @@ class LeaderChannel(EventQueue):
             if member.code is None or member.name in self._ready:
                 raise wire.WireError("that it is ready, before it was done or twice")
             self._is_ready(member.name, read_ready(message))
+        elif kind == "report":
+            self._answer(self._consultations.report(member.name, message, time.time()))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
+        elif kind == "whoruns":
+            self._tell_who_runs(member)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -404,6 +459,8 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
+                if self._stopped:
+                    continue
                 failure = self._explained(decision.failure)
                 self._emit(JobFailed(failure, decision.secondary))
                 self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
@@ -434,7 +491,14 @@ class LeaderChannel(EventQueue):
         )
 
     def _stop(self, host: str, signal: int) -> None:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
         if self._stopped:
+            return
+        if self._all_done or (self._causes.announced is not None and not self._goes_on):
+            if self._hosts.max_restarts:  # it comes before the next attempt
+                self._late_stop = True
+                if host != self._me:
+                    self._emit(StopAll(host, signal))
             return
         self._stopped = True
         if host != self._me:
@@ -467,10 +531,11 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         self._about_quiet(self._quiet.left(host))
+        self._answer(self._consultations.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures))
-            self._emit(AllDone(self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
         if self._ready:
             self._check_ready()
 
@@ -494,6 +559,15 @@ class LeaderChannel(EventQueue):
                 self._emit(LookAsked(decision.rule))
             else:
                 self._emit(AllLooked(decision.positions, decision.missing))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            data = pack_answer(point, text)
+            for member in map(self._members.__getitem__, hosts):
+                if member.session.state != OVER:
+                    member.post(data)
+            if on_answer is not None:
+                self._loop.call_later(0, partial(on_answer, text))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

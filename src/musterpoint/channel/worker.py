@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
 from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerLost,
     PeerSilent,
     RuleReport,
     Stalled,
     StartAsked,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
@@ -45,8 +51,8 @@ from musterpoint.channel.session import (
 from musterpoint.failure import MOST_REASON, NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
-from musterpoint.settings import Settings
-from musterpoint.untrusted import printable
+from musterpoint.settings import MOST_HOSTS, Settings
+from musterpoint.untrusted import is_host_name, printable
 
 if TYPE_CHECKING:
     from musterpoint.channel.attempts import NoRestart, Ready
@@ -108,6 +114,7 @@ class WorkerChannel(EventQueue):
         self._handshake: Handshake
         self._attempt_timer: Timer | None = None
         self._stopped = self._alone = False
+        self._questions: dict[str, OnAnswer] = {}
         self._begin()
         self._loss = PeerLost(self._leader, "")
         self._sweeper = Sweeper(context, session.forgive, self._sweep)
@@ -147,7 +154,7 @@ class WorkerChannel(EventQueue):
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._done = True
         if self._alone:
-            self._emit(AllDone(failures))
+            self._emit(AllDone(failures, self._stopped))
         else:
             self._post(wire.pack("done", code=code, failures=failures))
 
@@ -174,6 +181,10 @@ class WorkerChannel(EventQueue):
         if not self._alone:
             self._post(wire.pack("rule", report=report))
 
+    def ask_running(self) -> None:
+        if not self._alone:
+            self._post(wire.pack("whoruns"))
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
@@ -187,6 +198,13 @@ class WorkerChannel(EventQueue):
             from musterpoint.channel.attempt_messages import pack_ready
 
             self._post(pack_ready(ready))
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        if self._alone:
+            self._loop.call_later(0, partial(on_answer, None))
+            return
+        self._post(pack_report(point, text))
+        self._questions[point] = on_answer
 
     def close(self) -> None:
         self._stop_listening()
@@ -227,9 +245,17 @@ class WorkerChannel(EventQueue):
         elif kind == "alldone":
             self._check_first(kind)
             self._all_done = True
-            self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
+            failures = Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))
+            self._emit(AllDone(failures, wire.boolean(message, "stopped")))
+        elif kind == "answer":
+            self._answered(message)
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
+        elif kind == "running":
+            hosts = wire.texts(message, "hosts", MOST_NAMED)
+            if not all(map(is_host_name, hosts)):
+                raise wire.WireError("a 'running' with what is no host's name")
+            self._emit(StillRunning(hosts, wire.number(message, "more", MOST_HOSTS)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind in ("restart", "norestart"):
@@ -277,6 +303,13 @@ class WorkerChannel(EventQueue):
             raise wire.WireError(f"more than {2 * MOST_EVER} points")
         self._emit(Arrived(point))
 
+    def _answered(self, message: dict[str, Any]) -> None:
+        point = wire.text(message, "point", LONGEST_POINT)
+        on_answer = self._questions.pop(point, None)
+        if on_answer is None:
+            raise wire.WireError(f"an answer at {point!r}, where nothing was asked")
+        self._loop.call_later(0, partial(on_answer, wire.text(message, "text", MOST_ANSWER)))
+
     def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
         if number in self._starts:
             raise wire.WireError(f"start request {number} before its last one ended")
@@ -320,7 +353,8 @@ class WorkerChannel(EventQueue):
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Dial):
-                self._dialer.start()
+                if self._attempt is None:  # two at once would each have the same messages sent again
+                    self._dialer.start()
             elif isinstance(action, Silent):
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
@@ -411,11 +445,14 @@ class WorkerChannel(EventQueue):
             self._record("host-lost", host=self._leader, why=why)
             self._emit(self._loss)
         if self._done and not self._all_done:
-            self._emit(AllDone())
+            self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
         if self._ready:
             self._no_restart()
+        for on_answer in self._questions.values():
+            self._loop.call_later(0, partial(on_answer, None))
+        self._questions = {}
 
     def _end_session(self) -> None:
         self._peer.session.end()

@@ -214,8 +214,8 @@ class Hosts:
                 out_of_memory = self.context.backend.out_of_memory(host)
                 self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), out_of_memory)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
-                if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
-                    self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
+                if self.ends[host].code:
+                    self._end_the_rest_after(host)
         if len(self.ends) == len(self._handles):
             if self._output_ended == set(self._handles) and self._pump.out.waiting_since is None:
                 self._loop.stop()
@@ -279,10 +279,18 @@ class Hosts:
         if not self.stopped:
             self._stop(f"--stop-after {self.job.stop_after:g}")
 
-    def _end_the_rest(self) -> None:
+    def _end_the_rest_after(self, host: str) -> None:
+        """``host`` has failed: the others get time to notice; none where they can't, as they never met it."""
+        if results.failed_before_the_roll_call(self.context.layout, host):
+            self._end_the_rest(f"{host} has ended before it met the others")
+        elif self.job.options.get("MUSTER_ON_FAILURE") != "finish":
+            why = f"a host failed {_PATIENCE:g} s ago"
+            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self._end_the_rest(why)))
+
+    def _end_the_rest(self, why: str) -> None:
         """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
-            self.context.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
+            self.context.console.say(f"{why}: ending {', '.join(self._running)} too")
             self._terminate()
 
     def _stop(self, why: str) -> None:

@@ -184,6 +184,18 @@ def read_host_files(layout: Layout, host: str) -> HostFiles:
     return HostFiles(outcome if isinstance(outcome, dict) else None, failure)
 
 
+def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
+    """Whether musterpoint itself failed on ``host``, such as on a port that is taken, before it met any other host."""
+    outcome = read_host_files(layout, host).outcome
+    if outcome is None or outcome.get("cause") != "muster":
+        return False
+    moments = _json(os.path.join(layout.tree(host), "output", TIMELINE))
+    events = (
+        [moment.get("event") for moment in moments if isinstance(moment, dict)] if isinstance(moments, list) else []
+    )
+    return bool(events) and not {"rollcall-done", "rollcall-failed"}.intersection(events)
+
+
 def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
     """Writes the archives of :data:`ARTIFACTS`, hosts merged; a sentence for each file that clashed or is left out."""
     warnings = []

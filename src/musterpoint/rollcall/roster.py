@@ -12,6 +12,10 @@ MOST_PORTS = 64
 """How many ports one host may offer."""
 MOST_SLOTS = 65536
 """How many ranks one host may run."""
+MOST_LIBRARIES = 16
+"""How many libraries a host may name in its offer."""
+LONGEST_LIBRARY = 128
+"""Characters of one library's name and version."""
 _MOST_NUMBER = 65535
 
 
@@ -21,7 +25,7 @@ class Offer(NamedTuple):
     ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
     has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
     host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
-    launcher's framework.
+    launcher's framework. ``libraries``: versions that should be the same on all hosts, such as ``NCCL=2.27.3``.
     """
 
     job: str
@@ -30,6 +34,7 @@ class Offer(NamedTuple):
     version: str
     capacity: int = 1
     ports: tuple[int, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 class Participant(NamedTuple):

@@ -148,6 +148,16 @@ class HostProcesses:
         """The local rank of a global one of this host; None where it has none."""
         return self._ranks.local_rank(rank)
 
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank was planned here."""
+        return any(session.plan.local_ranks for session in self.sessions.values())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether what runs here is one program of its own, and no ranks."""
+        return all(session.plan.launcher == "script" for session in self.sessions.values())
+
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
     ) -> None:
@@ -171,17 +181,42 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
+        if process.role == "rank" and self._has_terminal(process.rank):
+            return self._spawn_on_terminal(session, process, environment)
         out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
-                argv, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
+                self._words(process), environment, process.cwd, Streams(stdin, out, err),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
                 os.close(fd)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
+        return pid
+
+    def _words(self, process: ProcessPlan) -> list[str]:
+        return [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+
+    def _has_terminal(self, rank: int | None) -> bool:
+        return self._context.terminal is not None and rank == self._context.terminal.rank
+
+    def _spawn_on_terminal(self, session: Session, process: ProcessPlan, environment: Mapping[str, str]) -> int:
+        """A rank with a terminal of its own: nothing of what it prints comes through us."""
+        assert self._context.terminal is not None
+        try:
+            fd = self._context.terminal.open()
+        except OSError as error:
+            raise CannotStart(error, "exec") from None
+        try:
+            streams = Streams(fd, fd, fd)
+            pid = spawn(
+                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                cpus=session.plan.cpus_of(process),
+            )  # fmt: skip
+        finally:
+            os.close(fd)
         self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
         return pid
 
@@ -231,8 +266,12 @@ class HostProcesses:
         return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
-        """Lets the stub start its program, with pipes of ours."""
-        out, err = self._pump.open(rank.number, rank.name)
+        """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
+        if self._has_terminal(rank.number):
+            assert self._context.terminal is not None
+            out = err = self._context.terminal.open()
+        else:
+            out, err = self._pump.open(rank.number, rank.name)
         connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
@@ -324,14 +363,14 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
-        """Sends ``signo`` to every live rank and to services of the user's own, once.
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         self._others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""

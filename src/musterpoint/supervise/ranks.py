@@ -72,7 +72,7 @@ class Ranks:
         self._by_pid: dict[int, Rank] = {}
         self._signalled: set[Key] = set()
         self._signal = 0
-        self._wait_for_orphans = False
+        self._wait_for_orphans = self._stopping = False
         self._orphans = tree.Orphans(context.loop, self.settle)
         self._held_back: tuple[RankEnded, RankEnd | None] | None = None
         self._orphans_had_time = False
@@ -232,10 +232,10 @@ class Ranks:
             return after_others(failure, ended, self._worlds[session])
         return failure._replace(ended=tuple(sorted(ended))[:MOST_ENDED])  # the leader knows of other hosts' ranks
 
-    # -- what dead launchers leave behind in a stop --
+    # -- what dead launchers leave behind --
 
     def settle(self) -> None:
-        """Emits the end of a rank. In a stop, the last rank's end waits for processes that dead launchers left behind.
+        """Emits the end of a rank; once ranks are signalled, the last one's waits for what dead launchers left behind.
 
         To be called whenever a process has ended.
         """
@@ -245,7 +245,7 @@ class Ranks:
             self._orphans_had_time = True
             return
         (event, end), self._held_back = self._held_back, None
-        if self._orphans_had_time and end is not None and event.failure is None:
+        if self._stopping and self._orphans_had_time and end is not None and event.failure is None:
             event = event._replace(failure=self._failure_of_orphans(end, self._ranks[event.key].name))
         self._emit(event)
 
@@ -265,12 +265,13 @@ class Ranks:
 
     # -- stopping --
 
-    def signal(self, signo: int, wait_for_orphans: bool = False) -> int:
+    def signal(self, signo: int, stopping: bool = False) -> int:
         """Sends ``signo`` to every live rank, once, and gives up those that never came up; returns how many there were.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        When the last rank has ended, processes that ranks left behind are signalled and waited for, too: under a
+        program that is a launcher itself they are the real ranks. ``stopping``: an error of theirs is then the rank's.
         """
-        self._signal, self._wait_for_orphans = signo, wait_for_orphans
+        self._signal, self._wait_for_orphans, self._stopping = signo, True, stopping
         for key in sorted(self._expected - self._signalled):
             self._signalled.add(key)
             if key in self._ranks:

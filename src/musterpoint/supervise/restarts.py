@@ -67,6 +67,7 @@ class Restarts:
         self._stopped_at: float | None = None
         self._answer: NextAttempt | NoRestart | None = None
         self._all: AllReady | None = None
+        self._decided = False
         self._ended: EndedAttempt
         self._supervisor: Supervisor
         self._timers: list[Timer] = []
@@ -95,8 +96,8 @@ class Restarts:
         )  # fmt: skip
         self._between.route_signals(self._on_signal)
         self._peers.listen(self._on_event)
-        if supervisor.late_stop is not None:
-            self._stop(*supervisor.late_stop)
+        if supervisor.first_stop is not None:
+            self._stop(*supervisor.first_stop)
         self._timers.append(self._loop.call_later(READY_SECONDS, self._nobody_else_is_ready))
         self._peers.ready(Ready(found, self._between.free_ports(), left))
         while self._answer is None:
@@ -111,6 +112,7 @@ class Restarts:
         self._lasted = seconds
         self._supervisor = supervisor
         self._answer = self._all = None
+        self._decided = False
         self._timers, self._waits, self._time_is_over = [], (), False
 
     def _result(self, answer: NextAttempt | NoRestart, outcome: Outcome) -> Roster | Outcome:
@@ -174,19 +176,18 @@ class Restarts:
     # what the leader decides
 
     def _decide(self) -> None:
-        if self._all is None or self._answer is not None:
+        if self._all is None or self._decided:
             return
         hosts, gone, left = self._all
         decision = decide_restart(self._rules, self._ended, hosts, gone, left)
         if isinstance(decision, Wait):
             self._wait(decision.hosts)
         elif isinstance(decision, Restart):
-            self._all = None
-            self._restart(hosts)
+            self._decided = self._restart(hosts)
         else:
             self._end(decision)
 
-    def _restart(self, hosts: Mapping[str, Ready]) -> None:
+    def _restart(self, hosts: Mapping[str, Ready]) -> bool:
         port = self._between.master_port(self._roster.master_port)
         before = {seat.name: (seat.address, seat.ports) for seat in self._roster.seats}
         seats = [
@@ -196,13 +197,16 @@ class Restarts:
         ]
         seats = [each for each in seats if (each.address, each.ports) != before[each.host]]
         self._between.record("restart-decided", attempt=self._roster.attempt + 1, progress=progress_of(hosts))
-        self._peers.restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
+        return self._peers.restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
 
     def _end(self, decision: End) -> None:
-        self._all = None
         stopped = self._stopped if decision.stopped else None
         failure = None if stopped is not None else self._ended.failure
-        self._peers.end_attempts(NoRestart(failure, decision.why, *(stopped or ())))
+        self._say_no(NoRestart(failure, decision.why, *(stopped or ())))
+
+    def _say_no(self, end: NoRestart) -> None:
+        self._decided = True
+        self._peers.end_attempts(end)
 
     def _wait(self, hosts: tuple[str, ...]) -> None:
         """Hosts are lost: they may come back within the time for it."""
@@ -216,17 +220,16 @@ class Restarts:
 
     def _nobody_came(self) -> None:
         self._time_is_over = True
-        if self._answer is not None or self._all is None or not self._all.gone:
+        if self._decided or self._all is None or not self._all.gone:
             return
         name, seconds = self._all.gone[0], self._rules.rejoin_timeout
         failure = self._ended.failure
         if failure.cause != "host" or failure.host not in self._all.gone:
             failure = lost_host(name, "it was lost while the job was to be started again", at=time.time())
         within = f" within {seconds:g} s (--rejoin-timeout)" if seconds else ""
-        self._all = None
-        self._peers.end_attempts(NoRestart(failure, f"{name} is lost and did not come back{within}"))
+        self._say_no(NoRestart(failure, f"{name} is lost and did not come back{within}"))
 
     def _nobody_else_is_ready(self) -> None:
-        if self._answer is None and self._roster.me == self._roster.group[0].name:
+        if self._all is None and not self._decided and self._roster.me == self._roster.group[0].name:
             why = f"not every host ended the attempt within {READY_SECONDS:.0f} s"
-            self._peers.end_attempts(NoRestart(self._ended.failure, why))
+            self._say_no(NoRestart(self._ended.failure, why))

@@ -20,9 +20,10 @@ from musterpoint.channel.peers import (
     StartAsked,
     Started,
     StartEnded,
+    StillRunning,
     StopAll,
 )
-from musterpoint.failure import Failure
+from musterpoint.failure import Failure, numbers
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
 from musterpoint.processes import tree
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
+    from musterpoint.supervise.waiting import WaitingWatch
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -51,7 +53,7 @@ class Supervisor:
     """Runs one job on this host.
 
     ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
-    for the pump. ``late_stop``: host and signal of a stop that came when a failure was ending the job; None: none did.
+    for the pump. ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
     """
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
@@ -59,7 +61,7 @@ class Supervisor:
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
-        self.late_stop: tuple[str, int] | None = None
+        self.first_stop: tuple[str, int] | None = None
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
@@ -69,6 +71,7 @@ class Supervisor:
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
         self._logs: LogWatch | None = None
+        self._waiting: WaitingWatch | None = None
 
     @property
     def token(self) -> str:
@@ -110,7 +113,7 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs):
+            for watch in (self._stalls, self._logs, self._waiting):
                 if watch is not None:
                     watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
@@ -168,11 +171,15 @@ class Supervisor:
     def _on_peer_event(self, event: PeerEvent) -> None:
         """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
         act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
+        told = _FOR_WAITING.get(type(event))
         if act is not None:
             act(self._daemons, event)
         elif look is not None:
             if self._stalls is not None:
                 look(self._stalls, event)
+        elif told is not None:
+            if self._waiting is not None and self._state.phase == "waiting":
+                told(self._waiting, event)
         else:
             self.on_event(event)
 
@@ -203,15 +210,37 @@ class Supervisor:
                 happened = self._queue.pop(0)
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
+                    self._say_who_runs()
+                before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
-                if isinstance(happened, (ev.StopAsked, StopAll)) and not self._state.stopped_by:
+                if isinstance(happened, (ev.StopAsked, StopAll)):
                     where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
-                    self.late_stop = self.late_stop or (where, happened.signal)
+                    self.first_stop = self.first_stop or (where, happened.signal)
+                if self._state.phase != before:
+                    self._watch_waiting()
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
+
+    def _say_who_runs(self) -> None:
+        """At a stop: which ranks it finds running here, or for whom this host was waiting."""
+        running = sorted(self._processes.live_ranks)
+        if running:
+            who = "the program" if self._processes.is_script else numbers(running)
+            self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
+        elif self._waiting is not None:
+            self._context.say(f"told to stop: {self._waiting.sentence}")
+
+    def _watch_waiting(self) -> None:
+        """While this host is done and others aren't, it says for whom it waits."""
+        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
+            from musterpoint.supervise.waiting import WaitingWatch  # only where there are other hosts
+
+            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
+        elif self._waiting is not None:
+            self._waiting.close()
 
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
@@ -225,7 +254,7 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -320,6 +349,10 @@ _FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
     LookAsked: lambda watch, event: watch.look(event),
     AllLooked: lambda watch, event: watch.judge(event),
     Stalled: lambda watch, event: watch.stalled(event),
+}
+
+_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
+    StillRunning: lambda watch, event: watch.still_running(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

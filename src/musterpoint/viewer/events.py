@@ -69,6 +69,7 @@ EVENTS: dict[str, Meaning] = {
     "outputs-synced": Meaning("step", "outputs were written to S3 in {seconds} s", False),
     "longest-silence": Meaning("note", "nothing was written for {seconds} s"),
     "hosts-arrived": Meaning("end", "all hosts had come to {point}", False),
+    "waiting-for-hosts": Meaning("note", "was done, and waited for {hosts}"),
     "all-hosts-done": Meaning("end", "every host was done"),
     "leave-due": Meaning("end", "waited no longer for the other hosts"),
     "job-ended": Meaning("end", "the job ended here with code {code}"),

@@ -23,7 +23,7 @@ def until(*names):
 
 
 def works():
-    print("rank", RANK, "works", flush=True)
+    print(f"rank {RANK} works\n", end="", flush=True)
     mark("here-" + RANK, os.getpid())
 
 
@@ -33,7 +33,7 @@ def meet():
 
 
 def strike():
-    print("the last line of rank", RANK, flush=True)
+    print(f"the last line of rank {RANK}\n", end="", flush=True)
     mark("victim", RANK)
     mark("struck", time.time())
 

@@ -124,13 +124,12 @@ def test_an_end_that_comes_before_a_host_is_ready_waits_for_it(start: Start) -> 
 
 
 def test_nothing_is_started_again_after_a_stop(start: Start) -> None:
-    leader, worker = pair(start)
+    leader, worker = pair(start, max_restarts=1)
     end_attempt(leader, worker)
     leader.event(AllReady)
     worker.say("stopping", 15)
     leader.event(StopAll)
-    leader.say("restart", NEXT)
-    leader.ask(lambda peers: None)
+    assert leader.ask(lambda peers: peers.restart(NEXT)) is False
     assert not leader.has(NextAttempt)
 
 

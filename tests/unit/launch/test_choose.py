@@ -9,7 +9,8 @@ import pytest
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
-from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, miscounted, wanted_ports
+from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, wanted_ports
+from musterpoint.launch.counts import miscounted
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
 

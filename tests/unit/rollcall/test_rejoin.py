@@ -124,15 +124,15 @@ def test_a_stop_while_a_host_waits_for_the_next_attempt(start: Start, cable: Any
     lose(cable, leader, other)
     again = anew(start)
     leader.event(PeerBack)
-    if who == "leader":
-        leader.say("stopping", 15)
-        error = again.failed()
-        assert isinstance(error, StoppedEarly)
-        assert error.host == "algo-1"
-    else:
+    if who == "newcomer":
         again.stop(15)
-        assert leader.event(StopAll).host == "algo-2"
-    assert other.event(StopAll).signal == 15
+        assert leader.event(StopAll) == StopAll("algo-2", 15)
+    end = NoRestart(None, "", "algo-1", 15)
+    leader.say("end_attempts", end)
+    error = again.failed()
+    assert isinstance(error, StoppedEarly)
+    assert error.host == ("algo-1" if who == "leader" else "algo-2")
+    assert other.event(NoRestart) == end
 
 
 def test_one_that_is_lost_again_is_gone_and_may_come_a_second_time(start: Start, cable: Any) -> None:

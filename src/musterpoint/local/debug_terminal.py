@@ -6,13 +6,16 @@ comes, without a prefix, and to a log; other ranks' output goes the usual way.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import termios
+import sys
 from typing import Any, Callable
 
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
 
 CTRL_C = b"\x03"
 NAME = "terminal"

@@ -77,6 +77,7 @@ class Settings(NamedTuple):
     local_rank: Literal["", "argument", "dashed", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
+    host_order: Literal["listed", "topology"] = "listed"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -342,7 +343,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW"),
+           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+    Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
+           "(Slurm with a topology plugin)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

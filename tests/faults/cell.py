@@ -20,6 +20,8 @@ PATIENCE = 20.0
 """Seconds that any end may take on a machine that is busy with other work, whatever it takes on an idle one."""
 SLOWER = 5.0
 """How much longer than this job's own launch, under the same load, its end may take."""
+OTHERS_MAY_TELL = 35.0
+"""Seconds that other hosts have to tell of a better cause where a program's own torchrun only says which rank ended."""
 MIB = 1 << 20
 
 
@@ -142,7 +144,7 @@ def told(seen: Seen, truth: Truth) -> list[str]:
         if seen.code(host) != code:
             wrong.append(f"{host}: its entry point ended with {seen.code(host)}, expected {code}")
     described = seen.ran.job
-    status = {"stopped": "Stopped", "done": "Completed"}.get(truth.kind, "Failed")
+    status = truth.status or {"stopped": "Stopped", "done": "Completed"}.get(truth.kind, "Failed")
     whole = len(seen.reports) == len(seen.job.hosts)
     if whole and (described["TrainingJobStatus"], described["ExitCode"], seen.ran.code) != (status, code, code):
         found = {key: described[key] for key in ("TrainingJobStatus", "ExitCode")}
@@ -189,8 +191,13 @@ def nothing_left(seen: Seen, truth: Truth) -> list[str]:
 
 def in_time(seen: Seen, truth: Truth) -> list[str]:
     """What the fault takes by itself, and what an end takes on a machine with this load."""
-    took, bound = seen.ended - seen.struck, seen.job.fault.wait + PATIENCE + SLOWER * seen.launching
+    waits = seen.job.fault.wait + (OTHERS_MAY_TELL if seen.job.launcher.own else 0.0)
+    took, bound = seen.ended - seen.struck, waits + PATIENCE + SLOWER * seen.launching
     return [f"the job ended {took:.1f} s after the fault, expected at most {bound:.1f} s"] if took > bound else []
+
+
+COMPLAINS = re.compile(r"-{9}|={9}|mpirun|mpiexec|prterun|torch\.distributed\.elastic|[WE]\d{4} .*torch/distributed")
+"""How the last lines of launchers begin when a job has failed."""
 
 
 def last_line(seen: Seen, truth: Truth) -> list[str]:
@@ -200,8 +207,7 @@ def last_line(seen: Seen, truth: Truth) -> list[str]:
     if seen.rank and seen.job.fault.last_line and line not in seen.logs:
         wrong.append(f"the log doesn't have {line!r}")
     log = seen.job.log(seen.reports[0]).splitlines()
-    complains = seen.job.launcher.program and truth.kind not in ("stopped", "done") and seen.job.fault.act is None
-    if complains and not log[-1].startswith("musterpoint: "):
+    if log and not seen.job.launcher.own and COMPLAINS.match(log[-1]):
         wrong.append(f"the last word is the launcher's: {log[-1]!r}")
     return wrong
 

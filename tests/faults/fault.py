@@ -25,6 +25,7 @@ class Truth(NamedTuple):
     ``how``: what stands behind the culprit's place, such as "exit code 7"; empty: the reason names no rank.
     ``words``: texts that are in the reason, too.
     ``kind``, ``cause``: class and cause in ``outcome.json``.
+    ``status``: of the job description; empty: by ``kind``.
     ``host``: the culprit, or :data:`ANY`; None: the host of the rank that is the victim.
     """
 
@@ -35,6 +36,7 @@ class Truth(NamedTuple):
     kind: str = "user"
     cause: str = "user"
     host: str | None = None
+    status: str = ""
 
 
 class Hosts(NamedTuple):

@@ -235,5 +235,11 @@ def memory_group(limit: int) -> Path:
     one = (root / "memory").is_dir()
     group = (root / "memory" if one else root) / name
     group.mkdir()
-    (group / ("memory.limit_in_bytes" if one else "memory.max")).write_text(str(limit))
+    try:
+        (group / ("memory.limit_in_bytes" if one else "memory.max")).write_text(str(limit))
+        if not one:
+            (group / "memory.swap.max").write_text("0")
+    except OSError:
+        group.rmdir()
+        raise
     return group

@@ -16,6 +16,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
+from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
@@ -26,6 +27,7 @@ from musterpoint.prepare import (
     empty_offer,
     named_job,
     offer_of,
+    ordered_job,
     plan_host,
     prepare_host,
     user_environment,
@@ -39,13 +41,14 @@ from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import rank_grace
-from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -65,7 +68,10 @@ def run(request: Request) -> int:
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
+        job, said = made(job)
         runtime.set_job(job)
+        if said and runtime.leads:
+            runtime.console.say(said)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
@@ -109,6 +115,11 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    elif options.host_order == "topology":
+        job = ordered_job(job, roster)
+        runtime.set_job(job)
+    if options.check != "off":
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -125,13 +136,18 @@ def _run_job(
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
+    if plan is not None and host is not None and host.devices.gpus:
+        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     pump = _pump(job, options, plan)
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
-    context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
+    context = _context(runtime, job, pump)._replace(
+        others=others, about_job=lambda: _facts(job, plan, request),
+        terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
+    )  # fmt: skip
     rules = _rules(job, options, plan, host)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
@@ -202,6 +218,35 @@ def _call_the_roll(
     return roster, peers
 
 
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
+
+
+def _watch_gpus(runtime: Runtime, request: Request) -> None:
+    """Warns of GPUs that the job leaves idle, once its programs have had the time to open them."""
+    from musterpoint.processes.idle_gpus import AFTER, warn_of_idle
+
+    def look() -> None:
+        from musterpoint.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), request.environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
+
+
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
@@ -212,7 +257,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
+        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
 
 
@@ -225,11 +270,11 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
     return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
-def _keep(job: Job, name: str, text: str) -> str:
-    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     from musterpoint.report.collected import keep
 
-    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

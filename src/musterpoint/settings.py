@@ -57,6 +57,7 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
@@ -73,8 +74,10 @@ class Settings(NamedTuple):
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
     accelerate_config: str = ""
-    local_rank: Literal["", "argument", "variable"] = ""
+    local_rank: Literal["", "argument", "dashed", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
+    host_order: Literal["listed", "topology"] = "listed"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -310,6 +313,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
@@ -331,11 +336,16 @@ OPTIONS: tuple[Option, ...] = (
            launchers=("parameter-server",)),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
            unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
-    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
-           "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
+           "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
+           aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+    Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
+           "(Slurm with a topology plugin)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -387,6 +397,8 @@ MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Report,
     RuleReport,
     Stalled,
     StillRunning,
@@ -73,6 +78,7 @@ class LeaderChannel(EventQueue):
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._quiet = QuietHosts(hosts.group)
+        self._consultations = Consultations(hosts.me, hosts.others)
         self._questions: dict[str, int] = {}
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
@@ -143,6 +149,10 @@ class LeaderChannel(EventQueue):
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
+
     def close(self) -> None:
         self._stop_listening()
         self._wait_until_heard()
@@ -207,6 +217,8 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "report":
+            self._answer(self._consultations.report(member.name, message, time.time()))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
         elif kind == "whoruns":
@@ -409,6 +421,7 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         self._about_quiet(self._quiet.left(host))
+        self._answer(self._consultations.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
             self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
@@ -421,6 +434,15 @@ class LeaderChannel(EventQueue):
                 self._emit(LookAsked(decision.rule))
             else:
                 self._emit(AllLooked(decision.positions, decision.missing))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            data = pack_answer(point, text)
+            for member in map(self._members.__getitem__, hosts):
+                if member.session.state != OVER:
+                    member.post(data)
+            if on_answer is not None:
+                self._loop.call_later(0, partial(on_answer, text))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

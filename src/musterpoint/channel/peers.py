@@ -174,6 +174,19 @@ PeerEvent = Union[
 ]  # fmt: skip
 
 
+class Report(NamedTuple):
+    """``text``: what a host reported in a consultation. ``at``: when that came, by the leader's clock (Unix time)."""
+
+    text: str
+    at: float
+
+
+Decide = Callable[[dict[str, Report]], str]
+"""Makes the leader's answer from the reports of all hosts that are still here, by name."""
+OnAnswer = Callable[[Union[str, None]], None]
+"""Gets the answer; None: the leader is lost, so there will be none."""
+
+
 class Peers(Protocol):
     """This host's end of the open channel. All methods return at once; events come in the loop's thread."""
 
@@ -233,6 +246,17 @@ class Peers(Protocol):
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
 
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
+        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
+        leader are not waited for; those that left or are lost neither.
+
+        ``ValueError``: the texts are longer than :mod:`musterpoint.channel.consultations` allows.
+        """
+
+    def has_events(self) -> bool:
+        """Whether events wait for a listener."""
+
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""
 
@@ -249,6 +273,9 @@ class EventQueue:
         self._on_event = on_event
         if self._waiting:
             self._loop.call_later(0, self._deliver)
+
+    def has_events(self) -> bool:
+        return bool(self._waiting)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")

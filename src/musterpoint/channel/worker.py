@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
 from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
@@ -18,9 +20,11 @@ from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerLost,
     PeerSilent,
@@ -111,6 +115,7 @@ class WorkerChannel(EventQueue):
         self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
+        self._questions: dict[str, OnAnswer] = {}
         self._done = self._announced = self._stopped = self._all_done = False
         self._alone = False
         self._loss = PeerLost(self._leader, "")
@@ -175,6 +180,13 @@ class WorkerChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        if self._alone:
+            self._loop.call_later(0, partial(on_answer, None))
+            return
+        self._post(pack_report(point, text))
+        self._questions[point] = on_answer
+
     def close(self) -> None:
         self._stop_listening()
         self._post(wire.pack("bye"))
@@ -216,6 +228,8 @@ class WorkerChannel(EventQueue):
             self._all_done = True
             failures = Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))
             self._emit(AllDone(failures, wire.boolean(message, "stopped")))
+        elif kind == "answer":
+            self._answered(message)
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
         elif kind == "running":
@@ -243,6 +257,13 @@ class WorkerChannel(EventQueue):
         if self._reached > 2 * MOST_EVER:  # the leader doesn't count its own barriers
             raise wire.WireError(f"more than {2 * MOST_EVER} points")
         self._emit(Arrived(point))
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        point = wire.text(message, "point", LONGEST_POINT)
+        on_answer = self._questions.pop(point, None)
+        if on_answer is None:
+            raise wire.WireError(f"an answer at {point!r}, where nothing was asked")
+        self._loop.call_later(0, partial(on_answer, wire.text(message, "text", MOST_ANSWER)))
 
     def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
         if number in self._starts:
@@ -382,6 +403,9 @@ class WorkerChannel(EventQueue):
             self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
+        for on_answer in self._questions.values():
+            self._loop.call_later(0, partial(on_answer, None))
+        self._questions = {}
 
     def _end_session(self) -> None:
         self._peer.session.end()

@@ -12,22 +12,29 @@ _COLUMN = 44
 """The column of the reasons; after a longer word the reason follows directly."""
 
 
-def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> str:
-    """A page: the headline, then a block per host, then the notes."""
+def to_text(
+    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
+) -> str:  # fmt: skip
+    """A page: the headline, a block per host, the platform's variables here that are ``used`` or not, and the notes."""
     lines = [masker.mask(headline)]
     for plan in plans:
         lines += ["", *_host(plan, masker)]
+    if used:
+        lines += ["", "the platform's variables on this host", *_variables(used, masker)]
     remarks = list(dict.fromkeys([*notes, *(note for plan in plans for note in plan.notes)]))
     if remarks:
         lines += ["", *(f"note: {masker.mask(remark)}" for remark in remarks)]
     return "\n".join(lines) + "\n"
 
 
-def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> dict[str, Any]:
-    """``{"plan": headline, "notes": […], "hosts": […]}``; a host has ``processes``, each with its full ``argv``."""
+def to_json(
+    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
+) -> dict[str, Any]:
+    """``{"plan": headline, "notes": […], "variables": […], "hosts": […]}``; hosts have ``processes``, these an argv."""
     return {
         "plan": masker.mask(headline),
         "notes": [masker.mask(note) for note in notes],
+        "variables": _settings_json(used, masker),
         "hosts": [_host_json(plan, masker) for plan in plans],
     }
 
@@ -52,6 +59,9 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
         lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
     if plan.unset:
         lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
+    if plan.cpu_sets:
+        rows = ((f"local rank {at}: {cpus.cpus}", cpus.reason) for at, cpus in enumerate(plan.cpu_sets))
+        lines += ["  on the processors", *(_row(*row) for row in rows)]
     if plan.foreign or plan.of_others:
         lines += ["  its ranks run in", _row(plan.user_cwd, "the program's working directory")]
         if plan.user_pythonpath:
@@ -141,6 +151,9 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_pythonpath": plan.user_pythonpath,
         "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
+        "cpu_sets": [
+            {"local_rank": at, "cpus": cpus.cpus, "reason": cpus.reason} for at, cpus in enumerate(plan.cpu_sets)
+        ],
         "of_others": [_process_json(process, masker) for process in plan.of_others],
     }
 

@@ -4,7 +4,7 @@ import os
 from typing import Any, Literal, NamedTuple, Sequence, get_args
 
 from musterpoint.code.workspace import Workspace
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting, cpu_numbers
 from musterpoint.programs.registry import PLANNED, Program
 from musterpoint.settings import Launcher
 
@@ -120,13 +120,13 @@ def rank_process(
     )
 
 
-def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int) -> ProcessPlan:
-    """``process`` with ``--local_rank=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int, flag: str) -> ProcessPlan:
+    """``process`` with ``flag=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
     before = len(process.argv) - len(program)
     if process.role != "rank" or process.words[before:] != list(program):
         return process
     at += before
-    word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
+    word = Argument(f"{flag}={process.local_rank or 0}", "--local-rank was given")
     return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 
 
@@ -178,11 +178,13 @@ class LaunchPlan(NamedTuple):
     daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
+    local_rank_flag: how that argument begins.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
     under_mpi: whether an mpirun of the platform's started the entry points.
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
+    cpu_sets: the processors of each local rank; empty: the system's choice.
     """
 
     launcher: Launcher
@@ -199,11 +201,19 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    local_rank_flag: str = "--local_rank"
     temporary: str = ""
     meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
     expands: bool = False
+    cpu_sets: tuple[CpuSet, ...] = ()
+
+    def cpus_of(self, process: ProcessPlan) -> list[int]:
+        """The processors of ``process``, where it is a rank that has some of its own; else empty."""
+        if not self.cpu_sets or process.role != "rank" or process.local_rank is None:
+            return []
+        return cpu_numbers(self.cpu_sets[process.local_rank].cpus) if process.local_rank < len(self.cpu_sets) else []
 
     @property
     def foreign(self) -> bool:
@@ -229,6 +239,7 @@ class LaunchPlan(NamedTuple):
                 notes=tuple(plan.notes),
                 daemons=tuple(plan.daemons),
                 meeting=plan.meeting and _meeting(*plan.meeting),
+                cpu_sets=tuple(CpuSet(_cpus(cpus), _text(reason)) for cpus, reason in plan.cpu_sets),
             )
             check_types(plan, _PLAN_TYPES)
             if plan.launcher not in get_args(Launcher):
@@ -252,8 +263,7 @@ _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
-    "under_mpi": (bool,), "expands": (bool,),
-    "temporary": _TEXT,
+    "local_rank_flag": _TEXT, "under_mpi": (bool,), "expands": (bool,), "temporary": _TEXT,
 }  # fmt: skip
 _MEETING_TYPES: dict[str, tuple[type, ...]] = {
     "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,
@@ -303,6 +313,12 @@ def _settings(rows: Any) -> tuple[EnvSetting, ...]:
 def _program(name: Any) -> None:
     if name and name not in PLANNED:
         raise ValueError(f"musterpoint has no program {name!r}")
+
+
+def _cpus(listed: Any) -> str:
+    if not cpu_numbers(_text(listed)):
+        raise ValueError(f"{listed!r} is no list of processors")
+    return str(listed)
 
 
 def _text(word: Any) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -119,13 +119,17 @@ def hangup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.fixture
-def environ() -> dict[str, str]:
-    """A copy of the environment without any platform's or launcher's variables, with this checkout importable."""
-    clean = {
+def clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` without any platform's or launcher's variables, with this checkout importable."""
+    found = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in environ.items()
         if not name.startswith(PLATFORM_PREFIXES) and name not in RANK_NAMES
     }
-    clean["PYTHONPATH"] = str(ROOT / "src")
-    return clean
+    return {**found, "PYTHONPATH": str(ROOT / "src")}
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """The variables of this process as :func:`clean` leaves them."""
+    return clean(os.environ)

@@ -355,9 +355,7 @@ class _Follower:
         stdin = os.open(os.devnull, os.O_RDONLY)
         try:
             streams = Streams(stdin, 1, 2)
-            self._child = spawn(
-                [*order["argv"], *self._job.arguments], environ, "/", streams, with_parent=os.getpid() != 1
-            )
+            self._child = spawn([*order["argv"], *self._job.arguments], environ, "/", streams)
         except CannotStart as error:
             raise LauncherError(f"local rank {self._started.local_rank} can't be started: {error}") from None
         finally:

@@ -16,6 +16,7 @@ from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
 from musterpoint.finish import finish, warn_of_missing_model
+from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
@@ -39,12 +40,14 @@ from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import rank_grace
-from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -64,7 +67,10 @@ def run(request: Request) -> int:
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
+        job, said = made(job)
         runtime.set_job(job)
+        if said and runtime.leads:
+            runtime.console.say(said)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
@@ -94,6 +100,8 @@ def _run_job(
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
+        runtime.timeline.add("host-prepared", launcher=offer.launcher)
+        _say_what_has_no_effect(runtime, request, job, options, host)
         if others is not None:
             others.gather(options.rollcall_timeout)
     except StoppedEarly as error:
@@ -106,6 +114,8 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    if options.check != "off":
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     if host is not None:
         try:
             plan = plan_host(job, options, host, roster, request.environ)
@@ -115,6 +125,9 @@ def _run_job(
             runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
             for text in plan.notes:
                 runtime.console.say(text)
+            for setting in plan.environment:
+                if setting.name == settings.PROGRESS:
+                    runtime.watch_progress(setting.value)
             if text_value(job.hyperparameters, "sagemaker_s3_output"):
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
@@ -125,7 +138,11 @@ def _run_job(
     runtime.console.write_through(pump.write_message)
     for rank, (out, err) in others.outlets.items() if others is not None else ():
         pump.give(rank, out, err)
-    context, rules = _context(runtime, job, pump)._replace(others=others), _rules(job, options, plan, host)
+    context = _context(runtime, job, pump)._replace(
+        others=others, about_job=lambda: _facts(job, plan, request),
+        terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
+    )  # fmt: skip
+    rules = _rules(job, options, plan, host)
     supervisor = Supervisor(context, rules, peers, roster)
     runtime.masker.know(supervisor.token)
     runtime.signals.route_to(supervisor.on_signal)
@@ -137,10 +154,41 @@ def _run_job(
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
-    # a program from a command line is here already, with its packages
-    tools = (lambda: runtime.tools(job, options)) if request.program is None else None
+    # a program from a command line is here already, and its packages are left to the user unless an installer is named
+    asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
+    tools = (lambda: runtime.tools(job, options)) if asked else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
     return host, offer_of(job, options, host)
+
+
+def _say_what_has_no_effect(
+    runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
+) -> None:  # fmt: skip
+    """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
+    typed = request.program is not None
+    if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
+        return
+    from musterpoint import unheeded
+
+    chosen = host.choice
+    texts = unheeded.unknown_variables(request.environ)
+    leads = job.current_host == job.leader
+    if leads and not is_launcher(job):
+        texts += unheeded.without_effect(request.environ, request.given, chosen.launcher, chosen.reason)
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
+    if leads and by_itself and request.environ.get(settings.LOCAL):
+        texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
+    if leads and typed and options.installer == "auto" and not options.requirements:
+        texts += unheeded.requirements(job)
+    for text in texts:
+        runtime.console.say(text)
+
+
+def is_launcher(job: Job) -> bool:
+    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
+    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
 
 
 def _call_the_roll(
@@ -164,6 +212,22 @@ def _call_the_roll(
     return roster, peers
 
 
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
+
+
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
@@ -176,6 +240,15 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
         job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
+
+
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
+    """What a failure's hint depends on."""
+    from musterpoint.diagnosis.facts import JobFacts
+
+    local = bool(request.environ.get(settings.LOCAL)) or ":local:" in job.arn
+    channels = tuple(channel.name for channel in job.channels)
+    return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
 def _keep(job: Job, name: str, content: str | bytes) -> str:

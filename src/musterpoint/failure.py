@@ -20,7 +20,9 @@ class Failure(NamedTuple):
     """One failure as it travels between hosts and into the reports (JSON: an object of these keys).
 
     ``code`` is what the control plane gets (1–255), ``at`` is seconds since the epoch on the host that failed.
-    ``second_hand``: only the user's own launcher reports it; the rank itself printed no error.
+    ``second_hand``: only the user's own launcher reports it; the rank itself printed no error. ``inside``: the function
+    of the program (or the line) in which the rank failed, where its output says that. ``ended``: the ranks of its host
+    that had ended with 0 by then, where it is a symptom.
     """
 
     host: str
@@ -33,6 +35,8 @@ class Failure(NamedTuple):
     signal: int | None = None
     at: float = 0.0
     second_hand: bool = False
+    inside: str = ""
+    ended: tuple[int, ...] = ()
 
     @property
     def is_symptom(self) -> bool:
@@ -40,8 +44,14 @@ class Failure(NamedTuple):
         return self.kind == "peer" or self.second_hand
 
     def is_same_as(self, other: "Failure") -> bool:
-        """Whether both are the same failure; their reasons may differ by cutting and masking."""
-        return self._replace(reason="") == other._replace(reason="")
+        """Whether both are the same failure, as it was reported and as the leader announced it: masking, cutting and
+        :func:`after_others` change some of it.
+        """
+        return self._bare == other._bare
+
+    @property
+    def _bare(self) -> "Failure":
+        return self._replace(reason="", kind="user", inside="", ended=())
 
     @classmethod
     def from_wire(cls, value: Any) -> "Failure":
@@ -56,6 +66,7 @@ class Failure(NamedTuple):
             raise ValueError(f"a failure is a JSON object, not {type(value).__name__}")
         try:
             failure = cls(**{key: value[key] for key in cls._fields if key in value})
+            failure = failure._replace(ended=tuple(failure.ended))
         except TypeError as error:
             raise ValueError(f"a failure lacks a key: {error}") from None
         check_types(failure, _FAILURE_TYPES, "a failure's ")
@@ -63,12 +74,45 @@ class Failure(NamedTuple):
             found = getattr(failure, key)
             if found is not None and not (key == "code") <= found <= most:
                 raise ValueError(f"a failure's {key} is {found!r:.40}, not at most {most}")
+        if len(failure.ended) > MOST_ENDED or any(type(rank) is not int for rank in failure.ended):
+            raise ValueError(f"a failure's ended ranks are no list of at most {MOST_ENDED} numbers")
         if not is_host_name(failure.host):
             raise ValueError(f"a failure's host is {failure.host!r:.40}, which is no name")
         for word in (failure.cause, failure.kind):
             if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
                 raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
-        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True))
+        inside = printable(failure.inside, LONGEST_INSIDE)
+        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True), inside=inside)
+
+
+def after_others(failure: Failure, ended: Iterable[int], world: int) -> Failure:
+    """``failure``, a symptom of which nobody reported the cause, with the ranks ``ended`` that had ended with 0.
+
+    Where those were all other ranks of the ``world``, there is no other cause: it is the program's own mistake.
+    """
+    before = sorted({*ended, *failure.ended} - {failure.rank})
+    if not before or failure.rank is None:
+        return failure
+    where = f"in {failure.inside}" if failure.inside else "running"
+    said = f"{numbers(before)} had ended with 0; rank {failure.rank} was still {where}"
+    lines = failure.reason.split("\n")
+    who = next((at for at, line in enumerate(lines) if line.startswith(f"rank {failure.rank} (local rank ")), 0)
+    parts = ["\n".join(lines[:who]), lines[who], said, *lines[who + 1 :]]
+    kind: Kind = "user" if len(before) >= world - 1 else failure.kind
+    return failure._replace(reason=fit(parts), kind=kind, ended=())
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """``rank 3``, or ``ranks 0–2, 5``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    shown = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}" for a, b in runs[:_MOST_LISTED]]
+    text = ", ".join(shown) + (", …" if len(runs) > _MOST_LISTED else "")
+    return ("rank " if len(runs) == 1 and runs[0][0] == runs[0][1] else "ranks ") + text
 
 
 def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
@@ -80,12 +124,16 @@ def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Fai
 
 
 _LONGEST_WORD = 24
+LONGEST_INSIDE = 80
+MOST_ENDED = 1024
+_MOST_LISTED = 8
 _MOST = {"code": 255, "rank": 2**32, "local_rank": 65535, "signal": 127, "at": 10**12}
 _TEXT = (str,)
 _OPTIONAL = (int, type(None))
 _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
     "host": _TEXT, "code": (int,), "cause": _TEXT, "kind": _TEXT, "reason": _TEXT,
     "rank": _OPTIONAL, "local_rank": _OPTIONAL, "signal": _OPTIONAL, "at": (int, float), "second_hand": (bool,),
+    "inside": _TEXT, "ended": (tuple,),
 }  # fmt: skip
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 
 from musterpoint.runtime import Runtime
+from musterpoint.settings import TRAINJOB_STATUS
 from musterpoint.supervise.state import Outcome
-
-TRAINJOB_STATUS = "KUBEFLOW_TRAINER_SERVER_URL"
-"""Variable: where a TrainJob's status goes (:mod:`musterpoint.report.trainjob_status`)."""
 
 
 def finish(runtime: Runtime, outcome: Outcome) -> None:
@@ -51,11 +49,18 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
 
     for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
         runtime.console.say(f"warning: {problem}")
-    if outcome.failure is not None and runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
-        from musterpoint.report import trainjob_status
+    if runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
+        _report_to_trainer(runtime, outcome)
 
-        if problem := trainjob_status.report(outcome.failure, runtime.environ):
-            runtime.console.say(f"warning: {problem}")
+
+def _report_to_trainer(runtime: Runtime, outcome: Outcome) -> None:
+    from musterpoint.report import trainjob_status
+
+    progress = runtime.end_progress(sends=outcome.failure is None)
+    if outcome.failure is None:
+        return
+    if problem := trainjob_status.report(outcome.failure, runtime.environ, progress=progress):
+        runtime.console.say(f"warning: {problem}")
 
 
 def _write_timeline(runtime: Runtime) -> None:

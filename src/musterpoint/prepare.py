@@ -8,35 +8,38 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
+from musterpoint.code.project import requirements_beside
 from musterpoint.code.workspace import Workspace, prepare
 from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
 from musterpoint.launch.choose import (
     MPIRUN,
+    TENSORFLOW,
     Choice,
     agreed_ports,
     build_plan,
     choose,
-    miscounted,
     modules_for,
     option_for_ports,
     wanted_ports,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
 from musterpoint.rollcall.roster import Offer, Roster
-from musterpoint.settings import LOCAL, PYTHON, Launcher, Settings, split_endpoint
+from musterpoint.settings import LOCAL, PYTHON, Settings, split_endpoint
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
     from musterpoint.fabric.accelerate import Accelerate
+    from musterpoint.fabric.facts import Fabric
     from musterpoint.fabric.memory import Memory
     from musterpoint.job.log_rules import LogRule
     from musterpoint.probe import Ask
@@ -50,6 +53,7 @@ class PreparedHost(NamedTuple):
     where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
     where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
     ``log_rules``: those that its ranks' output is watched by.
+    ``fabric``: its accelerators and RDMA network, where it has any.
     """
 
     workspace: Workspace
@@ -61,6 +65,7 @@ class PreparedHost(NamedTuple):
     accelerate: "Accelerate | None" = None
     slots_asked: int | None = None
     log_rules: "tuple[LogRule, ...]" = ()
+    fabric: "Fabric | None" = None
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -90,7 +95,10 @@ def prepare_host(
     """
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
-    workspace = prepare(job, environ, interpreter, tools, options.installer)
+    requirements = options.requirements and _file(options.requirements)
+    if typed and tools is not None and not requirements:
+        requirements = requirements_beside(job.entry_point.program, job.paths.code)
+    workspace = prepare(job, environ, interpreter, tools, options.installer, requirements)
     devices = survey(environ)
 
     of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
@@ -100,14 +108,15 @@ def prepare_host(
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ, typed=accelerate is not None)
-    _check_unnamed(job, options, choice.launcher)
+    check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
     log_rules: tuple[LogRule, ...] = ()
     if options.log_rules:
-        from musterpoint.job.log_rules import read_log_rules
+        from musterpoint.job.log_rules import check_channel, read_log_rules
 
         log_rules = read_log_rules(options.log_rules, job.paths.code)
+        check_channel(log_rules, len(job.hosts), options.rollcall)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -121,7 +130,20 @@ def prepare_host(
         from musterpoint.fabric.memory import survey_memory
 
         memory = survey_memory()
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules)
+    fabric = None
+    if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
+        from musterpoint.fabric.facts import survey_fabric
+
+        fabric = survey_fabric(devices, environ, workspace.interpreter)
+    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+
+
+def _file(requirements: str) -> str:
+    """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
+    path = os.path.abspath(requirements)
+    if not os.path.isfile(path):
+        raise UsageError(f"--requirements={requirements!r}: there is no file {path}")
+    return path
 
 
 class _LauncherModules:
@@ -185,46 +207,6 @@ def named_job(job: Job, roster: Roster) -> Job:
     return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
 
 
-def _check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
-    """Raises a UsageError for what can't be had where the platform doesn't name the hosts."""
-    unnamed = job.unnamed
-    if unnamed is None:
-        return
-    from musterpoint.job.unnamed import misplaced
-
-    if error := misplaced(unnamed):
-        raise error
-    rank, leader = unnamed.sources.node_rank, unnamed.sources.leader
-    if unnamed.node_rank is None and launcher == "parameter-server":
-        raise UsageError(
-            f"launcher {launcher}: a host's role follows from its place, which no host knows before the roll call: "
-            f"give every host its own {rank}"
-        )
-    if options.rollcall_check == "strict" and not options.secret and options.rollcall == "full":
-        raise UsageError(
-            "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
-            "set MUSTER_SECRET, the same on all hosts, which proves more"
-        )
-    if options.rollcall == "full":
-        return
-    how = f"--rollcall {options.rollcall}"
-    if unnamed.node_rank is None:
-        raise UsageError(
-            f"{how}: the hosts' places and names are only known from the roll call: leave {how} out, or give every "
-            f"host its own {rank}"
-        )
-    if launcher not in _NAMELESS or (launcher == "torchrun" and options.rendezvous != "static"):
-        what = f"launcher {launcher}" + (f" with --rendezvous {options.rendezvous}" if launcher == "torchrun" else "")
-        raise UsageError(
-            f"{how}: {what} needs every host's address, and without the roll call only the leader's is known "
-            f"({leader}): leave {how} out, or name the hosts (SM_HOSTS, SM_CURRENT_HOST)"
-        )
-
-
-_NAMELESS: tuple[Launcher, ...] = ("script", "ranks", "torchrun", "deepspeed", "accelerate")
-"""Launchers that need nothing of the other hosts but the leader's address."""
-
-
 def plan_host(
     job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
 ) -> LaunchPlan:  # fmt: skip
@@ -237,32 +219,81 @@ def plan_host(
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    fabric: tuple[EnvSetting, ...] = ()
-    note = ""
-    if devices.gpus and options.cuda_compat == "auto":
-        from musterpoint.fabric.cuda import cuda_settings
-
-        fabric, note = cuda_settings(environ)
-    if devices.gpus and job.in_group:
-        from musterpoint.fabric.flight_recorder import flight_recorder_settings
-
-        fabric += flight_recorder_settings(devices, roster.session, roster.me, environ)
-    if len(roster.group) > 1 or host.choice.slots > 1:
-        from musterpoint.fabric.network import network_settings
-
-        fabric += network_settings(devices, roster.master_address, len(roster.group), environ)
+    fabric, fabric_notes = _fabric_settings(job, options, host, roster, environ)
     inputs = LaunchInputs(
         host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.memory, host.accelerate,
+        host.modules, host.mpi, host.memory, host.accelerate, _cpu_sets(options, host, environ),
     )  # fmt: skip
     plan = build_plan(inputs)
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
-    notes = tuple(said for said in (note, miscounted(job, options, devices)) if said)
+    notes = (*fabric_notes, *_miscounted(job, options, devices, host.choice))
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _cpu_sets(options: Settings, host: PreparedHost, environ: Mapping[str, str]) -> tuple[CpuSet, ...]:
+    """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
+    wanted = options.cpu_binding == "slots" or (options.cpu_binding == "auto" and host.devices.gpus > 1)
+    if not wanted or host.choice.launcher in ONE_PER_HOST or options.numa_binding:
+        return ()
+    from musterpoint.fabric.placement import cpu_sets
+
+    return cpu_sets(host.choice.slots, options.cpu_binding, environ)
+
+
+def _miscounted(job: Job, options: Settings, devices: Devices, choice: Choice) -> tuple[str, ...]:
+    if devices.slots == 1 and not job.counted.variable:
+        return ()
+    from musterpoint.launch.counts import miscounted
+
+    warning = miscounted(job, options, devices, choice)
+    return (warning,) if warning else ()
+
+
+def _fabric_settings(
+    job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
+) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
+    """What this host's devices and network call for, and what there is to say about them."""
+    devices, several = host.devices, len(roster.group) > 1
+    settings: tuple[EnvSetting, ...] = ()
+    notes: tuple[str, ...] = ()
+    if devices.gpus and options.cuda_compat == "auto":
+        from musterpoint.fabric.cuda import cuda_settings
+
+        settings, note = cuda_settings(environ)
+        notes += (note,) if note else ()
+    if devices.gpus and job.in_group:
+        from musterpoint.fabric.flight_recorder import flight_recorder_settings
+
+        settings += flight_recorder_settings(devices, roster.session, roster.me, environ)
+    if several or host.choice.slots > 1:
+        from musterpoint.fabric.network import missing_interface, network_settings
+
+        settings += network_settings(devices, roster.master_address, len(roster.group), environ)
+        missing = missing_interface(devices, job.network_interface, roster.master_address) if several else ""
+        notes += (missing,) if missing else ()
+    if host.fabric is not None and job.in_group:
+        from musterpoint.fabric.nccl import advise
+
+        advice = advise(host.fabric, *((roster.master_address, _neuron_port(host, roster)) if several else ()))
+        settings += advice.settings
+        notes += advice.notes
+    return settings, notes
+
+
+def _neuron_port(host: PreparedHost, roster: Roster) -> int:
+    """The leader's port for Neuron's runtimes, which it offers behind all others."""
+    from musterpoint.fabric.nccl import NEURON_PORT
+
+    ports = roster.group[0].ports
+    return ports[-1] if ports and _offers_neuron_port(host) else NEURON_PORT
+
+
+def _offers_neuron_port(host: PreparedHost) -> bool:
+    return bool(host.devices.neuron_cores) and host.choice.launcher not in (*TENSORFLOW, "ray")
 
 
 def _check_leader(options: Settings, roster: Roster) -> None:
@@ -311,13 +342,18 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
         MusterError: a port that all hosts must use is taken.
     """
     capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports)
+    libraries = host.fabric.libraries.compared if host.fabric is not None else ()
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries)
 
 
 def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
     """Ports of this host for servers of the launcher's framework."""
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
+    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and _offers_neuron_port(host):
+        from musterpoint.fabric.nccl import NEURON_PORT
+
+        wanted += (NEURON_PORT,)
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))

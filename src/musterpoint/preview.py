@@ -104,7 +104,13 @@ def seen_from(job: Job, host: str) -> Job:
     unnamed = job.unnamed
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
+    paths = job.paths
+    if job.platform == "azureml":
+        from musterpoint.job.azureml_outputs import of_node
+
+        paths = of_node(paths, job.hosts.index(host))
     return job._replace(
+        paths=paths,
         started=started,
         unnamed=unnamed,
         current_host=host,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
     from musterpoint.processes.scheduled_events import EventsWatch
+    from musterpoint.report.trainjob_progress import ProgressWatch
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -64,7 +65,7 @@ class Runtime:
         self.masker = Masker(self._variables, arguments=request.arguments or ())
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
-        self.timeline.add("started", version=__version__)
+        self.timeline.add("entry-point-started", version=__version__)
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())
@@ -73,6 +74,7 @@ class Runtime:
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
         self._events: EventsWatch | None = None
+        self._progress: ProgressWatch | None = None
         self._tools: Tools | None = None
         self._stop_signal: int | None = None
 
@@ -97,6 +99,22 @@ class Runtime:
             self.sidecars, self.environ, self.console.say, self.timeline.add,
             lambda: self.signals.deliver(signal.SIGTERM),
         )  # fmt: skip
+
+    def watch_progress(self, path: str) -> None:
+        """Sends what the program writes into the file ``path`` to the server of a Kubeflow TrainJob's status."""
+        from musterpoint.report import trainjob_status
+        from musterpoint.report.trainjob_progress import ProgressWatch
+
+        self.loop.prepare_posts()
+        self._progress = ProgressWatch(
+            path, lambda status: trainjob_status.send(status, self.environ),
+            lambda text: self.loop.post(lambda: self.console.say(f"warning: {text}")),
+        )  # fmt: skip
+
+    def end_progress(self, sends: bool) -> dict[str, Any]:
+        """Ends :meth:`watch_progress`; returns the last progress, which is still sent if ``sends``."""
+        watch, self._progress = self._progress, None
+        return watch.end(sends) if watch is not None else {}
 
     def set_job(self, job: Job) -> None:
         """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""

@@ -57,6 +57,7 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
@@ -75,8 +76,10 @@ class Settings(NamedTuple):
     accelerate_config: str = ""
     local_rank: Literal["", "argument", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
+    cpu_binding: Literal["auto", "slots", "off"] = "auto"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
+    requirements: str = ""
 
 
 class Option(NamedTuple):
@@ -90,6 +93,7 @@ class Option(NamedTuple):
     ``secret``: the value is never shown.
     ``inherited``: whether the job's processes get the variable too.
     ``older``: an earlier name of the variable, which still counts.
+    ``launchers``: those that read it; empty: all.
     """
 
     field: str
@@ -101,6 +105,7 @@ class Option(NamedTuple):
     secret: bool = False
     inherited: bool = False
     older: str = ""
+    launchers: tuple[Launcher, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -260,17 +265,20 @@ def _signal(text: str) -> str:
     return name
 
 
+_OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
+
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1; "
-           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray"),
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray",
+           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray")),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
     Option("rendezvous", "how torchrun's agents meet: static keeps rank order = host order, c10d doesn't promise it",
-           "HOW"),
+           "HOW", launchers=("torchrun",)),
     Option("rollcall", "the whole roll call; names and ports only, no channel; or none", "HOW",
            unless_given="a one-host job never listens"),
     Option("rollcall_timeout", "deadline for all hosts to be here", "S", _seconds),
@@ -304,6 +312,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
@@ -314,24 +324,30 @@ OPTIONS: tuple[Option, ...] = (
     Option("mpi_options", "more options for mpirun, spelled as in custom_mpi_options, such as '-x NCCL_DEBUG=INFO'",
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
-           unless_given="none"),
+           unless_given="none", launchers=("ray",)),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", _port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
-           "one"),
-    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW"),
+           "one", launchers=_OF_TENSORFLOW),
+    Option("tf_hosts", "how TF_CONFIG names hosts: by the roll call's addresses, or by their names", "HOW",
+           launchers=_OF_TENSORFLOW),
     Option("tf_roles", "roles of a TensorFlow 2 parameter-server job beside its chief: worker=N,ps=N,evaluator=1",
-           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each"),
+           "ROLE=N,...", _roles, unless_given="SageMaker's: master, workers, and a ps beside each",
+           launchers=("parameter-server",)),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
-           unless_given="the one that `accelerate config` writes, where there is one"),
+           unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
     Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
            "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
-           unless_given="none"),
+           unless_given="none", launchers=("torchrun",)),
+    Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
+           "slots: always", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
-           "NAME", unless_given="muster local: none, but in containers"),
+           "NAME", unless_given="muster launch: none; muster local: none, but in containers"),
+    Option("requirements", "a list of packages, as pip reads it, that are installed before the program starts", "FILE",
+           unless_given="requirements.txt beside the code, where an installer is asked for"),
     Option("args", "how hyperparameters become arguments: as sagemaker-training spells them (-t True), or as the "
            "drivers of SDK v3 do, in JSON (--t true)", "HOW",
            unless_given="json in jobs of SDK v3, else sagemaker"),
@@ -373,6 +389,12 @@ OUTER = "MUSTER_OUTER"
 """Variable: where the control socket of a musterpoint above this process listens."""
 SOCKET_TOKEN = "MUSTER_SOCKET_TOKEN"
 """The token with which a job's processes connect to its control socket; a nested supervisor has its own."""
+MODULE = "MUSTER_PROGRAM_IS_MODULE"
+"""Set by ``muster local -m``: the platform's program is the name of a module."""
+TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
+"""Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -383,5 +405,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, LOCAL, SOCKET_TOKEN}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN}
     return {name: value for name, value in environ.items() if name not in own}

@@ -3,6 +3,8 @@
 import time
 from typing import Any, NamedTuple
 
+CONTROL_PLANE = "control plane"
+"""The host of the events of the platform's side, which ``muster local`` plays."""
 MOST_OF_A_NAME = 20_000
 """Moments of one name that are kept, so that repeated events don't fill the disk."""
 
@@ -40,11 +42,18 @@ class Timeline:
             self._last[event].facts["left_out"] = count - MOST_OF_A_NAME
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A list of ``{"host", "at", "event", …facts}``, oldest first."""
+        """A list of ``{"host", "at", "time", "event", …facts}``, oldest first; ``time`` is ``at`` in ISO 8601, UTC."""
         return [
             {
-                "host": self._host, "at": round(moment.at, 6), "event": moment.name,
+                "host": self._host, "at": micros / 1e6, "time": _iso(micros), "event": moment.name,
                 **{("of" if name == "host" else name): fact for name, fact in moment.facts.items()},
             }
             for moment in self.moments
+            for micros in (round(moment.at * 1e6),)
         ]  # fmt: skip
+
+
+def _iso(micros: int) -> str:
+    """Microseconds since the epoch as ISO 8601, in UTC."""
+    whole, parts = divmod(micros, 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{parts:06d}Z"

@@ -35,9 +35,9 @@ class Ran:
 
     @property
     def reason(self) -> str:
-        """The failure reason without the words that SageMaker puts around it."""
+        """The failure reason without what the platform puts around it."""
         text: str = self.job["FailureReason"]
-        return text.removeprefix("AlgorithmError: ").rpartition(", exit code:")[0]
+        return text.removeprefix("AlgorithmError: ").removesuffix(f"\nexit code {self.job['ExitCode']}")
 
     def log(self, host: str) -> str:
         return (self.output / "hosts" / host / "log").read_text(errors="replace")
@@ -63,7 +63,7 @@ def finished(process: subprocess.Popen[str], timeout: float) -> subprocess.Compl
         process.kill()
         stdout, stderr = process.communicate()
         raise AssertionError(
-            f"no end after {timeout} s: {process.args}; stderr:\n{stderr}\nstdout:\n{stdout}"
+            f"no end after {timeout} s: {process.args!r}; stderr:\n{stderr}\nstdout:\n{stdout}"
         ) from None
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
@@ -192,7 +192,7 @@ class Train:
         return process
 
     def run(self, *before: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-        process = self.start(*before, **environ)
+        process = self.start(*before, **environ)  # type: ignore[arg-type]  # no option is called stdout
         try:
             stdout, stderr = process.communicate(timeout=200)
         finally:

@@ -288,6 +288,35 @@ def test_a_local_job_leaves_my_python_alone(local: Local, user_python: str) -> N
     assert "requirements.txt isn't installed (--installer none); --installer pip does that" in ran.log("algo-1")
 
 
+def test_a_typed_program_has_its_requirements_installed_where_that_is_asked(
+    index: MakeIndex, local: Local, user_python: str
+) -> None:
+    """Beside the program or named; else it is said that nobody installed them. In local jobs of a module, too."""
+    packages = index(wheel("mp-typed"), wheel("mp-named"))
+    (local.folder / "app").mkdir()
+    local.program("import mp_typed", "app/train.py")
+    (local.folder / "app" / "requirements.txt").write_text("mp-typed\n")
+    local.program("import mp_named", "other.py")
+    (local.folder / "named.txt").write_text("mp-named\n")
+    local.environ.update(PIP_INDEX_URL=packages.url, PIP_CONFIG_FILE=os.devnull, MUSTER_PYTHON=user_python)
+
+    def launched(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [local.python, "-m", "musterpoint", "launch", *words]
+        return subprocess.run(command, env=local.environ, cwd=local.folder, capture_output=True, text=True, check=False)
+
+    left = launched("app/train.py")
+    assert left.returncode == 1
+    said = (
+        "musterpoint: app/requirements.txt is left as it is; --installer pip (MUSTER_INSTALLER) installs what it lists"
+    )
+    assert said in left.stderr
+    assert "hint: requirements.txt" not in launched("other.py").stderr
+    done = launched("--installer", "pip", "app/train.py")
+    assert done.returncode == 0, done.stderr
+    ran = local.run("--backend", "process", "--requirements", "named.txt", "-m", "other")
+    assert ran.code == 0, ran.stderr
+
+
 def test_pip_hears_nothing_of_our_own_options(index: MakeIndex, installing: Train) -> None:
     build = "import os; print([name for name in os.environ if name in ('MUSTER_SECRET', 'MUSTER_MASTER_PORT')]); 1 / 0"
     packages = index(

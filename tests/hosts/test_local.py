@@ -150,7 +150,7 @@ def test_the_second_host_fails(muster: Muster, name: str, what: str, code: int, 
     assert ended.code == code
     assert [host["ExitCode"] for host in ended.job["Hosts"]] == [code, code]
     assert ended.job["TrainingJobStatus"] == "Failed"
-    for word in (words, "rank 1", "algo-2", f"exit code: {code}"):
+    for word in (words, "rank 1", "algo-2", f"exit code {code}"):
         assert word in ended.job["FailureReason"]
     failures = {(ended.left / f"hosts/{host}/opt/ml/output/failure").read_text() for host in ("algo-1", "algo-2")}
     assert len(failures) == 1

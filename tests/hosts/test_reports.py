@@ -131,7 +131,7 @@ def test_a_timeline_tells_the_whole_road_in_order(local) -> None:  # type: ignor
         assert {row["host"] for row in rows} == {host}
         assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
         names = [row["event"] for row in rows]
-        order = ["started", "rollcall-started", "rollcall-done", "started", "JobFailed", "over"]
+        order = ["entry-point-started", "rollcall-started", "rollcall-done", "rank-started", "job-failed", "job-ended"]
         at = -1
         for name in order:
             at = names.index(name, at + 1)

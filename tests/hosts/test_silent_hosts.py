@@ -65,7 +65,7 @@ def test_a_frozen_host_does_not_keep_a_failure_waiting(local, victim: str) -> No
     ran = local.finish(process)
     outcome = ran.outcome(other)
     assert (outcome["code"], outcome["host"], outcome["class"]) == (1, other, "user"), ran.log(other)
-    assert "LeaveDue" not in moments(ran, other), "it left because the other one was silent, not at the last moment"
+    assert "leave-due" not in moments(ran, other), "it left because the other one was silent, not at the last moment"
 
 
 def test_a_cut_does_not_keep_a_stop_waiting(local) -> None:  # type: ignore[no-untyped-def]
@@ -76,7 +76,7 @@ def test_a_cut_does_not_keep_a_stop_waiting(local) -> None:  # type: ignore[no-u
     ran = local.finish(process)
     for host in ("algo-1", "algo-2"):
         assert ran.outcome(host)["code"] == 143, ran.log(host)
-        assert "LeaveDue" not in moments(ran, host)
+        assert "leave-due" not in moments(ran, host)
 
 
 @pytest.mark.parametrize("victim", ["algo-1", "algo-2"])

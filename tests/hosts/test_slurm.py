@@ -192,3 +192,24 @@ def test_nobody_trains_alone(job: Job) -> None:
         "salloc", "--nodes=2", "srun", "--nodes=1", "--ntasks=1", "muster", "launch", "--slots", "1", "train.py"
     )
     assert (one.returncode, one.stdout) == (0, "rank 0 trains\n"), one.stderr
+
+
+COMPONENTS = """#!/bin/sh
+#SBATCH --nodes=1 --nodelist=algo-2
+#SBATCH hetjob
+#SBATCH --nodes=1 --nodelist=algo-1
+srun --het-group=0-1 --ntasks-per-node=1 muster launch --launcher ranks --slots 1 train.py
+srun muster launch --launcher ranks --slots 1 train.py
+"""
+
+
+def test_a_heterogeneous_jobs_ranks_are_numbered_by_component(job: Job) -> None:
+    """Slurm's list of nodes is sorted. Without --het-group a step is the first component's, and says so."""
+    job.program(
+        "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'on', os.uname().nodename)\n"
+    )
+    job.program(COMPONENTS, "job.sh")
+    state, _, log = job.end(job.submit("sbatch", "job.sh"))
+    assert state == "COMPLETED", log
+    assert lines(log) == ["rank 0 of 1 on algo-2", "rank 0 of 2 on algo-2", "rank 1 of 2 on algo-1"]
+    assert "this step runs on 1 of the job's 2 nodes, without algo-1: " in log

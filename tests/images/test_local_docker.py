@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -402,3 +404,16 @@ def test_leftovers_of_dead_runs_go_at_the_next_start(muster: Muster, engine: doc
     assert f"removed muster-{muster.name}-dead, which a run had left that died" in ended.err
     assert muster.left() == [f"muster-{muster.name}-alive"]
     engine.api.remove_network(f"muster-{muster.name}-alive")
+
+
+def test_another_platforms_job_is_played_inside_an_image(image: Callable[[str], str], tmp_path: Path) -> None:
+    """By the line that AzureML's page has for it."""
+    page = (Path(__file__).parents[2] / "docs" / "azureml.md").read_text()
+    (line,) = re.findall(r"<!-- inside an image: a test runs it -->\n```sh\n(.*?)```", page, re.DOTALL)
+    text = line.replace("\\\n", " ").replace("$PWD", str(tmp_path)).replace("YOUR-IMAGE", image("base"))
+    (tmp_path / "train.py").write_text("import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
+    done = subprocess.run(shlex.split(text), capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"\| (rank \d of \d)$", done.stdout, re.MULTILINE)) == [
+        f"rank {rank} of 4" for rank in range(4)
+    ]

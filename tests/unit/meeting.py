@@ -24,7 +24,7 @@ EVER = 600.0
 # Nobody is silent or cut off for too long, however slow this machine is, unless a test wants just that.
 TIMEOUTS = Timeouts(
     beat=0.2, silence=EVER, cut=EVER, hold=0.2, mismatch=0.3, hello=10.0, connect=10.0, retry=0.02, retry_most=0.1,
-    progress=0.3, stop_notice=0.3,
+    progress=0.3, stop_notice=0.3, confirm=0.3,
 )  # fmt: skip
 LONG_NOTICE = TIMEOUTS._replace(stop_notice=EVER)
 SHORT_SILENCE = TIMEOUTS._replace(silence=0.6)

@@ -50,9 +50,9 @@ def test_every_ending_leaves_its_report(tree: Tree, environ: dict[str, str]) -> 
     assert tree.left("success") == ""
     assert json.loads(tree.left("outcome.json"))["class"] == "done"
     events = [(row["host"], row["event"]) for row in json.loads(tree.left("timeline.json"))]
-    assert events[0] == ("algo-1", "started")
+    assert events[0] == ("algo-1", "entry-point-started")
     assert ("algo-1", "rank-ended") in events
-    assert events[-1] == ("algo-1", "over")
+    assert events[-1] == ("algo-1", "job-ended")
 
 
 def test_a_wrong_option_is_a_sentence_64_and_a_failure_file(tree: Tree, environ: dict[str, str]) -> None:

@@ -11,11 +11,14 @@ import pytest
 from musterpoint.errors import UsageError
 from musterpoint.fabric import cuda
 from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.facts import Fabric
+from musterpoint.fabric.libraries import Libraries
+from musterpoint.fabric.rdma import RdmaDevice
 from musterpoint.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.job.read import read_job
 from musterpoint.job.unnamed import unnamed_job
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.prepare import named_job, plan_host, prepare_host
+from musterpoint.prepare import named_job, offer_of, plan_host, prepare_host
 from musterpoint.preview import assumed_roster
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
@@ -129,3 +132,51 @@ def test_a_leader_that_is_another_host_of_the_roster_is_an_error(tmp_path: Path,
         return
     with pytest.raises(UsageError, match="is a, which is a, and rank 0 is on b"):
         plan_host(job, options, host, roster, {})
+
+
+def fabric_plan(tmp_path: Path, devices: Devices, fabric: Fabric, ports: tuple[int, ...] = ()) -> LaunchPlan:
+    """The first of two hosts with this fabric."""
+    (tmp_path / "train.py").touch()
+    options = Settings(launcher="ranks", slots=2)
+    words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
+    job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
+    host = prepare_host(job, options, words)._replace(devices=devices, fabric=fabric)
+    seats = tuple(Seat(name, f"10.0.0.{at}", 2, ports=ports) for at, name in enumerate(job.hosts, 1))
+    return plan_host(job, options, host, Roster("j", "s", seats, "10.0.0.1", 7777, "algo-1"), words)
+
+
+EFA_DEVICE = RdmaDevice("rdmap0s31", "efa", "0x1d0f", "0xefa1", state="ACTIVE", rate=100)
+
+
+def test_the_fabrics_settings_and_notes_are_in_the_plan(tmp_path: Path) -> None:
+    devices = Devices(cpus=2, gpus=4, interfaces=("eth0",), infiniband=("rdmap0s31",))
+    libraries = Libraries(ofi_nccl="1.18.0", kernel="6.1.0")
+    found = fabric_plan(tmp_path, devices, Fabric(devices, rdma=(EFA_DEVICE,), libraries=libraries))
+    values = {setting.name: setting.value for setting in found.environment}
+    assert values["FI_PROVIDER"] == "efa"
+    said = "\n".join(found.notes)
+    assert "network: 1 x EFA, 100 Gb/s (rdmap0s31); aws-ofi-nccl 1.18.0" in said
+    assert "hangs in large broadcasts" in said
+    assert "warning: 2 ranks run on this host, which has 4 GPUs: the others stay unused" in said
+
+
+def test_neurons_runtimes_meet_at_the_port_that_the_leader_offered(tmp_path: Path) -> None:
+    devices = Devices(cpus=2, neuron_cores=2)
+    for ports, expected in (((), "10.0.0.1:46820"), ((7801, 20001), "10.0.0.1:20001")):
+        found = fabric_plan(tmp_path, devices, Fabric(devices), ports)
+        values = {setting.name: setting.value for setting in found.environment}
+        assert values["NEURON_RT_ROOT_COMM_ID"] == expected
+
+
+def test_hosts_offer_their_versions_and_a_port_for_neuron(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    options = Settings(launcher="ranks", slots=2)
+    words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
+    job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)
+    plain = prepare_host(job, options, words)._replace(devices=Devices())
+    assert offer_of(job, options, plain).libraries == ()
+    devices = Devices(neuron_cores=2)
+    fabric = Fabric(devices, libraries=Libraries(nccl="2.27.3", ofed="5.4-1.0.3.0"))
+    offer = offer_of(job, options, plain._replace(devices=devices, fabric=fabric))
+    assert offer.libraries == ("NCCL=2.27.3", "MLNX_OFED=5.4-1.0.3.0")
+    assert len(offer.ports) == len(offer_of(job, options, plain).ports) + 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from datetime import datetime
+
+import pytest
 
 from musterpoint.timeline import MOST_OF_A_NAME, Timeline
 
@@ -15,7 +18,9 @@ def test_events_in_order_with_their_facts() -> None:
     timeline.add("started", version="1")
     timeline.add("rank-ended", rank=3, status=-9)
     first, second = timeline.to_json()
-    assert list(first) == ["host", "at", "event", "version"]
+    assert list(first) == ["host", "at", "time", "event", "version"]
+    told = datetime.fromisoformat(first["time"].replace("Z", "+00:00"))
+    assert told.timestamp() == pytest.approx(first["at"], abs=1e-5)
     assert (first["host"], first["event"], first["version"]) == ("algo-1", "started", "1")
     assert (second["event"], second["rank"], second["status"]) == ("rank-ended", 3, -9)
     assert before - 0.001 <= first["at"] <= second["at"] <= time.time() + 0.001

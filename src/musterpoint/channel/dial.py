@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Callable, Final, Literal, NamedTuple
+from typing import Callable, Final, Literal, NamedTuple, Protocol
 
 from musterpoint.channel.link import Context, plain_address
 from musterpoint.channel.names import Answer, Names
@@ -74,6 +74,20 @@ class Target(NamedTuple):
     sources: Callable[[], tuple[str, ...]]
 
 
+OnConnect = Callable[[socket.socket, str], None]
+OnMiss = Callable[[Miss, str], None]
+
+
+class Dialing(Protocol):
+    """What dials one host again and again; :class:`Dialer` says when."""
+
+    def start(self) -> None: ...
+
+    def again(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Dialer:
     """Calls ``on_connect(sock, address)`` for a connection, ``on_miss(kind, detail)`` when all addresses failed.
 
@@ -81,10 +95,7 @@ class Dialer:
     ends it.
     """
 
-    def __init__(
-        self, context: Context, names: Names, target: Target,
-        on_connect: Callable[[socket.socket, str], None], on_miss: Callable[[Miss, str], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, names: Names, target: Target, on_connect: OnConnect, on_miss: OnMiss) -> None:
         self._loop, self._timeouts = context.loop, context.timeouts
         self._names = names
         self._host, self._port, self._sources = target

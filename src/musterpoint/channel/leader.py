@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerEvent,
     PeerLost,
     PeerSilent,
+    Report,
     RuleReport,
     Stalled,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.quiet_hosts import Look, QuietDecision, QuietHosts
 from musterpoint.channel.root_cause import Announce, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.channel.start_requests import Requests
-from musterpoint.failure import NO_FAILURES, Failure, Secondary, lost_host
+from musterpoint.failure import NO_FAILURES, Failure, Secondary, after_others, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 
 _MOST_FAILURES = 4096
+_MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
@@ -44,12 +52,14 @@ class JobHosts(NamedTuple):
     ``others``: all other hosts by name.
     ``group``: names of the hosts in the distribution group; barriers wait for them.
     ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
+    ``ranks``: the ranks of each host of the group.
     """
 
     me: str
     others: Mapping[str, HostState]
     group: frozenset[str]
     opaque: frozenset[str] = frozenset()
+    ranks: Mapping[str, range] = {}
 
 
 class LeaderChannel(EventQueue):
@@ -61,12 +71,15 @@ class LeaderChannel(EventQueue):
         self._record = context.log.record
         self._me = hosts.me
         self._members = hosts.others
+        self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
         self._barriers = Barriers(hosts.group)
         self._quiet = QuietHosts(hosts.group)
+        self._consultations = Consultations(hosts.me, hosts.others)
+        self._questions: dict[str, int] = {}
         self._requests = Requests(hosts.others, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
@@ -118,12 +131,31 @@ class LeaderChannel(EventQueue):
     def rule_state(self, report: RuleReport) -> None:
         self._about_quiet(self._quiet.rule_state(self._me, report))
 
+    def ask_running(self) -> None:
+        self._emit(self._still_running())
+
+    def _tell_who_runs(self, member: HostState) -> None:
+        self._questions[member.name] = self._questions.get(member.name, 0) + 1
+        if self._questions[member.name] <= _MOST_QUESTIONS:
+            found = self._still_running()
+            member.post(wire.pack("running", hosts=found.hosts, more=found.more))
+
+    def _still_running(self) -> StillRunning:
+        own = [self._me] if self._code is None else []
+        running = [*own, *(member.name for member in self._members.values() if not _is_over(member))]
+        return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
+
     def stalled(self, sentence: str) -> None:
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
+        self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
+
     def close(self) -> None:
         self._stop_listening()
+        self._wait_until_heard()
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
@@ -133,6 +165,20 @@ class LeaderChannel(EventQueue):
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    def _wait_until_heard(self) -> None:
+        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
+        if not self._all_done:
+            return
+        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        waits = list(self._members.values())
+        for member in waits:
+            member.beat()
+        while (left := deadline - self._loop.clock()) > 0:
+            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
+            if not waits:
+                return
+            self._loop.turn(left)
 
     # what the others report
 
@@ -171,8 +217,12 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "report":
+            self._answer(self._consultations.report(member.name, message, time.time()))
         elif kind == "rule":
             self._about_quiet(self._quiet.rule_state(member.name, wire.rule_report(message, "report")))
+        elif kind == "whoruns":
+            self._tell_who_runs(member)
         elif kind == "bye":
             self._leave(member)
         elif kind == "leaving":
@@ -309,8 +359,11 @@ class LeaderChannel(EventQueue):
         """Carries out ``decisions`` about the root cause, and those that are due."""
         for decision in [*decisions, *self._causes.tick(self._loop.clock(), self._is_any_unanswered())]:
             if isinstance(decision, Announce):
-                self._emit(JobFailed(decision.failure, decision.secondary))
-                self._broadcast(wire.pack("verdict", failure=decision.failure._asdict(), secondary=decision.secondary))
+                if self._stopped:
+                    continue
+                failure = self._explained(decision.failure)
+                self._emit(JobFailed(failure, decision.secondary))
+                self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
                     self._job_ending()
             else:
@@ -322,6 +375,14 @@ class LeaderChannel(EventQueue):
             self._due.cancel()
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
+    def _explained(self, failure: Failure) -> Failure:
+        """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
+        if failure.kind != "peer":
+            return failure
+        codes = {self._me: self._code, **{member.name: member.code for member in self._members.values()}}
+        ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
+        return after_others(failure, ended, sum(map(len, self._ranks.values())))
+
     def _is_any_unanswered(self) -> bool:
         """Whether a host that seems well has sent nothing since a symptom was reported."""
         return any(
@@ -330,7 +391,8 @@ class LeaderChannel(EventQueue):
         )
 
     def _stop(self, host: str, signal: int) -> None:
-        if self._stopped:
+        """A stop ends the job unless it is ending: all hosts end as what came first here."""
+        if self._stopped or self._all_done or (self._causes.announced is not None and not self._goes_on):
             return
         self._stopped = True
         if host != self._me:
@@ -359,10 +421,11 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         self._about_quiet(self._quiet.left(host))
+        self._answer(self._consultations.left(host))
         if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures))
-            self._emit(AllDone(self._failures))
+            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._emit(AllDone(self._failures, self._stopped))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
@@ -371,6 +434,15 @@ class LeaderChannel(EventQueue):
                 self._emit(LookAsked(decision.rule))
             else:
                 self._emit(AllLooked(decision.positions, decision.missing))
+
+    def _answer(self, answers: list[Answered]) -> None:
+        for point, text, hosts, on_answer in answers:
+            data = pack_answer(point, text)
+            for member in map(self._members.__getitem__, hosts):
+                if member.session.state != OVER:
+                    member.post(data)
+            if on_answer is not None:
+                self._loop.call_later(0, partial(on_answer, text))
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():

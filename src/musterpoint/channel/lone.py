@@ -8,9 +8,12 @@ from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
+    Report,
     RuleReport,
     Stalled,
 )
@@ -37,6 +40,7 @@ class LoneChannel(EventQueue):
         self._causes: RootCauseFinder | None = None
         self._timer: Timer | None = None
         self._hosts: QuietHosts | None = None
+        self._stopped = False
 
     def failed(self, failure: Failure) -> None:
         # imported at the first failure: most jobs have none
@@ -57,17 +61,17 @@ class LoneChannel(EventQueue):
         from musterpoint.channel.root_cause import Announce
 
         for decision in decisions:
-            if isinstance(decision, Announce):
+            if isinstance(decision, Announce) and not self._stopped:
                 self._emit(JobFailed(decision.failure, decision.secondary))
 
     def stopping(self, signal: int) -> None:
-        """There is no other host to stop."""
+        self._stopped = True
 
     def arrive(self, point: str) -> None:
         self._emit(Arrived(point))
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
-        self._emit(AllDone(failures))
+        self._emit(AllDone(failures, self._stopped))
 
     def quiet(self, on: bool) -> None:
         self._about_quiet(self._quiet.quiet(_ME, on))
@@ -92,8 +96,17 @@ class LoneChannel(EventQueue):
         for each in decisions:
             self._emit(LookAsked(each.rule) if isinstance(each, Look) else AllLooked(each.positions, each.missing))
 
+    def ask_running(self) -> None:
+        """There is no other host."""
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        import time
+
+        answer = decide({"": Report(text, time.time())})
+        self._loop.call_later(0, lambda: on_answer(answer))
 
     def close(self) -> None:
         if self._timer is not None:

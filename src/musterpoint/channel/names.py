@@ -183,6 +183,8 @@ class Follower:
         self._names = names
         self._on_answer = on_answer
         self._tries: dict[str, int] = {}
+        self._record = context.log.record
+        self._known: set[str] = set()
 
     def follow(self, name: str) -> None:
         """Starts to look ``name`` up repeatedly; does nothing if that has started."""
@@ -202,6 +204,9 @@ class Follower:
         if tries is None:
             return
         self._tries[name] = tries + 1
+        if answer.addresses and name not in self._known:
+            self._known.add(name)
+            self._record("name-resolved", host=name, address=answer.addresses[0], tries=tries + 1)
         # thousands of names that don't resolve yet must not hammer the resolver
         crowd = max(1.0, len(self._tries) / _MANY)
         pause = min(self._timeouts.retry * 2 ** min(tries, 10), self._timeouts.retry_most) * crowd

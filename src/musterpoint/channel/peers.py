@@ -61,9 +61,13 @@ class Arrived(NamedTuple):
 
 
 class AllDone(NamedTuple):
-    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts."""
+    """Every host is done. ``failures`` counts the failures beside the first one, on all hosts.
+
+    ``stopped``: a stop was asked for before, here or elsewhere; one that comes later changes nothing.
+    """
 
     failures: Secondary = Secondary()
+    stopped: bool = False
 
 
 class StartAsked(NamedTuple):
@@ -145,6 +149,19 @@ class AllLooked(NamedTuple):
     missing: MissingLine | None = None
 
 
+MOST_NAMED = 4
+"""Hosts that are named where somebody asks who is still running."""
+
+
+class StillRunning(NamedTuple):
+    """The answer to :meth:`Peers.ask_running`: ``hosts`` (at most :data:`MOST_NAMED`) aren't done, and ``more`` beside
+    them.
+    """
+
+    hosts: tuple[str, ...]
+    more: int = 0
+
+
 class Stalled(NamedTuple):
     """The leader found that the job stands still; ``sentence`` says which ranks wait where."""
 
@@ -153,8 +170,21 @@ class Stalled(NamedTuple):
 
 PeerEvent = Union[
     JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled,
+    AllLooked, Stalled, StillRunning,
 ]  # fmt: skip
+
+
+class Report(NamedTuple):
+    """``text``: what a host reported in a consultation. ``at``: when that came, by the leader's clock (Unix time)."""
+
+    text: str
+    at: float
+
+
+Decide = Callable[[dict[str, Report]], str]
+"""Makes the leader's answer from the reports of all hosts that are still here, by name."""
+OnAnswer = Callable[[Union[str, None]], None]
+"""Gets the answer; None: the leader is lost, so there will be none."""
 
 
 class Peers(Protocol):
@@ -210,8 +240,22 @@ class Peers(Protocol):
     def rule_state(self, report: RuleReport) -> None:
         """Reports what is known here of a log rule's lines; :class:`LookAsked` comes to all hosts if one is missing."""
 
+    def ask_running(self) -> None:
+        """Asks which hosts aren't done; :class:`StillRunning` comes, but not on a lone host."""
+
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
+        makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
+        leader are not waited for; those that left or are lost neither.
+
+        ``ValueError``: the texts are longer than :mod:`musterpoint.channel.consultations` allows.
+        """
+
+    def has_events(self) -> bool:
+        """Whether events wait for a listener."""
 
     def close(self) -> None:
         """Says ``bye`` and gives every descriptor back."""
@@ -229,6 +273,9 @@ class EventQueue:
         self._on_event = on_event
         if self._waiting:
             self._loop.call_later(0, self._deliver)
+
+    def has_events(self) -> bool:
+        return bool(self._waiting)
 
     def start(self, host: str, number: int, words: tuple[str, ...]) -> None:
         raise RuntimeError(f"start request {number} for {host}: only the leader of several hosts asks for starts")

@@ -20,6 +20,7 @@ class Timeouts(NamedTuple):
     ``retry``, ``retry_most``: the shortest and the longest pause between two tries.
     ``progress``: the least time between two progress lines.
     ``flush``: the most that leaving may take.
+    ``confirm``: how long the leader stays for a host that reconnects and doesn't know yet that the job is over.
     ``stop_notice``: how long a stopped host stays to tell the others; less than the 10 s of ``docker stop``.
     """
 
@@ -36,4 +37,5 @@ class Timeouts(NamedTuple):
     retry_most: float = 2.0
     progress: float = 10.0
     flush: float = 1.0
+    confirm: float = 5.0
     stop_notice: float = 8.0

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
-from musterpoint.channel.dial import NOTHING, Dialer, Miss, Target, is_local
+from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
+from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
-from musterpoint.channel.names import Names
 from musterpoint.channel.peers import (
+    MOST_NAMED,
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerLost,
     PeerSilent,
     RuleReport,
     Stalled,
     StartAsked,
+    StillRunning,
     StopAll,
 )
 from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
@@ -46,8 +51,8 @@ from musterpoint.channel.session import (
 from musterpoint.failure import MOST_REASON, NO_FAILURES, Failure, Secondary, lost_host
 from musterpoint.loop import Timer
 from musterpoint.position import Position
-from musterpoint.settings import Settings
-from musterpoint.untrusted import printable
+from musterpoint.settings import MOST_HOSTS, Settings
+from musterpoint.untrusted import is_host_name, printable
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
@@ -77,9 +82,15 @@ class Membership(NamedTuple):
 
 
 class WorkerChannel(EventQueue):
-    """``link``: the roll call's connection. Once the leader is lost or has left, this behaves like a lone host."""
+    """Once the leader is lost or has left, this behaves like a lone host.
 
-    def __init__(self, context: Context, names: Names, link: Link, membership: Membership, settings: Settings) -> None:
+    ``dialer`` makes what dials the leader; ``link`` is the roll call's connection.
+    """
+
+    def __init__(
+        self, context: Context, dialer: Callable[[Target, OnConnect, OnMiss], Dialing], link: Link,
+        membership: Membership, settings: Settings,
+    ) -> None:  # fmt: skip
         super().__init__(context.loop)
         self._context = context
         self._timeouts = context.timeouts
@@ -93,7 +104,7 @@ class WorkerChannel(EventQueue):
         self._peer = PeerState(self._leader, link, session)
         source = tuple(filter(is_local, (membership.address,)))
         target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
-        self._dialer = Dialer(context, names, target, self._connected, self._missed)
+        self._dialer = dialer(target, self._connected, self._missed)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)
         self._attempt: Link | None = None
@@ -104,6 +115,7 @@ class WorkerChannel(EventQueue):
         self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
+        self._questions: dict[str, OnAnswer] = {}
         self._done = self._announced = self._stopped = self._all_done = False
         self._alone = False
         self._loss = PeerLost(self._leader, "")
@@ -134,7 +146,7 @@ class WorkerChannel(EventQueue):
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._done = True
         if self._alone:
-            self._emit(AllDone(failures))
+            self._emit(AllDone(failures, self._stopped))
         else:
             self._post(wire.pack("done", code=code, failures=failures))
 
@@ -161,8 +173,19 @@ class WorkerChannel(EventQueue):
         if not self._alone:
             self._post(wire.pack("rule", report=report))
 
+    def ask_running(self) -> None:
+        if not self._alone:
+            self._post(wire.pack("whoruns"))
+
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        if self._alone:
+            self._loop.call_later(0, partial(on_answer, None))
+            return
+        self._post(pack_report(point, text))
+        self._questions[point] = on_answer
 
     def close(self) -> None:
         self._stop_listening()
@@ -203,9 +226,17 @@ class WorkerChannel(EventQueue):
         elif kind == "alldone":
             self._check_first(kind)
             self._all_done = True
-            self._emit(AllDone(Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))))
+            failures = Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))
+            self._emit(AllDone(failures, wire.boolean(message, "stopped")))
+        elif kind == "answer":
+            self._answered(message)
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
+        elif kind == "running":
+            hosts = wire.texts(message, "hosts", MOST_NAMED)
+            if not all(map(is_host_name, hosts)):
+                raise wire.WireError("a 'running' with what is no host's name")
+            self._emit(StillRunning(hosts, wire.number(message, "more", MOST_HOSTS)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
         elif kind == "bye":
@@ -226,6 +257,13 @@ class WorkerChannel(EventQueue):
         if self._reached > 2 * MOST_EVER:  # the leader doesn't count its own barriers
             raise wire.WireError(f"more than {2 * MOST_EVER} points")
         self._emit(Arrived(point))
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        point = wire.text(message, "point", LONGEST_POINT)
+        on_answer = self._questions.pop(point, None)
+        if on_answer is None:
+            raise wire.WireError(f"an answer at {point!r}, where nothing was asked")
+        self._loop.call_later(0, partial(on_answer, wire.text(message, "text", MOST_ANSWER)))
 
     def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
         if number in self._starts:
@@ -270,7 +308,8 @@ class WorkerChannel(EventQueue):
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Dial):
-                self._dialer.start()
+                if self._attempt is None:  # two at once would each have the same messages sent again
+                    self._dialer.start()
             elif isinstance(action, Silent):
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
@@ -361,9 +400,12 @@ class WorkerChannel(EventQueue):
             self._record("host-lost", host=self._leader, why=why)
             self._emit(self._loss)
         if self._done and not self._all_done:
-            self._emit(AllDone())
+            self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
+        for on_answer in self._questions.values():
+            self._loop.call_later(0, partial(on_answer, None))
+        self._questions = {}
 
     def _end_session(self) -> None:
         self._peer.session.end()

@@ -26,8 +26,11 @@ NEWEST_TRIED = 19
 """The newest minor version that the file, run by an old Python, searches for on PATH."""
 
 TEMPLATE = "launcher.txt"
-LEFT_OUT = ("local", os.path.join("cli", "local.py"), "__main__.py", "integrations", "sagemaker.py")
-"""Left out: what only ``muster local`` needs, and what is only used from an installed package."""
+LEFT_OUT = (
+    "local", os.path.join("cli", "local.py"), "viewer", os.path.join("cli", "report.py"), "__main__.py",
+    "integrations", "sagemaker.py",
+)  # fmt: skip
+"""Left out: what only ``muster local`` and ``muster report`` need, and what is only used from an installed package."""
 
 _UNCHECKED = 1
 _LINE = 120

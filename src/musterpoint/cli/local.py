@@ -18,19 +18,21 @@ from musterpoint.errors import UsageError
 from musterpoint.job.log_rules import as_json
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS, choose_backend
+from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import PLAYED, played
-from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 from musterpoint.settings import BY_FIELD
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
-USAGE = "muster local [--hosts N] [options] [--] PROGRAM [ARGS...]"
+USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]
+       muster local [--hosts N] [options] -m MODULE [ARGS...]"""
 EXAMPLES = """
 examples:
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
   muster local --hosts 2 --image my-image train.py
+  muster local -f job.toml
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
@@ -45,9 +47,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    flags = parser()
-    command = split(flags, argv)
-    asked = flags.parse_args(command.head)
+    command, asked = read(parser(), argv)
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
     _check_output(layout.output)
@@ -68,10 +68,33 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return code
 
 
+def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+    """The command line, behind what the file of ``-f`` says."""
+    command = split(flags, argv)
+    asked = flags.parse_args(command.head)
+    if not asked.file:
+        return command, asked
+    from musterpoint.local.job_file import read_job_file
+
+    file = read_job_file(asked.file, flags_taken(flags))
+    asked = flags.parse_args((*file.options, *command.head))
+    if not command.program:
+        command = command._replace(program=file.program, arguments=file.arguments, module=file.module)
+    return command, asked
+
+
+def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
+    """Every flag, and whether it takes a value; without those about the command line itself."""
+    flags = flags or parser()
+    return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
+
+
 def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -> Parser:
     """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
     parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
     add = parser.add_argument
+    add("-f", dest="file", default="", metavar="FILE",
+        help="a file with options by their names, program and arguments: TOML, or .json")  # fmt: skip
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
     add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
@@ -86,6 +109,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--distribution", default="{}", metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add("--requirements", metavar="FILE",
+        help="packages to install first: into this Python, or with --image as requirements.txt beside the code "
+        "[none]")  # fmt: skip
     add("--env", action="append", default=[], metavar="K=V|K",
         help="a variable of the job, or one to take over from here; may be repeated")  # fmt: skip
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
@@ -102,7 +128,7 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
         help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
-    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank"))
+    add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
     return parser
 
 
@@ -117,6 +143,11 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
     options = {BY_FIELD[field].variable: str(value) for field, value in given(asked).items() if field != "platform"}
     rules = BY_FIELD["log_rules"].variable
     options.update({rules: as_json(options[rules], cwd)} if rules in options else {})
+    if asked.requirements:
+        options.pop(BY_FIELD["requirements"].variable)
+        if made is None:
+            found = job.find_file(asked.requirements, "--requirements", cwd)
+            options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),
@@ -152,15 +183,13 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
     """The source directory (absolute), and the program: a file in it, or on platforms that run commands any other."""
     if asked.platform == "sagemaker":
         if command.module:
-            raise UsageError(
-                f"-m {command.program}: a training job's entry point is a file, or a package's directory; give its "
-                "path, with --source-dir for the directory that Python shall import from"
-            )
+            return job.find_directory(asked.source_dir, cwd), command.program
         return job.find_program(command.program, asked.source_dir, cwd)
     if asked.image:
         raise UsageError(
-            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave "
-            "one of the two out"
+            f"--platform {asked.platform}: the hosts of --image are started as SageMaker starts containers; leave one "
+            "of the two out, or play the platform inside the image: docker run --rm --volume "
+            f'"$PWD":/code --workdir /code {asked.image} muster local --platform {asked.platform} ...'
         )
     is_command = command.module or ("/" not in command.program and shutil.which(command.program))
     if is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program)):
@@ -183,14 +212,13 @@ def _add_containers(parser: Parser) -> None:
     add("--gpus", metavar="auto|all|none|N",
         help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]")  # fmt: skip
     add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
-    add("--requirements", default="", metavar="FILE", help="stands as requirements.txt beside the code")
 
 
 def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
     """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
     only = {
         "--shm-size": asked.shm_size, "--memory": asked.memory, "--cpus": asked.cpus, "--gpus": asked.gpus,
-        "--network-isolation": asked.network_isolation, "--requirements": asked.requirements,
+        "--network-isolation": asked.network_isolation,
     }  # fmt: skip
     if not asked.image:
         if asked.backend == "docker":

@@ -35,7 +35,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    if has_option(HOSTS, argv):
+    if has_option(HOSTS, argv) or has_option("-f", argv):
         shown = _run_local(argv, environ)
         if shown is not None:
             return shown
@@ -46,7 +46,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
-        from musterpoint.cli.local import job_from, output_of, parser
+        from musterpoint.cli.local import job_from, output_of, parser, read
         from musterpoint.local.preview import preview_local
     except ModuleNotFoundError:
         raise UsageError(
@@ -55,9 +55,9 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     flags = parser("muster plan", ABOUT, USAGE)
     _add_host_option(flags)
     command = split(flags, argv)
-    if not has_option(HOSTS, command.head):
+    if not has_option(HOSTS, command.head) and not has_option("-f", command.head):
         return None
-    asked = flags.parse_args(command.head)
+    command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ)
     return _show(preview_local(job, output_of(job, asked), environ), asked, environ)
 

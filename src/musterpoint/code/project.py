@@ -29,6 +29,14 @@ def may_want_packages(folder: str) -> bool:
     return any(os.path.isfile(os.path.join(folder, name)) for name in (REQUIREMENTS, SETUP, PYPROJECT))
 
 
+def requirements_beside(program: str, code: str) -> str:
+    """The ``requirements.txt`` in the directory of ``program``, or in ``code``, as a path from there; empty: none."""
+    for folder in (os.path.dirname(program), ""):
+        if os.path.isfile(os.path.join(code, folder, REQUIREMENTS)):
+            return os.path.join(folder, REQUIREMENTS)
+    return ""
+
+
 class Project(NamedTuple):
     """The names of files, each empty where there is none.
 
@@ -57,14 +65,16 @@ class Project(NamedTuple):
         return " and ".join(filter(None, (self.package, self.requirements or self.listed)))
 
 
-def project_in(code: str, input_data: str = "") -> Project:
+def project_in(code: str, input_data: str = "", named: str = "") -> Project:
     """The project in the directory ``code``. Wheels may also be in the input channel ``wheelhouse``.
+
+    ``named``: the list of requirements where another than ``requirements.txt`` is asked for (a path from ``code``).
 
     The code is a package if its ``pyproject.toml`` has a table ``[build-system]``: many have that file for their tools
     alone. With ``[project]`` only, its dependencies are installed, as ``uv`` does.
     """
     built, listing, backend = _pyproject(code)
-    requirements = _name_if_file(code, REQUIREMENTS)
+    requirements = named or _name_if_file(code, REQUIREMENTS)
     package = _name_if_file(code, SETUP) or (PYPROJECT if built else "")
     lock = _name_if_file(code, LOCK) if built or listing else ""
     listed = PYPROJECT if listing and not package and not requirements else ""

@@ -39,29 +39,29 @@ class Workspace(NamedTuple):
 
 def prepare(
     job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None,
-    installer: Installer = "auto",
+    installer: Installer = "auto", requirements: str = "",
 ) -> Workspace:  # fmt: skip
     """Fetches the code and installs its packages if needed; returns how ``interpreter`` starts the program.
 
     ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
     is searched for in the code's present place, or judged by its name where that can't be read. ``installer`` is the
-    option of that name. The program's arguments are the job's.
+    option of that name, and so is ``requirements``. The program's arguments are the job's.
 
     Raises:
         UsageError: the program isn't there; the message lists what is.
         FetchError: the code can't be fetched, or its requirements can't be installed.
         StoppedEarly: this host was told to stop meanwhile.
     """
-    return _Preparation(job, environ, interpreter, tools, installer).workspace()
+    return _Preparation(job, environ, interpreter, tools, installer, requirements).workspace()
 
 
 class _Preparation:
     def __init__(
         self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None",
-        installer: Installer,
+        installer: Installer, requirements: str,
     ) -> None:  # fmt: skip
         self._job, self._environ, self._interpreter = job, environ, interpreter
-        self._tools, self._installer = tools, installer
+        self._tools, self._installer, self._requirements = tools, installer, requirements
         self._code = job.paths.code
         self._program, self._is_module = job.entry_point.program, job.entry_point.module
 
@@ -114,11 +114,11 @@ class _Preparation:
 
     def _start(self, fetched: bool) -> entry_point.Start:
         """Installs what the program needs; returns how it starts."""
-        if self._tools is None or not may_want_packages(self._code):
+        if self._tools is None or not (self._requirements or may_want_packages(self._code)):
             return self._find(self._code)
         from musterpoint.code.project import project_in
 
-        project = project_in(self._code, self._job.paths.input_data)
+        project = project_in(self._code, self._job.paths.input_data, self._requirements)
         start, missing = None, None
         try:
             start = self._find(self._code)
@@ -132,6 +132,8 @@ class _Preparation:
 
     def _install(self, project: "Project", kind: entry_point.Kind, fetched: bool, tools: "Tools") -> None:
         chosen = self._installer
+        if chosen == "auto" and self._requirements:
+            chosen = "pip"
         if chosen == "auto":
             # as in sagemaker-training: a shell script or another command installs its packages itself
             chosen = "pip" if kind in ("python", "module") or (project.package and kind != "shell") else "none"

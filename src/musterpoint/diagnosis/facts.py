@@ -59,14 +59,33 @@ class ProgramFiles:
         return ()
 
 
+class JobFacts(NamedTuple):
+    """What of the job a hint depends on.
+
+    ``platform``: its name. ``local``: whether ``muster local`` plays it. ``channels``: names of its input channels.
+    ``launcher``: what starts the ranks; ``ranks``: how many on this host. ``rank``: the one that failed, where known.
+    """
+
+    platform: str = "sagemaker"
+    local: bool = False
+    channels: tuple[str, ...] = ()
+    launcher: str = "script"
+    ranks: int = 1
+    rank: int | None = None
+
+
+UNKNOWN = JobFacts()
+
+
 class DiagnosisContext(NamedTuple):
     """What every diagnosis on a host needs.
 
     ``mask`` hides known secrets in text of other programs. ``files``: the user's source files. ``now`` gives the
-    time in seconds since the epoch.
+    time in seconds since the epoch. ``job``: what hints depend on.
     """
 
     host: str
     mask: Callable[[str], str] = str
     files: ProgramFiles = ProgramFiles()
     now: Callable[[], float] = time.time
+    job: JobFacts = UNKNOWN

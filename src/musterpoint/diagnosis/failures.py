@@ -6,15 +6,17 @@ Failures of the user's programs come first, then those of launchers, the plan, M
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from typing import Callable, Iterable, Sequence
 
 from musterpoint import exit_codes
 from musterpoint.diagnosis import classify, program_output, program_source
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
+from musterpoint.diagnosis.hints import hint_for
 from musterpoint.diagnosis.traceback import is_greeting, lines_of
-from musterpoint.errors import FetchError, MusterError, RollCallError
-from musterpoint.failure import ERROR_SHARE, Failure, Kind, fit
+from musterpoint.errors import CheckError, FetchError, MusterError, RollCallError
+from musterpoint.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
 from musterpoint.launch.plan import Meeting, ProcessPlan
 from musterpoint.untrusted import clip
 
@@ -80,7 +82,11 @@ def _of_program(
     who = f"{name or _rank(blank)} on {blank.host}, {_how(status, oom, code, signo)}"
     parts = [who]
     through = code == ABORTED and (error is None or error.kind in ("fatal", "last"))
-    hint = classify.hint_for(error.text if error else "", tail.decode("utf-8", "replace") if through else "")
+    requirements = context.files.read("requirements.txt") or "" if error is not None else ""
+    hint = hint_for(
+        error.text if error else "", tail.decode("utf-8", "replace"), through, context.job._replace(rank=blank.rank),
+        requirements,
+    )  # fmt: skip
     if error is None or error.kind == "last":
         parts += ["its last line: " + clip(mask(error.text), ERROR_SHARE) if error else "", hint]
     else:
@@ -91,7 +97,18 @@ def _of_program(
     text = error.text if error is not None else ""
     kind = classify.kind_of(text, -signo if signo else status, oom, error.symptom if error is not None else None)
     second_hand = error is not None and error.second_hand and kind in ("user", "infra")
-    return blank._replace(code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand)
+    inside = clip(_inside(error.frames), LONGEST_INSIDE) if error is not None else ""
+    return blank._replace(
+        code=code, kind=kind, reason=fit(parts), signal=signo, second_hand=second_hand, inside=inside
+    )  # fmt: skip
+
+
+def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
+    """The innermost function of the user's code among ``frames``, or the line where it was in no function."""
+    if not frames:
+        return ""
+    file, line, function, _code = frames[-1]
+    return function if function and not function.startswith("<") else f"{os.path.basename(file)}, line {line}"
 
 
 def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
@@ -242,9 +259,9 @@ def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
 def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
     """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
     if isinstance(error, MusterError):
-        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"
-        # a roll call that failed is the same failure on every host
-        where = f"\non {host}" if host and not isinstance(error, RollCallError) else ""
+        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError, CheckError)) else "user"
+        # a roll call or a check that failed is the same failure on every host
+        where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
         return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
     import traceback
 

@@ -211,19 +211,20 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         inner = _innermost(raised, table)
         if wrapper and table and (inner is None or (_is_symptom(raised, inner) and not table.may_be_of(inner))):
             return _error_of_silent_rank(lines, table)
-        last = inner or last
+        last = _whole_group(raised, inner or last)
     if _is_wrapper(last) and "SignalException" not in last.name:  # after a signal there is no error to look for
         line = _error_line([line for line in lines if line.number < last.start])
         if line is not None and line.kind == "line":
             return line._replace(wrapper=True, symptom=is_peer_lost(line.text))
     if last.group == "group":
-        return _group_error(raised, last, lines)
-    symptom = _is_symptom(raised, last)
-    error = Error(
-        last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
-        not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
-        symptom=symptom,
-    )  # fmt: skip
+        error = _group_error(raised, last, lines)._replace(wrapper=wrapper)
+    else:
+        symptom = _is_symptom(raised, last)
+        error = Error(
+            last.text, "fatal" if last.fatal else "exception", _user_frames(_origin(raised, last), top[-1]), wrapper,
+            not symptom and _TELLS.match(last.text) is not None and _LAUNCHES.search(last.text) is not None,
+            symptom=symptom,
+        )  # fmt: skip
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
     if table is not None and wrapper and table.may_be_of(last):
@@ -270,6 +271,17 @@ def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
         own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
     chosen = own or named or real
     return chosen[-1] if chosen else None
+
+
+def _whole_group(raised: list[Raised], one: Raised) -> Raised:
+    """The exception group that ``one`` is a member of, however deep; itself if it is none."""
+    if not (one.group and one.aside):
+        return one
+    groups = [
+        other for other in raised
+        if other.group == "group" and not other.aside and other.label == one.label and other.start <= one.start
+    ]  # fmt: skip
+    return groups[-1] if groups else one
 
 
 def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:

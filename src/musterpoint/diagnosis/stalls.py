@@ -10,6 +10,7 @@ import os
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
+from musterpoint.failure import numbers
 from musterpoint.position import LONGEST, Position
 
 Frame = tuple[str, str, int]
@@ -52,7 +53,6 @@ _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib"
 _DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
 _MAIN = ("main", "<module>")
 _PLURAL = {"is": "are", "has": "have"}
-_MOST_LISTED = 8
 
 
 class Stall(NamedTuple):
@@ -228,16 +228,3 @@ def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
         verb, _, rest = words.partition(" ")
         words = f"{_PLURAL.get(verb, verb)} {rest}"
     return f"{numbers(ranks)} {words}" + (f" at {place.spot}" if place.spot else "")
-
-
-def numbers(ranks: Iterable[int]) -> str:
-    """``rank 3``, or ``ranks 0–2, 5``."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    shown = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}" for a, b in runs[:_MOST_LISTED]]
-    text = ", ".join(shown) + (", …" if len(runs) > _MOST_LISTED else "")
-    return ("rank " if len(runs) == 1 and runs[0][0] == runs[0][1] else "ranks ") + text

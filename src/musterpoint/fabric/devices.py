@@ -13,11 +13,13 @@ class Devices(NamedTuple):
 
     cpus: processors that control groups and affinity leave to this process, at least 1.
     machine_cpus: processors of the machine.
+    cores: cores among ``cpus``, where these are threads of fewer cores; 0: they aren't, or it isn't known.
     gpus: NVIDIA GPUs, as CUDA would count them.
     neuron_cores: cores of AWS's accelerators.
     interfaces: the kernel's names of network interfaces.
     infiniband: the kernel's names of RDMA devices of any kind, EFA included.
     cpu_only: whether a program can surely use no accelerator of any make here.
+    hyperv: whether this is a virtual machine of Azure's, or of another Hyper-V.
     """
 
     cpus: int = 1
@@ -27,6 +29,13 @@ class Devices(NamedTuple):
     interfaces: tuple[str, ...] = ()
     infiniband: tuple[str, ...] = ()
     cpu_only: bool = False
+    hyperv: bool = False
+    cores: int = 0
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether :func:`musterpoint.fabric.facts.survey_fabric` would tell more about this host."""
+        return bool(self.gpus or self.neuron_cores or self.infiniband or self.hyperv)
 
     @property
     def slots(self) -> int:
@@ -44,14 +53,18 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     quota = _cpu_quota(root)
     neuron_devices = _numbered(os.path.join(root, "dev"), "neuron")
     gpus = _gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)
+    cpus = max(1, allowed if quota is None else min(allowed, int(quota)))
+    threads = _threads_per_core(root)
     return Devices(
-        cpus=max(1, allowed if quota is None else min(allowed, int(quota))),
+        cpus=cpus,
         machine_cpus=machine,
         gpus=gpus,
         neuron_cores=sum(_neuron_cores(device, root) for device in neuron_devices),
         interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
         infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
         cpu_only=not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root),
+        cores=min(cpus, max(1, allowed // threads)) if threads > 1 else 0,
+        hyperv=os.path.isdir(os.path.join(root, "sys/bus/vmbus/devices")),
     )
 
 
@@ -73,6 +86,15 @@ def _is_cpu_only(hidden: bool, root: str) -> bool:
         names += [f"{folder}/{name}" for name in entries(os.path.join(dev, folder)) if name != "vfio"]
     others = ACCELERATORS if hidden else (*ACCELERATORS, "nvidia")
     return "null" in names and sys.platform == "linux" and not any(name.startswith(others) for name in names)
+
+
+def _threads_per_core(root: str) -> int:
+    """Of the first core, which stands for all; 1 where the machine doesn't say."""
+    siblings = read(os.path.join(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip()
+    first, _, last = siblings.partition("-")
+    if last.isdecimal() and first.isdecimal() and int(last) > int(first):
+        return int(last) - int(first) + 1
+    return siblings.count(",") + 1
 
 
 def _affinity() -> int | None:

@@ -10,10 +10,12 @@ from musterpoint.fabric.devices import read
 if TYPE_CHECKING:
     from musterpoint.probe import Ask
 
-Flavour = Literal["openmpi", "mpich", "intel"]
+Flavour = Literal["openmpi", "mpich", "intel", "mvapich"]
 OPEN_MPI: Final = "openmpi"
 MPICH: Final = "mpich"
 INTEL_MPI: Final = "intel"
+MVAPICH: Final = "mvapich"
+"""MVAPICH2, whose mpirun is MPICH's and says nothing else of itself."""
 
 COMMANDS = ("mpirun", "mpiexec.hydra", "mpiexec")
 """In the order of the search: images that wrap MPI in a script of their own call it ``mpirun``."""
@@ -25,7 +27,7 @@ class Mpi(NamedTuple):
     """This host's MPI, and the facts about this host that decide how it is started.
 
     path: its mpirun, absolute.
-    flavour: Open MPI, MPICH or Intel MPI.
+    flavour: Open MPI, MPICH, Intel MPI or MVAPICH2.
     version: its version, as many numbers as it printed.
     text: name and version as it printed them, such as "mpirun (Open MPI) 4.1.4".
     hostname: the kernel's name of this host.
@@ -72,8 +74,10 @@ def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None
     if known is None:
         raise LauncherError(
             f"launcher mpi: {path} --version says {_first_line(output)!r}, which is none of the MPIs that musterpoint "
-            f"knows how to start (Open MPI 4 and 5, MPICH, Intel MPI); {_INSTEAD}"
+            f"knows how to start (Open MPI 4 and 5, MPICH, Intel MPI, MVAPICH2); {_INSTEAD}"
         )
+    if known[0] == MPICH:
+        known = _mvapich(path, environ, ask) or known
     flavour, version, text = known
     configured = tuple(sorted(_configured(path, environ))) if flavour == OPEN_MPI else ()
     return Mpi(os.path.abspath(path), flavour, version, text, os.uname().nodename, os.geteuid() == 0, configured)
@@ -99,6 +103,38 @@ def parse_version(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
         if found:
             version = tuple(int(number) for number in found[1].strip(".").split("."))
             return flavour, version, " ".join(found[0].rstrip(".").split())
+    return None
+
+
+def parse_mvapich(output: str) -> tuple[Flavour, tuple[int, ...], str] | None:
+    """As :func:`parse_version`, from ``mpiname -a`` or ``mpichversion``; None for plain MPICH's.
+
+    Their first lines are ``MVAPICH2 2.3.7 Wed March 02 22:00:00 EST 2022 ch3:mrail`` and ``MVAPICH2 Version: 2.3.7``
+    (MVAPICH2's user guide; Spack's recipe for it).
+    """
+    import re
+
+    found = re.search(r"^(MVAPICH2?(?:-\w+)?)\s+(?:Version:\s*)?(\d+(?:\.\d+)*)", output, re.MULTILINE)
+    if not found:
+        return None
+    return MVAPICH, tuple(int(number) for number in found[2].split(".")), f"{found[1]} {found[2]}"
+
+
+def _mvapich(path: str, environ: Mapping[str, str], ask: "Ask | None") -> tuple[Flavour, tuple[int, ...], str] | None:
+    """What the programs beside ``path`` say that tell MVAPICH2 from MPICH; None: it is MPICH, or there are none."""
+    from musterpoint import probe
+
+    for folder in dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))):
+        for words in (("mpiname", "-a"), ("mpichversion",)):
+            program = os.path.join(folder, words[0])
+            if not os.access(program, os.X_OK):
+                continue
+            try:
+                answer = (ask or probe.ask)([program, *words[1:]], environ, "/", True)
+            except OSError:
+                continue
+            if answer.status == 0:
+                return parse_mvapich(answer.text)
     return None
 
 

@@ -1,7 +1,8 @@
-"""Finds the network interface that reaches the other hosts, and makes NCCL and Gloo use it.
+"""Finds the network interface that reaches the other hosts, and makes NCCL, Gloo and TensorPipe use it.
 
-By default NCCL takes the first interface that isn't Docker's or the loopback, and Gloo the one that the host's own name
-resolves to. On a machine with several interfaces, either may be one that reaches no other host.
+By default NCCL takes the first interface that isn't Docker's or the loopback, and Gloo and TensorPipe (torch's RPC) the
+one that the host's own name resolves to. On a machine with several interfaces, either may be one that reaches no other
+host.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
+from musterpoint.fabric.configured import nccl_configured
 from musterpoint.fabric.devices import Devices, read
 from musterpoint.fabric.setting import EnvSetting
 
 NCCL = "NCCL_SOCKET_IFNAME"
 GLOO = "GLOO_SOCKET_IFNAME"
+TENSORPIPE = "TP_SOCKET_IFNAME"
 
 
 def network_settings(
@@ -35,9 +38,26 @@ def network_settings(
     settings = (
         EnvSetting(NCCL, "=" + interface if crowded else interface, reason),
         EnvSetting(GLOO, interface, reason),
+        EnvSetting(TENSORPIPE, interface, reason),
     )
-    taken = _nccl_configured(environ, root)
+    taken = nccl_configured(environ, root)
     return tuple(setting for setting in settings if setting.name not in environ and setting.name not in taken)
+
+
+def missing_interface(devices: Devices, platform: str, leader: str, root: str = "/") -> str:
+    """A warning where the interface that the ``platform`` names isn't on this host; empty where it is, or none is
+    named.
+    """
+    if not platform or not devices.interfaces or platform in devices.interfaces:
+        return ""
+    toward = interface_toward(leader, root)
+    instead = (
+        f"{toward}, by which this host reaches the leader, is used" if toward in devices.interfaces else "none is set"
+    )
+    return (
+        f"warning: the platform names the network interface {platform} (network_interface_name), but this host has "
+        f"{', '.join(devices.interfaces)}: {instead}"
+    )
 
 
 def _alone(root: str) -> tuple[EnvSetting, ...]:
@@ -123,11 +143,3 @@ def _ipv6_number(address: str) -> int | None:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6, address.partition("%")[0]), "big")
     except OSError:
         return None
-
-
-def _nccl_configured(environ: Mapping[str, str], root: str) -> set[str]:
-    """Names that NCCL's own files set: ``/etc/nccl.conf``, and ``~/.nccl.conf`` or ``NCCL_CONF_FILE``."""
-    home = environ.get("HOME", "")
-    files = [os.path.join(root, "etc/nccl.conf"), environ.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")]
-    lines = [line for file in files for line in read(file).splitlines()]
-    return {line.partition("=")[0].strip() for line in lines if "=" in line and not line.lstrip().startswith("#")}

@@ -1,4 +1,7 @@
-"""An environment variable that we set because of a device, a launcher or a platform. The user's own value is kept."""
+"""What we set because of a device, a launcher or a platform: environment variables, and the processors of ranks.
+
+The user's own value of a variable is kept.
+"""
 
 from typing import Iterable, Mapping, NamedTuple
 
@@ -21,6 +24,29 @@ class EnvSetting(NamedTuple):
     value: str
     reason: str
     ours: Program | None = None
+
+
+class CpuSet(NamedTuple):
+    """The processors of one local rank.
+
+    cpus: their numbers as the kernel lists them, such as ``0-11,48-59``.
+    reason: why these, for ``muster plan``.
+    """
+
+    cpus: str
+    reason: str
+
+
+def cpu_numbers(text: str) -> list[int]:
+    """The numbers of a list as the kernel writes it: ``0-2,8`` is 0, 1, 2, 8; empty for anything else."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not first.isdecimal() or not last.isdecimal() or int(last) - int(first) > 65536:
+            return []
+        found += range(int(first), int(last) + 1)
+    return found
 
 
 def unless_set(settings: Iterable[EnvSetting], environ: Mapping[str, str]) -> tuple[EnvSetting, ...]:

@@ -1,1 +1,1 @@
-"""Called by other toolkits in an image with musterpoint, so that it runs their jobs."""
+"""Called by other tools: toolkits in an image with musterpoint, whose jobs it runs, and pytest."""

@@ -10,7 +10,7 @@ from typing import Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job import azureml_hosts
-from musterpoint.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, whole
+from musterpoint.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, ray_cluster, whole
 from musterpoint.job.azureml_outputs import outputs_of, unexpanded
 from musterpoint.job.fields import first_set
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, StartedRank
@@ -36,16 +36,21 @@ class _Started(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def read(environ: Mapping[str, str], _settings: Settings) -> Job:
+def read(environ: Mapping[str, str], settings: Settings) -> Job:
     """The job that AzureML's variables describe, without a program.
 
     Raises:
         UsageError: a variable is malformed, or doesn't fit the others; the message names it.
     """
     form = form_of(environ)
-    count = azureml_hosts.node_count(environ, form)
+    if form == "ray" and settings.launcher == "ray":
+        raise UsageError(
+            f"--launcher ray: AzureML has started a Ray cluster ({ray_cluster(environ)}), and this would start another "
+            "of this host alone: leave --launcher out, or leave the job's distribution out (type: ray)"
+        )
+    count = azureml_hosts.node_count(environ, form, settings.nnodes)
     started = _started(environ, form, count)
-    cluster = azureml_hosts.read(environ, form, count, started.rank)
+    cluster = azureml_hosts.read(environ, form, count, started.rank, settings.rollcall_leader)
     paths, output_notes = outputs_of(environ, os.getcwd(), cluster.rank or 0)
     port = whole(environ, "MASTER_PORT", 1) if environ.get("MASTER_PORT") else AZUREML_PORT
     if port > 65535:
@@ -81,7 +86,7 @@ def form_of(environ: Mapping[str, str]) -> Form:
         return "ray"
     if environ.get("NODE_RANK") or (environ.get("MASTER_ADDR") and environ.get("WORLD_SIZE")):
         return "node"
-    return "none"
+    return "ray" if ray_cluster(environ) else "none"
 
 
 def _started(environ: Mapping[str, str], form: Form, count: Count) -> _Started:

@@ -4,10 +4,11 @@ from typing import Any, Literal, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count as whole_number
-from musterpoint.job.fields import each_once, first_set, host, mapping, parse, shown, wrong
+from musterpoint.job.fields import each_once, first_set, host, mapping, parse, shown, small_text, wrong
 from musterpoint.job.model import Note, StartedRank, UnnamedHosts
 from musterpoint.job.other_platforms import refuse_several
-from musterpoint.settings import split_endpoint
+from musterpoint.settings import MOST_HOSTS, split_endpoint
+from musterpoint.untrusted import printable
 
 Form = Literal["mpi", "processes", "node", "tensorflow", "ray", "none"]
 """By AzureML's mpirun; a process per rank, or per node, of a PyTorch job; per task; beside a Ray cluster; per node."""
@@ -22,6 +23,9 @@ LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _LISTS = (("AZ_BATCH_HOST_LIST", ","), ("AZ_BATCH_NODE_LIST", ";"))
 _NODE_RANKS = ("NODE_RANK", "AZUREML_CR_NODE_RANK", "AZ_BATCHAI_TASK_INDEX")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "MASTER_IP")
+START_RAY = "_AZUREML_CR_START_RAY"
+RAY_FILE = "/tmp/ray/ray_current_cluster"
+"""Where ``ray start`` leaves its cluster's address for ``ray.init()``."""
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 """Of TensorFlow, in the order of ranks."""
 _LOCALHOST = ("localhost", "127.0.0.1", "::1")
@@ -57,10 +61,23 @@ def whole(environ: Mapping[str, str], variable: str, least: int) -> int:
     return whole_number(environ[variable].strip(), f"the variable {variable}", least)
 
 
-def node_count(environ: Mapping[str, str], form: Form) -> Count:
-    """How many hosts the job has."""
+def ray_cluster(environ: Mapping[str, str]) -> str:
+    """What says that AzureML has started a Ray cluster around this process; empty where nothing does.
+
+    The variable that makes it do so is recorded in FLAML's example of an AzureML job; the file is ``ray start``'s own.
+    """
+    if environ.get("RAY_ADDRESS"):
+        return f"RAY_ADDRESS={environ['RAY_ADDRESS']}"
+    if environ.get(START_RAY, "").lower() in ("true", "1"):
+        return f"{START_RAY}={environ[START_RAY]}"
+    address = small_text(RAY_FILE).strip()
+    return f"{RAY_FILE}: {printable(address, 60)}" if address else ""
+
+
+def node_count(environ: Mapping[str, str], form: Form, given: int | None = None) -> Count:
+    """How many hosts the job has. ``given``: --nnodes, for where no variable says it."""
     if form == "ray":  # the program runs once, beside the head of a cluster that AzureML has started
-        return Count(1, "RAY_ADDRESS")
+        return Count(1, ray_cluster(environ))
     if form == "tensorflow" and (machines := _machines(environ)):
         return Count(len(machines), "TF_CONFIG")
     if environ.get(NODE_COUNT):
@@ -72,6 +89,8 @@ def node_count(environ: Mapping[str, str], form: Form) -> Count:
         size, local_size = first_set(environ, SIZE), first_set(environ, LOCAL_SIZE)
         each = whole(environ, local_size, 1) if local_size else 1
         return Count(max(1, whole(environ, size, 1) // each), f"{size} over {local_size or 'one process each'}")
+    if given is not None:
+        return Count(given, "--nnodes")
     if form in ("processes", "node") and environ.get("WORLD_SIZE"):
         return _count_of_processes(environ, form)
     index = first_set(environ, _NODE_RANKS)
@@ -80,7 +99,7 @@ def node_count(environ: Mapping[str, str], form: Form) -> Count:
     if index:
         raise UsageError(
             f"{index}={environ[index]}: this is one of several hosts, and neither {NODE_COUNT} nor "
-            f"AZ_BATCH_HOST_LIST says how many: set {NODE_COUNT}"
+            f"AZ_BATCH_HOST_LIST says how many: set {NODE_COUNT}, or pass --nnodes"
         )
     return Count(1)
 
@@ -127,8 +146,12 @@ def _config(environ: Mapping[str, str]) -> dict[str, Any]:
     return mapping(parse(text, f"the variable {CONFIG}"), f"the variable {CONFIG}") if text else {}
 
 
-def read(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None) -> Cluster:
+def read(
+    environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None, given: str = ""
+) -> Cluster:  # fmt: skip
     """The hosts; ``count`` is how many there are, ``started`` the rank that this process was started as.
+
+    ``given``: --rollcall-leader, for where no variable says which host is the first.
 
     Raises:
         UsageError: a variable is malformed or doesn't fit the others.
@@ -147,11 +170,14 @@ def read(environ: Mapping[str, str], form: Form, count: Count, started: StartedR
     leader, leader_from = _leader(environ, form)
     listed, variable = host_list(environ)
     notes: list[Note] = []
+    if not leader and not listed and given:
+        leader, leader_from = split_endpoint(given)[0], "--rollcall-leader"
     if not leader:
         if not listed:
             raise UsageError(
                 f"{count.variable} says that there are {count.number} hosts, and no variable says which one is the "
-                f"first: set {_masters(form)[0]}, or AZ_BATCH_HOST_LIST"
+                f"first: pass --rollcall-leader (MUSTER_ROLLCALL_LEADER), or set {_masters(form)[0]} or "
+                "AZ_BATCH_HOST_LIST"
             )
         leader, leader_from = listed[0], f"the first in {variable}"
         notes.append(Note("warning", f"{_masters(form)[0]} isn't set: the first host is taken from {variable}"))
@@ -174,9 +200,9 @@ def _refuse_others(environ: Mapping[str, str], form: Form, count: Count, started
         index = first_set(environ, _NODE_RANKS)
         if index and whole(environ, index, 0):
             raise UsageError(
-                f"{index}={environ[index]} and RAY_ADDRESS={shown(environ['RAY_ADDRESS'])}: AzureML runs a Ray "
-                "job's program on the first host alone, expected 0: unset RAY_ADDRESS where this is no Ray job of "
-                "AzureML's (type: ray)"
+                f"{index}={environ[index]} and {count.variable}: AzureML runs a Ray job's program on the first host "
+                "alone, expected 0: where this is no Ray job of AzureML's (type: ray), end that Ray and unset its "
+                "variables"
             )
         return
     said = f"{count.variable} says that there is 1 host"
@@ -278,7 +304,16 @@ def _machines(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The hosts of TF_CONFIG's tasks, each once."""
     cluster = _task_config(environ)[0]
     roles = [role for role in _ROLES if role in cluster] + sorted(set(cluster) - set(_ROLES))
-    return tuple(dict.fromkeys(_machine(address) for role in roles for address in tasks(environ, role)))
+    addresses = [address for role in roles for address in tasks(environ, role)]
+    machines = [_machine(address) for address in addresses]
+    twice = next((each for each in machines if machines.count(each) > 1), "") if len(machines) < MOST_HOSTS else ""
+    if twice:
+        both = ", ".join(address for address, machine in zip(addresses, machines) if machine == twice)
+        raise UsageError(
+            f"the variable TF_CONFIG has several tasks on the host {twice}: {both}; musterpoint runs one on each: set "
+            "the job's instance_count to its worker_count and parameter_server_count together"
+        )
+    return tuple(machines)
 
 
 def _of_tasks(environ: Mapping[str, str], machines: tuple[str, ...]) -> Cluster:

@@ -30,13 +30,19 @@ def outputs_of(environ: Mapping[str, str], cwd: str, node: int) -> tuple[Paths, 
     }  # fmt: skip
     if not any(chosen.values()) and len(outputs) == 1:
         chosen["model"] = next(iter(outputs))
-    report = os.path.join(cwd, "outputs", "musterpoint", f"node-{node}")
     paths = Paths(
-        model=outputs.get(chosen["model"], ""), output=report, output_data=outputs.get(chosen["output_data"], ""),
-        failure=os.path.join(report, "failure"), checkpoints=outputs.get(chosen["checkpoints"], ""),
+        model=outputs.get(chosen["model"], ""), output_data=outputs.get(chosen["output_data"], ""),
+        checkpoints=outputs.get(chosen["checkpoints"], ""),
     )  # fmt: skip
+    paths = of_node(paths._replace(output=os.path.join(cwd, "outputs", "musterpoint", f"node-{node}")), node)
     used = [f"{use.replace('_', ' ')} in {PREFIX}{name}" for use, name in chosen.items() if name]
     return paths, (Note("info", f"AzureML's outputs: {', '.join(used)}"),) if used else ()
+
+
+def of_node(paths: Paths, node: int) -> Paths:
+    """``paths`` with the reports' directory of the host at place ``node``."""
+    report = os.path.join(os.path.dirname(paths.output), f"node-{node}")
+    return paths._replace(output=report, failure=os.path.join(report, "failure"))
 
 
 def _choose(outputs: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -209,6 +209,7 @@ def _refuse_mpi(environ: Mapping[str, str]) -> None:
     if name:
         raise UsageError(
             f"{shown_variables([(name, environ[name])])}: in an MPIJob mpirun starts ranks over ssh from its launcher, "
-            "and no musterpoint runs on the other pods; use a TrainJob with a torch runtime or an Indexed Job, whose "
-            "pods all run `muster launch --launcher mpi PROGRAM`: musterpoint starts MPI's daemons without ssh"
+            "and no musterpoint runs on the other pods. Use a TrainJob with a torch runtime or an Indexed Job, whose "
+            "pods all run `muster launch --launcher mpi PROGRAM`: musterpoint starts MPI's daemons without ssh; or "
+            "leave musterpoint out of this job: `mpirun PROGRAM`"
         )

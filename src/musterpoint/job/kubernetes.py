@@ -46,6 +46,8 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
             "names, or MUSTER_PLATFORM=plain where each pod is a job of its own"
         )
     misfit = found is None or (index and found[2] != index)
+    if job := _of_another_pods(environ, settings, name, found[1] if found and not misfit else ""):
+        return job
     leader = settings.rollcall_leader or (environ.get("MASTER_ADDR", "") if misfit else "")
     if index and leader:
         address, port = endpoint_in("MASTER_ADDR", leader)
@@ -74,6 +76,39 @@ def read_kubernetes(environ: Mapping[str, str], settings: Settings) -> Job:
         text = f"this pod is {name} without a domain, so others may not find it: {_SUBDOMAIN}"
         notes.append(Note("warning", text))
     return pod_job("kubernetes", environ, names, place)._replace(notes=tuple(notes))
+
+
+def _of_another_pods(environ: Mapping[str, str], settings: Settings, name: str, own: str) -> Job | None:
+    """The job of a pod whose first pod belongs to another Job, as in a JobSet of several; None where it doesn't.
+
+    ``own``: how the names of this pod's Job begin; empty where its name isn't one of those. The pods' numbers are no
+    places in such a job, and by its name a JobSet's first pod can't see whether other Jobs belong to it.
+
+    Raises:
+        UsageError: nothing says which place this pod has.
+    """
+    leader = settings.rollcall_leader or environ.get("MASTER_ADDR", "")
+    variable = "MUSTER_ROLLCALL_LEADER" if settings.rollcall_leader else "MASTER_ADDR"
+    address, port = endpoint_in(variable, leader) if leader else ("", 0)
+    first, dot, domain = address.partition(".")
+    if not dot or not _NUMBERED.fullmatch(first) or first.isdecimal():
+        return None
+    of_jobset = domain.partition(".")[0]
+    foreign = bool(own) and not first.startswith(own) and bool(environ.get(INDEX))
+    place = environ.get("NODE_RANK", "") if settings.node_rank is None else str(settings.node_rank)
+    source = "NODE_RANK" if settings.node_rank is None else "MUSTER_NODE_RANK"
+    if not (foreign or (place and name.startswith(f"{of_jobset}-") and first.startswith(f"{of_jobset}-"))):
+        return None
+    if not place:
+        raise UsageError(
+            f"{variable}={leader}: the first pod is {first}, of another Job than this one, {name}, whose "
+            f"{INDEX}={environ[INDEX]} numbers the pods of its own Job only: set MUSTER_NODE_RANK on every pod, "
+            f"from 0 to {(settings.nnodes or 1) - 1} (in a JobSet whose Jobs have one pod each, from the annotation "
+            f"jobset.sigs.k8s.io/job-global-index), or leave {variable} out where each Job trains on its own"
+        )
+    sources = Sources("MUSTER_NNODES", source, variable)
+    unnamed = UnnamedHosts(settings.nnodes or 1, count(place, source, 0), address, port, name, sources)
+    return unnamed_job("kubernetes", unnamed)._replace(paths=pod_paths(environ))
 
 
 _SOURCES = Sources("MUSTER_NNODES", INDEX)

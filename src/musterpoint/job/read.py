@@ -10,13 +10,14 @@ import os
 from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
+from musterpoint.job.directories import with_directories
 from musterpoint.job.fields import LARGEST_FILE, node_name, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
 from musterpoint.job.sagemaker import base_of, has_tree, ignored_program, paths_of, read_tree
 from musterpoint.job.toolkit_env import counted, has_variables, read_variables
 from musterpoint.masking import Masker
-from musterpoint.settings import PROGRAM_ARGS, Platform, Settings
+from musterpoint.settings import MODULE, PROGRAM_ARGS, Platform, Settings
 from musterpoint.untrusted import open_regular
 
 
@@ -55,6 +56,7 @@ def read_job(
             arguments = to_arguments(job.hyperparameters, style, everything=style == "json")
         return _launched(job, environ, settings, program, module, arguments)
     return job._replace(
+        entry_point=job.entry_point._replace(module=job.entry_point.module or bool(environ.get(MODULE))),
         arguments=(*job.arguments, *_typed(environ)),
         notes=(*job.notes, *ignored_program(job.hyperparameters, environ)),
     )
@@ -114,13 +116,14 @@ def _launched(
 ) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
     by_toolkit = counted(environ)
-    return job._replace(
+    job = job._replace(
         name=job.name or settings.job_name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
         counted=by_toolkit if by_toolkit.variable else job.counted,
     )
+    return job._replace(paths=with_directories(job, job.paths.code))
 
 
 def _words(arguments: Iterable[str], what: str) -> tuple[str, ...]:

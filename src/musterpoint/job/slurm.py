@@ -26,6 +26,9 @@ _KILL_WAIT = 30.0
 _FIRST_PORT, _PORTS = 20000, 12000
 _NODES_OF_STEP = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
 _NODES_OF_JOB = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_NODES_OF_COMPONENT = ("SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_")
+"""With a component's number, in a heterogeneous job; the second name is that of Slurm before 20.02."""
+_HET_SIZES = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
 _THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
 _GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 
@@ -67,7 +70,10 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         distribution=Distribution(processes_per_host=step.here if step.started else None),
         paths=paths_of(base_of(environ)) if environ.get("SAGEMAKER_BASE_DIR") else Paths(),
         grace=grace,
-        notes=(_read_from(environ, used, grace, port), *(() if by_srun else _unused_tasks(environ))),
+        notes=(
+            _read_from(environ, used, grace, port),
+            *(_left_out(environ, step) if by_srun else _unused_tasks(environ)),
+        ),
         counted=_counted(environ),
         rollcall_port=port,
         started=step.started,
@@ -130,17 +136,72 @@ def _step(environ: Mapping[str, str]) -> Step:
             f"{variable}={environ[variable]} has {len(nodes)} nodes, and SLURM_STEP_NUM_NODES is {number}: expected "
             "the step's nodes; name them in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
         )
-    current = environ.get("SLURMD_NODENAME", "")
-    at = nodes.index(current) if current in nodes else _node_id(environ, nodes)
     tasks = tasks_of(environ.get("SLURM_STEP_TASKS_PER_NODE") or "1", "SLURM_STEP_TASKS_PER_NODE")
     if len(tasks) not in (1, number):
         raise wrong(
             "SLURM_STEP_TASKS_PER_NODE", environ["SLURM_STEP_TASKS_PER_NODE"], f"the tasks of each of {number} nodes"
         )
+    tasks = tasks * number if len(tasks) == 1 else tasks
+    if _het_size(environ) > 1:
+        nodes, tasks = _by_component(environ, nodes, tasks)
+    current = environ.get("SLURMD_NODENAME", "")
+    at = nodes.index(current) if current in nodes else _node_id(environ, nodes)
     if max(tasks) == 1:
         return Step(nodes, nodes[at])
-    tasks = tasks * number if len(tasks) == 1 else tasks
     return Step(nodes, nodes[at], tasks[at], _task(environ, tasks, at))
+
+
+def _het_size(environ: Mapping[str, str]) -> int:
+    """How many components the job has; 1 where it isn't heterogeneous."""
+    return max((count(environ[name], name) for name in _HET_SIZES if environ.get(name)), default=1)
+
+
+def _components(environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The nodes of each component of a heterogeneous job."""
+    names = (first_set(environ, [f"{form}{number}" for form in _NODES_OF_COMPONENT])
+             for number in range(_het_size(environ)))  # fmt: skip
+    return [nodes_of(environ[name], name) for name in names if name]
+
+
+def _by_component(
+    environ: Mapping[str, str], nodes: tuple[str, ...], tasks: tuple[int, ...]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The nodes of a heterogeneous step in the order of their tasks, with the tasks of each.
+
+    srun numbers tasks component by component, whereas its list of nodes is sorted, as are the tasks per node.
+
+    Raises:
+        UsageError: the components aren't all there, or this node has another number than by that order.
+    """
+    each = dict(zip(nodes, tasks))
+    ordered = tuple(node for component in _components(environ) for node in component if node in each)
+    current, place = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_NODEID", "")
+    numbered = place.isdecimal() and int(place[:9]) < len(nodes) and current in each
+    if sorted(ordered) != sorted(nodes) or (numbered and ordered[int(place)] != current):
+        raise UsageError(
+            f"SLURM_HET_SIZE={_het_size(environ)}, SLURM_NODEID={place}, SLURMD_NODENAME={current}: the nodes of the "
+            f"components ({_NODES_OF_COMPONENT[0]}0, ...) aren't the step's in the order of its tasks: name the hosts "
+            "in SM_HOSTS (a JSON list), and this one in SM_CURRENT_HOST"
+        )
+    return ordered, tuple(each[node] for node in ordered)
+
+
+def _left_out(environ: Mapping[str, str], step: Step) -> tuple[Note, ...]:
+    """That srun started this step on some components of a heterogeneous job only, as it does unless told otherwise."""
+    others = [node for component in _components(environ) for node in component if node not in step.nodes]
+    if not others:
+        return ()
+    size = _het_size(environ)
+    words = (
+        f"SLURM_HET_SIZE={size}: this step runs on {len(step.nodes)} of the job's {len(step.nodes) + len(others)} "
+        f"nodes, without {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}: srun starts a step on the first "
+        f"component alone unless it is told others; for one job of all nodes: {_srun_of_all(size)}"
+    )
+    return (Note("warning", words),)
+
+
+def _srun_of_all(size: int) -> str:
+    return f"srun --het-group=0-{size - 1} --ntasks-per-node=1 muster launch ..."
 
 
 def _task(environ: Mapping[str, str], tasks: tuple[int, ...], at: int) -> StartedRank:
@@ -180,14 +241,15 @@ def _without_srun(environ: Mapping[str, str]) -> Step:
     """The one node of a batch script; several nodes, or none of them, are refused."""
     variable = first_set(environ, _NODES_OF_JOB) or _NODES_OF_JOB[0]
     nodes = nodes_of(_needed(environ, variable), variable)
-    several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+    several = [name for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", *_HET_SIZES)
                if environ.get(name) and count(environ[name], name) > 1]  # fmt: skip
     number = max([len(nodes), *(int(environ[name]) for name in several)])
     if number > 1:
+        line = _srun_of_all(_het_size(environ)) if _het_size(environ) > 1 else srun_line(number)
         named = f"{several[0]}={environ[several[0]]}" if several else f"{variable}={environ[variable]}"
         raise UsageError(
             f"{named}: the job has several nodes, and this process runs on one of them alone, because srun didn't "
-            f"start it: put srun in front, {srun_line(number)}; or pass --platform plain where one node is meant"
+            f"start it: put srun in front, {line}; or pass --platform plain where one node is meant"
         )
     if not environ.get("SLURMD_NODENAME"):
         raise UsageError(

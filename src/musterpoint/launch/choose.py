@@ -101,7 +101,7 @@ def _as_started(job: Job, settings: Settings, typed: bool) -> tuple[Launcher, st
     asks = settings.launcher
     if asks in ("auto", *SUPERVISED) and settings.slots in (None, started.local_size):
         launcher: Launcher = "accelerate" if typed or asks == "accelerate" else "ranks"
-        return launcher, f"the platform has started {_count(started.local_size, 'process')} on this host, one per rank"
+        return launcher, f"the platform has started {plural(started.local_size, 'process')} on this host, one per rank"
     if started.local_size == 1:
         return None
     once = "srun --ntasks-per-node=1" if job.platform == "slurm" else "process_count_per_instance: 1"
@@ -132,26 +132,6 @@ def slots_of(
     return ranks_on(host, job, settings) if launcher == "parameter-server" else 1
 
 
-def miscounted(job: Job, settings: Settings, devices: Devices) -> str:
-    """A warning where another toolkit's count is used and this host has another number of devices; else empty."""
-    if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
-        room = capacity_of(job, settings, devices)
-        unused = "GPU" if devices.gpus else "Neuron core"
-        return (
-            f"warning: this host has {_count(devices.slots, unused)}, and the job asks for {_count(room, 'process')} "
-            f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
-        )
-    slots, variable = job.counted
-    here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
-    if not variable or slots == here or settings.slots or job.distribution.processes_per_host:
-        return ""
-    capacity = _count(capacity_of(job, settings, devices), "slot")
-    return (
-        f"warning: {variable} is {slots}, but {_count(here, noun)} can be seen on this host: it has {capacity} all the "
-        "same (--slots or MUSTER_SLOTS says how many)"
-    )
-
-
 def _launcher(
     job: Job, settings: Settings, capacity: int, has: Callable[[str], bool], local: bool
 ) -> tuple[Launcher, str]:
@@ -180,7 +160,7 @@ def _launcher(
 def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) -> tuple[Launcher, str]:
     if hosts == 1 and capacity == 1:
         return "script", "one slot on one host"
-    world = f"{_count(hosts, 'host')} with {_count(capacity, 'slot')} each" if hosts > 1 else _count(capacity, "slot")
+    world = f"{plural(hosts, 'host')} with {plural(capacity, 'slot')} each" if hosts > 1 else plural(capacity, "slot")
     if not has("torch"):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         raise LauncherError(
@@ -190,7 +170,7 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) ->
     return "torchrun", f"{world}, and the program's Python has torch"
 
 
-def _count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 

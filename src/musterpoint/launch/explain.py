@@ -52,6 +52,9 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
         lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
     if plan.unset:
         lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
+    if plan.cpu_sets:
+        rows = ((f"local rank {at}: {cpus.cpus}", cpus.reason) for at, cpus in enumerate(plan.cpu_sets))
+        lines += ["  on the processors", *(_row(*row) for row in rows)]
     if plan.foreign or plan.of_others:
         lines += ["  its ranks run in", _row(plan.user_cwd, "the program's working directory")]
         if plan.user_pythonpath:
@@ -62,6 +65,9 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
 def _ranks(plan: LaunchPlan) -> str:
     if not plan.local_ranks:
         return "no rank, what runs here serves the others"
+    if plan.launcher == "script":
+        alone = plan.world_size == 1 or plan.first_rank >= plan.world_size
+        return "once" if alone else f"one of {plan.world_size} independent programs, no common world"
     if plan.local_ranks == 1:
         return f"rank {plan.first_rank} of {plan.world_size}" if plan.first_rank < plan.world_size else "once"
     return f"ranks {plan.first_rank} to {plan.first_rank + plan.local_ranks - 1} of {plan.world_size}"
@@ -138,6 +144,9 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_pythonpath": plan.user_pythonpath,
         "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
+        "cpu_sets": [
+            {"local_rank": at, "cpus": cpus.cpus, "reason": cpus.reason} for at, cpus in enumerate(plan.cpu_sets)
+        ],
         "of_others": [_process_json(process, masker) for process in plan.of_others],
     }
 

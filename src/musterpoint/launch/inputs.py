@@ -8,12 +8,12 @@ from musterpoint.code.workspace import Workspace
 from musterpoint.errors import UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.mpi import Mpi
-from musterpoint.fabric.setting import EnvSetting, unless_set
+from musterpoint.fabric.setting import CpuSet, EnvSetting, unless_set
 from musterpoint.job.model import Job, StartedRank
 from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan, ProcessPlan
 from musterpoint.launch.smdistributed import wanted
 from musterpoint.rollcall.roster import Roster
-from musterpoint.settings import Launcher, Settings
+from musterpoint.settings import PROGRESS, TRAINJOB_STATUS, Launcher, Settings
 from musterpoint.stop_budget import rank_grace
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class LaunchInputs(NamedTuple):
     mpi: this host's MPI, for launcher ``mpi``.
     memory: this host's memory, for launcher ``ray``.
     accelerate: what accelerate says, for launcher ``accelerate``.
+    cpu_sets: the processors of each slot; empty: the system's choice.
     """
 
     launcher: Launcher
@@ -67,6 +68,7 @@ class LaunchInputs(NamedTuple):
     mpi: Mpi | None = None
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
+    cpu_sets: tuple[CpuSet, ...] = ()
 
     @property
     def hosts(self) -> int:
@@ -116,8 +118,18 @@ class LaunchInputs(NamedTuple):
         names = ["jax_cluster"] if self.launcher == "jax" else []
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
         names += ["stack_dumps", "flight_recorder"] if watched else []
+        names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+
+    @property
+    def _progress(self) -> tuple[EnvSetting, ...]:
+        """The file for the program's progress, on the first host of a TrainJob whose trainer takes it."""
+        if not self.environ.get(TRAINJOB_STATUS) or self.roster.node_rank:
+            return ()
+        folder = self.environ.get("TMPDIR") or "/tmp"
+        path = os.path.join(folder, f"muster-progress-{self.roster.session}.json")
+        return (EnvSetting(PROGRESS, path, "what rank 0 writes there goes to the TrainJob's status"),)
 
     def environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """The launcher's ``own`` settings and those of every launcher, without variables that the user set."""
@@ -160,6 +172,7 @@ class LaunchInputs(NamedTuple):
             user_pythonpath=self.pythonpath,
             unset=(*unset, *(name for name in self._misleading() if name not in unset)),
             notes=notes,
+            cpu_sets=self.cpu_sets,
         )
 
     @property
@@ -185,11 +198,12 @@ class LaunchInputs(NamedTuple):
         return (
             EnvSetting("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
             EnvSetting("PYTHONFAULTHANDLER", "1", "a rank that dies by a signal says where it was"),
-            *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices.cpus, ranks)),) if ranks else ()),
+            *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices, ranks)),) if ranks else ()),
             *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
             *self._tasks,
+            *self._progress,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )
@@ -215,11 +229,12 @@ _ON_CPUS = EnvSetting(
 )  # fmt: skip
 
 
-def _threads(cpus: int, ranks: int) -> tuple[str, str]:
-    threads = max(1, cpus // ranks)
-    processors = f"{cpus} processor{'s' if cpus != 1 else ''}"
+def _threads(devices: Devices, ranks: int) -> tuple[str, str]:
+    """One thread per core: two on one core take turns."""
+    count = devices.cores or devices.cpus
+    what = "processor" if count == devices.cpus else "core"
     slots = f"{ranks} slot{'s' if ranks != 1 else ''}"
-    return str(threads), f"{processors} of this container over {slots}"
+    return str(max(1, count // ranks)), f"{count} {what}{'s' if count != 1 else ''} of this container over {slots}"
 
 
 def capacity_of(job: Job, settings: Settings, devices: Devices) -> int:

@@ -4,7 +4,7 @@ import os
 from typing import Any, Literal, NamedTuple, Sequence, get_args
 
 from musterpoint.code.workspace import Workspace
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting, cpu_numbers
 from musterpoint.programs.registry import PLANNED, Program
 from musterpoint.settings import Launcher
 
@@ -183,6 +183,7 @@ class LaunchPlan(NamedTuple):
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
+    cpu_sets: the processors of each local rank; empty: the system's choice.
     """
 
     launcher: Launcher
@@ -204,6 +205,13 @@ class LaunchPlan(NamedTuple):
     of_others: tuple[ProcessPlan, ...] = ()
     under_mpi: bool = False
     expands: bool = False
+    cpu_sets: tuple[CpuSet, ...] = ()
+
+    def cpus_of(self, process: ProcessPlan) -> list[int]:
+        """The processors of ``process``, where it is a rank that has some of its own; else empty."""
+        if not self.cpu_sets or process.role != "rank" or process.local_rank is None:
+            return []
+        return cpu_numbers(self.cpu_sets[process.local_rank].cpus) if process.local_rank < len(self.cpu_sets) else []
 
     @property
     def foreign(self) -> bool:
@@ -229,6 +237,7 @@ class LaunchPlan(NamedTuple):
                 notes=tuple(plan.notes),
                 daemons=tuple(plan.daemons),
                 meeting=plan.meeting and _meeting(*plan.meeting),
+                cpu_sets=tuple(CpuSet(_cpus(cpus), _text(reason)) for cpus, reason in plan.cpu_sets),
             )
             check_types(plan, _PLAN_TYPES)
             if plan.launcher not in get_args(Launcher):
@@ -303,6 +312,12 @@ def _settings(rows: Any) -> tuple[EnvSetting, ...]:
 def _program(name: Any) -> None:
     if name and name not in PLANNED:
         raise ValueError(f"musterpoint has no program {name!r}")
+
+
+def _cpus(listed: Any) -> str:
+    if not cpu_numbers(_text(listed)):
+        raise ValueError(f"{listed!r} is no list of processors")
+    return str(listed)
 
 
 def _text(word: Any) -> str:

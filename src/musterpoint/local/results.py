@@ -13,6 +13,7 @@ import errno
 import filecmp
 import json
 import os
+import re
 import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
@@ -88,9 +89,15 @@ def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped:
     for host in failed:
         if ends[host].out_of_memory and not (host in left and left[host].outcome):
             text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
-    suffix = f", exit code: {code}"
+    # SageMaker's own has ", exit code: 1" behind the last word, even where that is a line of the program's source
+    suffix = "" if _names_code(text, code) else f"\nexit code {code}" if text else f"exit code {code}"
     head = "AlgorithmError: "
     return JobEnd("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
+
+
+def _names_code(text: str, code: int) -> bool:
+    """Whether ``text`` says the exit code already."""
+    return re.search(rf"\bexit code:? {code}\b", text) is not None
 
 
 def describe(
@@ -175,6 +182,18 @@ def read_host_files(layout: Layout, host: str) -> HostFiles:
     except OSError:
         failure = ""
     return HostFiles(outcome if isinstance(outcome, dict) else None, failure)
+
+
+def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
+    """Whether musterpoint itself failed on ``host``, such as on a port that is taken, before it met any other host."""
+    outcome = read_host_files(layout, host).outcome
+    if outcome is None or outcome.get("cause") != "muster":
+        return False
+    moments = _json(os.path.join(layout.tree(host), "output", TIMELINE))
+    events = (
+        [moment.get("event") for moment in moments if isinstance(moment, dict)] if isinstance(moments, list) else []
+    )
+    return bool(events) and not {"rollcall-done", "rollcall-failed"}.intersection(events)
 
 
 def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:

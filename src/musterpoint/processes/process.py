@@ -2,7 +2,8 @@
 
 import os
 import signal
-from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, cast
+from functools import partial
+from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, Sequence, cast
 
 from musterpoint.processes import tree
 
@@ -29,26 +30,28 @@ class CannotStart(Exception):
 
 def spawn(
     argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, *,
-    with_parent: bool = True, foreground: bool = False,
+    foreground: bool = False, own_terminal: bool = False, cpus: Sequence[int] = (),
 ) -> int:  # fmt: skip
-    """Starts ``argv`` in its own process group and returns its pid.
+    """Starts ``argv`` in its own process group and returns its pid. It is killed when we end, unless we are PID 1.
 
-    ``with_parent``: it is killed when we end. ``foreground`` gives the group the terminal on stdin before the program
-    runs, or the kernel would stop it when it reads (SIGTTIN). Must be called in the main thread: the parent-death
-    signal follows the thread that forked.
+    ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it
+    reads (SIGTTIN). ``own_terminal``: stdin is a terminal that becomes its own, in a session of its own. ``cpus``: the
+    processors it runs on; empty: ours. Must be called in the main thread: the parent-death signal follows the thread
+    that forked.
 
     Raises:
         CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
     """
     report_read, report_write = os.pipe()  # closed by a successful exec
-    parent = os.getpid() if with_parent else 0
+    parent = os.getpid() if os.getpid() != 1 else 0
     try:
         try:
             pid = os.fork()
         except OSError as error:
             raise CannotStart(error, "fork") from None
         if pid == 0:
-            _execute(argv, environment, cwd, report_write, lambda: _prepare(streams, parent, foreground))
+            prepare = partial(_prepare, streams, parent, foreground, own_terminal, cpus)
+            _execute(argv, environment, cwd, report_write, prepare)
         os.close(report_write)
         report_write = -1
         report = _read_all(report_read)
@@ -83,19 +86,36 @@ def _execute(
         os._exit(127)
 
 
-def _prepare(streams: Streams, parent: int, foreground: bool) -> None:
-    """In the child: its own group, its descriptors, and signals as a program expects them."""
-    os.setpgid(0, 0)
+def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool, cpus: Sequence[int]) -> None:
+    """In the child: its own group, its processors and descriptors, and signals as a program expects them."""
+    if own_terminal:
+        os.setsid()
+    else:
+        os.setpgid(0, 0)
+    if cpus:
+        _run_on(cpus)
     if parent:
         tree.die_with_parent(parent)
     for target, source in enumerate(streams):
         os.dup2(source, target) if source != target else os.set_inheritable(target, True)
     if foreground:
         take_foreground()
+    if own_terminal:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     # Python ignores these two, and the program must not inherit that, nor our signal mask
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _run_on(cpus: Sequence[int]) -> None:
+    try:
+        os.sched_setaffinity(0, cpus)
+    except (AttributeError, OSError, ValueError):  # not Linux, or they were taken from us meanwhile
+        pass
 
 
 def _read_all(fd: int) -> bytes:

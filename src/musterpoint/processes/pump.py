@@ -73,6 +73,7 @@ class Pump:
         self._over = False
         self._tap: LogTap | None = None
         self.last_output = time.monotonic()
+        self._silence = (self.last_output, 0.0)
         self.launcher_last = False
 
     def open(self, rank: int | None, name: str = "") -> tuple[int, int]:
@@ -131,6 +132,17 @@ class Pump:
     def stdout_tail(self, rank: int | None, name: str = "") -> bytes:
         """The end of a process's stdout; empty where it shares a pipe with stderr."""
         return self._tail(self._tails.get((rank, name, "stdout")))
+
+    def first_output(self, rank: int | None, name: str = "") -> float | None:
+        """When a process wrote its first byte, in seconds since the epoch; None if it hasn't written."""
+        streams = (self._tails.get((rank, name, label)) for label in ("both", "stdout", "stderr"))
+        return min((stream.first_at for stream in streams if stream and stream.first_at), default=None)
+
+    def longest_silence(self) -> tuple[float, float]:
+        """The longest time without a byte of any process: since when, in seconds since the epoch, and its seconds."""
+        now, last = time.monotonic(), self.last_output
+        since, seconds = max(self._silence, (last, now - last), key=lambda silence: silence[1])
+        return time.time() - (now - since), seconds
 
     def show(self, rank: int, name: str = "") -> None:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
@@ -228,7 +240,12 @@ class Pump:
                 except BlockingIOError:
                     return False
                 stream.tail.feed(self._view[:count])
-        self.last_output = time.monotonic()
+        now = time.monotonic()
+        if now - self.last_output > self._silence[1]:
+            self._silence = (self.last_output, now - self.last_output)
+        self.last_output = now
+        if not stream.first_at and (read_ahead or count):
+            stream.first_at = time.time()
         if read_ahead:
             for data in read_ahead:
                 self._forward(stream, memoryview(data), data.rfind(b"\n"))

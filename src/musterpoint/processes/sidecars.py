@@ -87,7 +87,7 @@ class Sidecars:
         output, output_write = os.pipe()
         try:
             streams = Streams(stdin_read, output_write, output_write)
-            pid = spawn(list(argv), environ, "/", streams, with_parent=os.getpid() != 1)
+            pid = spawn(list(argv), environ, "/", streams)
         except BaseException:
             os.close(stdin)
             os.close(output)

@@ -162,10 +162,12 @@ class Stream:
     ``sink`` and ``file`` are written to (None: not). ``unfinished`` is the beginning of a line, held back since
     ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
     anything else. ``rank``: whose it is; None: a launcher's or a service's. ``number``: unique to the stream.
+    ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come.
     """
 
     __slots__ = (
-        "fd", "file", "number", "prefix", "rank", "read_ahead", "sink", "tail", "unfinished", "unfinished_since",
+        "fd", "file", "first_at", "number", "prefix", "rank", "read_ahead", "sink", "tail", "unfinished",
+        "unfinished_since",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +179,7 @@ class Stream:
         self.prefix = prefix
         self.tail = tail
         self.rank, self.number = rank, number
+        self.first_at = 0.0
         self.unfinished = b""
         self.unfinished_since = 0.0
         self.read_ahead: list[bytes] = []

@@ -37,8 +37,15 @@ def identity() -> list[str]:
     if first("RANK"):
         return [first("RANK"), first("LOCAL_RANK") or "0", first("WORLD_SIZE") or "1"]
     return [
-        first("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK") or "0",
-        first("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "LOCAL_RANK") or "0",
+        first("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK") or "0",
+        first(
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "MPI_LOCALRANKID",
+            "MV2_COMM_WORLD_LOCAL_RANK",
+            "PALS_LOCAL_RANKID",
+            "LOCAL_RANK",
+        )
+        or "0",
         first("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE") or "1",
     ]
 
@@ -82,7 +89,8 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
 
 OURS = (
     "MUSTER_STUB", "MUSTER_EXPAND", "MUSTER_SOCKET", "MUSTER_SESSION_NUMBER", "MUSTER_AGENT_STAYS",
-    "MUSTER_LOCAL_RANK_AT", "MUSTER_FIRST_RANK", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH", "MUSTER_USER_TMPDIR",
+    "MUSTER_LOCAL_RANK_AT", "MUSTER_FIRST_RANK", "MUSTER_CPUS", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
+    "MUSTER_USER_TMPDIR",
 )  # fmt: skip
 
 
@@ -107,7 +115,7 @@ EXPANDED = (
 )  # fmt: skip
 
 
-def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) -> int:
+def run_program(argv: list[str], environment: dict[str, str], pipes: list[int], local: int) -> int:
     """Forks the user's program and returns its pid.
 
     Other descriptors of the launcher (Hydra's PMI_FD) stay open on both sides: if they were closed here, the launcher
@@ -119,7 +127,11 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) 
             os.close(fd)
         return pid
     try:
-        os.setpgid(0, 0)
+        if os.isatty(pipes[0]):
+            take_terminal(pipes[0])
+        else:
+            os.setpgid(0, 0)
+        bind(local)
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
         for signo in SWALLOWED:
@@ -136,6 +148,30 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int]) 
         os._exit(126 if error.errno == 13 else 127)
     finally:
         os._exit(127)
+
+
+def bind(local: int) -> None:
+    """Runs on the processors that the plan gives this local rank, if it does."""
+    sets = os.environ.get("MUSTER_CPUS", "").split(";")
+    cpus: set[int] = set()
+    for part in sets[local].split(",") if 0 <= local < len(sets) else ():
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1) if first else ())
+    try:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+    except OSError:  # they were taken from this host's control group meanwhile
+        pass
+
+
+def take_terminal(fd: int) -> None:
+    """A terminal for this rank alone (muster local --debug): it is its stdin, too, and Ctrl-C there is its own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    os.dup2(fd, 0)
 
 
 SWALLOWED = (
@@ -200,7 +236,7 @@ def main() -> None:
     try:
         sock = connect(rank, local, world)
         environment = environment_of(rank, local)
-        pid = run_program(expanded(words, environment), environment, receive_pipes(sock))
+        pid = run_program(expanded(words, environment), environment, receive_pipes(sock), int(local))
         sock.send(f"started {pid}\n".encode())
         status = watch(sock, pid, wake)
     except OSError:  # nobody at the control socket: the job is over

@@ -1,7 +1,7 @@
-"""A failure as the status of a Kubeflow TrainJob, where its trainer takes one.
+"""The status of a Kubeflow TrainJob, where its trainer takes one: its program's progress, and why it failed.
 
-The trainer's server applies what it gets in place of all that was sent before, so nothing is sent about a job that goes
-well: its program may have reported progress and metrics. Source: kubeflow/trainer, ``pkg/statusserver`` and
+The trainer's server applies what it gets in place of all that was sent before, and only takes requests: so a failure
+is sent together with the last progress that is known. Source: kubeflow/trainer, ``pkg/statusserver`` and
 ``pkg/apis/trainer/v1alpha1`` (type ``TrainerStatus``).
 """
 
@@ -23,32 +23,42 @@ _PAUSE = 0.5
 _LONGEST = 64
 """Characters of a metric's name or value."""
 _LARGEST = 1 << 16
+NO_PROGRESS: Mapping[str, Any] = {}
 
 
 class _Refused(Exception):
     """The server's answer means that another try would get the same."""
 
 
-def report(failure: Failure, environ: Mapping[str, str], seconds: float = SECONDS) -> str:
-    """Sends ``failure`` to the server that ``environ`` names; tries again while that may help.
+def report(
+    failure: Failure, environ: Mapping[str, str], seconds: float = SECONDS, progress: Mapping[str, Any] = NO_PROGRESS
+) -> str:  # fmt: skip
+    """Sends ``failure``, with the last ``progress`` (fields of ``TrainerStatus``), as :func:`send` does."""
+    return send(status_of(failure, progress), environ, seconds, "the failure")
 
-    Returns why it couldn't be delivered, as a sentence; empty where it was, or where there is no server. It raises
-    nothing.
+
+def send(
+    status: Mapping[str, Any], environ: Mapping[str, str], seconds: float = SECONDS, what: str = "progress"
+) -> str:  # fmt: skip
+    """Sends ``status`` to the server that ``environ`` names; tries again while that may help.
+
+    Returns why it couldn't be delivered, as a sentence about ``what``; empty where it was, or where there is no server.
+    It raises nothing.
     """
     if not environ.get(URL):
         return ""
     problems: list[str] = []
     until = time.monotonic() + seconds
     # in a thread, since a look-up of a name can't be given up
-    thread = threading.Thread(target=_deliver, args=(failure, environ, until, problems), daemon=True)
+    thread = threading.Thread(target=_deliver, args=(status, environ, until, problems), daemon=True)
     thread.start()
     thread.join(seconds)
     problem = "no answer" if thread.is_alive() and not problems else problems[-1] if problems else ""
-    return f"{URL}={environ[URL]}: the failure could not be reported there: {problem}" if problem else ""
+    return f"{URL}={environ[URL]}: {what} could not be reported there: {problem}" if problem else ""
 
 
-def status_of(failure: Failure, now: float) -> dict[str, Any]:
-    """The request's body for a failure, at ``now`` (seconds since the epoch)."""
+def status_of(failure: Failure, progress: Mapping[str, Any] = NO_PROGRESS) -> dict[str, Any]:
+    """The fields of ``TrainerStatus`` for a failure after ``progress``; nothing remains to be waited for."""
     first_line = failure.reason.partition("\n")[0]
     facts = {
         "failure": first_line or "failed",
@@ -56,21 +66,19 @@ def status_of(failure: Failure, now: float) -> dict[str, Any]:
         "failed_host": failure.host,
         "failed_rank": "" if failure.rank is None else str(failure.rank),
     }
-    return {
-        "trainerStatus": {
-            "metrics": [{"name": name, "value": text[:_LONGEST]} for name, text in facts.items() if text],
-            "lastUpdatedTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
-        }
-    }
+    kept = {name: value for name, value in progress.items() if name != "estimatedRemainingSeconds"}
+    metrics = [each for each in progress.get("metrics", ()) if each["name"] not in facts]
+    own = [{"name": name, "value": text[:_LONGEST]} for name, text in facts.items() if text]
+    return {**kept, "metrics": [*metrics, *own]}
 
 
-def _deliver(failure: Failure, environ: Mapping[str, str], until: float, problems: list[str]) -> None:
+def _deliver(status: Mapping[str, Any], environ: Mapping[str, str], until: float, problems: list[str]) -> None:
     """Tries until it is delivered, refused, or too late; ``problems`` has the last one, and is empty at the end if it
     was delivered.
     """
     while True:
         try:
-            _post(failure, environ, max(0.1, until - time.monotonic()))
+            _post(status, environ, max(0.1, until - time.monotonic()))
         except _Refused as error:
             problems.append(str(error))
             return
@@ -84,7 +92,7 @@ def _deliver(failure: Failure, environ: Mapping[str, str], until: float, problem
         time.sleep(_PAUSE)
 
 
-def _post(failure: Failure, environ: Mapping[str, str], seconds: float) -> None:
+def _post(status: Mapping[str, Any], environ: Mapping[str, str], seconds: float) -> None:
     import ssl
     import urllib.error
     import urllib.request
@@ -102,8 +110,9 @@ def _post(failure: Failure, environ: Mapping[str, str], seconds: float) -> None:
         token = file.read(_LARGEST).strip()
     if not token.isprintable() or " " in token or not token:  # an error of the library's would quote it
         raise _Refused(f"{TOKEN}={environ[TOKEN]}: expected a file with a token")
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     request = urllib.request.Request(
-        environ[URL], json.dumps(status_of(failure, time.time())).encode(),
+        environ[URL], json.dumps({"trainerStatus": {**status, "lastUpdatedTime": now}}).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, method="POST",
     )  # fmt: skip
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), NoRedirect())

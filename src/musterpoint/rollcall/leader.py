@@ -349,18 +349,29 @@ class LeaderCall:
             return
         self._finish()
         packed = wire.pack_large("roster", roster=roster.to_wire())
-        for warning in self._attendance.remarks():
+        for warning in (*self._attendance.remarks(), *self._different_libraries(calls)):
             self._say(warning)
         others = {name: call.state for name, call in calls.items()}
         # under "script" programs may start ranks by themselves
         script = any(call.hello.offer.launcher == "script" for call in calls.values())
-        hosts = JobHosts(self._me, others, self._grouped, self._grouped if script else frozenset())
+        opaque = self._grouped if script else frozenset[str]()
+        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks)
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
         Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)
         for link in self._calls:
             link.send(packed)
         self.result = roster, channel
+
+    def _different_libraries(self, calls: dict[str, Call]) -> list[str]:
+        """Warnings about the group's hosts, as far as they say what they have."""
+        offers = {host: calls[host].hello.offer if host in calls else self._offer for host in self._hosts}
+        said = {host: offer.libraries for host, offer in offers.items() if host in self._grouped and offer.libraries}
+        if len(said) < 2:
+            return []
+        from musterpoint.rollcall.library_versions import differences
+
+        return [printable(text, 2000) for text in differences(said)]
 
     def _name_hosts(self) -> dict[str, Call]:
         """The calls by the names that their hosts have from now on, which they have said themselves."""

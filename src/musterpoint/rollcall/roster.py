@@ -9,6 +9,10 @@ MOST_PORTS = 64
 """How many ports one host may offer."""
 MOST_SLOTS = 65536
 """How many ranks one host may run."""
+MOST_LIBRARIES = 16
+"""How many libraries a host may name in its offer."""
+LONGEST_LIBRARY = 128
+"""Characters of one library's name and version."""
 _MOST_NUMBER = 65535
 
 
@@ -18,7 +22,7 @@ class Offer(NamedTuple):
     ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
     has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
     host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
-    launcher's framework.
+    launcher's framework. ``libraries``: versions that should be the same on all hosts, such as ``NCCL=2.27.3``.
     """
 
     job: str
@@ -27,6 +31,7 @@ class Offer(NamedTuple):
     version: str
     capacity: int = 1
     ports: tuple[int, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 class Participant(NamedTuple):
@@ -112,6 +117,15 @@ class Roster(NamedTuple):
         before = self.group[: max(self.node_rank, 0)]
         return sum(seat.slots for seat in before)
 
+    @property
+    def ranks(self) -> dict[str, range]:
+        """The global ranks of each host of the group."""
+        found, first = {}, 0
+        for seat in self.group:
+            found[seat.name] = range(first, first + seat.slots)
+            first += seat.slots
+        return found
+
     def summary(self, launcher: str) -> str:
         """One sentence for the log: how many hosts and ranks ``launcher`` has."""
         slots = {seat.slots for seat in self.group}
@@ -120,8 +134,10 @@ class Roster(NamedTuple):
             each = f"on {next(seat.name for seat in self.group if seat.slots)}"
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
-        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
-        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks} ({each}){others}"
+        ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
+        if launcher == "script" and len(self.group) > 1:
+            ranks = f"{len(self.group)} independent programs, no common world"
+        return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
 
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""

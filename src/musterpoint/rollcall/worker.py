@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from signal import SIGINT
 from typing import Any
 
@@ -222,7 +223,8 @@ class WorkerCall:
         membership = Membership(
             self._me, self._leader, hosts, roster.seat.address, roster.session, self._ticket, self._endpoint
         )
-        self.result = roster, WorkerChannel(self._context, self._names, link, membership, self._settings)
+        dialer = partial(Dialer, self._context, self._names)
+        self.result = roster, WorkerChannel(self._context, dialer, link, membership, self._settings)
 
     # time
 

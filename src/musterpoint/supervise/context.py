@@ -1,5 +1,6 @@
 """What the supervisor and its parts work with."""
 
+import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.loop import Loop
@@ -8,7 +9,7 @@ from musterpoint.processes.pump import Pump
 from musterpoint.processes.sidecars import Sidecars
 
 if TYPE_CHECKING:
-    from musterpoint.diagnosis.facts import DiagnosisContext
+    from musterpoint.diagnosis.facts import DiagnosisContext, JobFacts
 
 
 class OtherEntryPoints(Protocol):
@@ -24,6 +25,23 @@ class OtherEntryPoints(Protocol):
         """Kills what they have started."""
 
 
+class RankTerminal(NamedTuple):
+    """The terminal that ``rank`` gets as stdin, stdout and stderr (``muster local --debug``); ``path`` is its file."""
+
+    rank: int
+    path: str
+
+    @classmethod
+    def from_variable(cls, text: str) -> "RankTerminal | None":
+        """``RANK:PATH`` of the variable :data:`musterpoint.settings.TERMINAL`; None for anything else."""
+        rank, _, path = text.partition(":")
+        return cls(int(rank), path) if rank.isdecimal() and path else None
+
+    def open(self) -> int:
+        """A descriptor of it, which doesn't become our own terminal."""
+        return os.open(self.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+
 class SupervisorContext(NamedTuple):
     """What the supervisor and its parts work with.
 
@@ -32,7 +50,8 @@ class SupervisorContext(NamedTuple):
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
-    it); it raises OSError.
+    it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
+    in the place of its pipes.
     """
 
     loop: Loop
@@ -46,11 +65,14 @@ class SupervisorContext(NamedTuple):
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
     keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
+    about_job: "Callable[[], JobFacts] | None" = None
+    terminal: "RankTerminal | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":
         """What a diagnosis on this host needs; only failures do."""
-        from musterpoint.diagnosis.facts import DiagnosisContext
+        from musterpoint.diagnosis.facts import DiagnosisContext, JobFacts
         from musterpoint.supervise.program_files import CodeDirectory
 
-        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code))
+        facts = self.about_job() if self.about_job is not None else JobFacts()
+        return DiagnosisContext(self.host, self.mask, CodeDirectory(self.code), job=facts)

@@ -40,6 +40,8 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     environment.pop("PYTHONPATH", None)
     if plan.local_rank_at >= 0:
         environment["MUSTER_LOCAL_RANK_AT"] = str(plan.local_rank_at)
+    if plan.cpu_sets:
+        environment["MUSTER_CPUS"] = ";".join(cpus.cpus for cpus in plan.cpu_sets)
     if plan.expands:
         environment["MUSTER_EXPAND"] = "1"
     if temporary:

@@ -78,7 +78,7 @@ class HostProcesses:
         session = Session(len(self.sessions), plan, environ, owner)
         self.sessions[session.number] = session
         keys = tuple((session.number, local) for local in range(plan.local_ranks))
-        self._ranks.expect(keys)
+        self._ranks.expect(keys, plan.world_size)
         self._emit(SessionOpened(session.number, keys, plan.foreign, session.is_mpi))
         if owner is not None and 0 in self._meetings:
             self._meetings.pop(0).close()  # the job's own ranks are launchers, which meet nowhere
@@ -144,9 +144,24 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    @property
+    def awaited_ranks(self) -> set[int]:
+        """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
+        return self._ranks.awaited(lambda session: self.sessions[session].plan.first_rank)
+
     def local_rank(self, rank: int) -> int | None:
         """The local rank of a global one of this host; None where it has none."""
         return self._ranks.local_rank(rank)
+
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank was planned here."""
+        return any(session.plan.local_ranks for session in self.sessions.values())
+
+    @property
+    def is_script(self) -> bool:
+        """Whether what runs here is one program of its own, and no ranks."""
+        return all(session.plan.launcher == "script" for session in self.sessions.values())
 
     def start_service_or_launcher(
         self, number: int, process: ProcessPlan, on_end: Callable[[int, bytes], None] = lambda status, tail: None
@@ -171,18 +186,43 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
+        if process.role == "rank" and self._has_terminal(process.rank):
+            return self._spawn_on_terminal(session, process, environment)
         out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
-                argv, environment, process.cwd, Streams(stdin, out, err),
-                with_parent=os.getpid() != 1, foreground=alone and self._terminal.lend(),
+                self._words(process), environment, process.cwd, Streams(stdin, out, err),
+                foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
                 os.close(fd)
-        self._context.record("started", name=process.name, role=process.role, pid=pid, rank=process.rank)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
+        return pid
+
+    def _words(self, process: ProcessPlan) -> list[str]:
+        return [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+
+    def _has_terminal(self, rank: int | None) -> bool:
+        return self._context.terminal is not None and rank == self._context.terminal.rank
+
+    def _spawn_on_terminal(self, session: Session, process: ProcessPlan, environment: Mapping[str, str]) -> int:
+        """A rank with a terminal of its own: nothing of what it prints comes through us."""
+        assert self._context.terminal is not None
+        try:
+            fd = self._context.terminal.open()
+        except OSError as error:
+            raise CannotStart(error, "exec") from None
+        try:
+            streams = Streams(fd, fd, fd)
+            pid = spawn(
+                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                cpus=session.plan.cpus_of(process),
+            )  # fmt: skip
+        finally:
+            os.close(fd)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
         return pid
 
     @staticmethod
@@ -208,7 +248,7 @@ class HostProcesses:
         if session is None or self.is_ending:
             connection.close()  # the stub exits when it gets no answer
             return
-        self._context.record("registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
+        self._context.record("rank-registered", rank=number, local_rank=key[1], world_size=world, stub=stub)
         wrong = self._misplaced(session, key, number, world)
         if self._ranks.is_missing(key):
             rank = Rank(key, number, self._pump_name(key[0], ""), connection, stub, session.is_mpi)
@@ -231,8 +271,12 @@ class HostProcesses:
         return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
-        """Lets the stub start its program, with pipes of ours."""
-        out, err = self._pump.open(rank.number, rank.name)
+        """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
+        if self._has_terminal(rank.number):
+            assert self._context.terminal is not None
+            out = err = self._context.terminal.open()
+        else:
+            out, err = self._pump.open(rank.number, rank.name)
         connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)
@@ -244,7 +288,7 @@ class HostProcesses:
             if rank.pid or number < 2 or number == os.getpid():
                 raise ValueError(f"{number} is no pid of a rank")
             self._ranks.set_pid(rank, number)
-            self._context.record("started", role="rank", rank=rank.number, pid=number)
+            self._context.record("rank-started", rank=rank.number, pid=number)
         elif word == "signal":
             self._context.record("launcher-signal", rank=rank.number, signal=number)
             self._mpi_exits.signalled_by_mpi(rank)
@@ -281,7 +325,7 @@ class HostProcesses:
 
     def reported(self, failure: Failure) -> None:
         """A nested launcher reports why its rank will end."""
-        self._context.record("reported", code=failure.code)
+        self._context.record("nested-launcher-failed", code=failure.code)
         self._ranks.reported(failure)
 
     def reap(self) -> None:
@@ -305,7 +349,7 @@ class HostProcesses:
         name = self._pump_name(number, process.name)
         tail = self._pump.tail(None, name) or self._pump.stdout_tail(None, name)
         mpi = self.sessions[number].is_mpi and process.role == "launcher"
-        self._context.record("attendant-ended", name=process.name, role=process.role, status=status)
+        self._context.record(f"{process.role}-ended", name=process.name, status=status)
         failure = None
         if not process.optional and (status or not process.users):
             from musterpoint.diagnosis import failures
@@ -324,14 +368,14 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, wait_for_orphans: bool = False) -> None:
-        """Sends ``signo`` to every live rank and to services of the user's own, once.
+    def signal_ranks(self, signo: int, stopping: bool = False) -> None:
+        """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
         self._others.signal(signo)
-        self._context.record("signalled", signal=signo, ranks=self._ranks.signal(signo, wait_for_orphans))
+        self._context.record("ranks-signalled", signal=signo, ranks=self._ranks.signal(signo, stopping))
 
     def pass_on(self, signo: int) -> None:
         """Sends SIGUSR1 or SIGUSR2 to the user's programs."""
@@ -342,7 +386,7 @@ class HostProcesses:
         """SIGKILL to everything of the job."""
         self.is_ending = True
         self._ranks.being_killed()
-        self._context.record("killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
+        self._context.record("processes-killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
         if self._context.others is not None:
             self._context.others.kill()
 

@@ -38,7 +38,7 @@ class MpiExits:
     def _release(self, rank: Rank) -> None:
         """Lets the stub exit: the MPI sees that the rank has ended."""
         if not self._refusing() and rank.connection is not None:
-            self._context.record("left", rank=rank.number)
+            self._context.record("rank-left", rank=rank.number)
             self._left[rank.session] = (rank, self._context.loop.clock())
             rank.connection.send("release")
 

@@ -95,10 +95,15 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
             actions.append(ev.Release(session, code_of(state, rules)))
     if state.live or state.phase not in ("running", "ending"):
         return state, actions
-    if state.phase == "running" and state.failure is not None and state.root_cause is None:
+    if state.failure is not None and _is_kept(state, rules):
         # --on-failure finish: the failure was kept until every rank here had ended
         return state._replace(phase="judging"), [*actions, *_report(state.failure)]
     return _all_ended_here(state, actions, rules)
+
+
+def _is_kept(state: State, rules: Rules) -> bool:
+    """Whether a failure wasn't reported yet: with ``--on-failure finish`` the ranks here end first."""
+    return not state.root_cause and not state.stop_signal and (state.phase == "running" or rules.finish_on_failure)
 
 
 def _spoilt(state: State, failure: Failure) -> Decision:
@@ -174,12 +179,20 @@ def _root_cause_due(state: State, event: ev.RootCauseDue, rules: Rules) -> Decis
 
 
 def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
-    """The root cause is known: signals the live ranks to end."""
-    if state.root_cause is not None or state.stopped_by or state.phase in ("leaving", "over"):
+    """The root cause is known: signals the live ranks to end.
+
+    The leader announces none after a stop, so a stop that is known here only has come after it.
+    """
+    if state.root_cause is not None or state.phase in ("leaving", "over"):
         return state, []
-    state = state._replace(root_cause=event.failure, counted=event.secondary)
+    if state.stop_signal and rules.finish_on_failure:
+        return state, []
+    stopping = state.stopped_by != ""
+    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [ev.Say(f"{first_line(event.failure)}{where}")]
+    if stopping and state.phase != "judging":
+        return state, actions  # all that has to end is ending already
     if state.phase == "waiting":
         # our ranks ended well: only the code changes, and how long we wait for the others
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
@@ -208,29 +221,42 @@ def _signal_services(state: State, signal: int) -> list[Action]:
 
 
 def _stop_asked(state: State, event: ev.StopAsked, rules: Rules) -> Decision:
-    if state.stopped_by or state.phase == "ending":
+    if _is_told(state):
         if event.signal == SIGINT and not state.killed:
             return state._replace(killed=True), [ev.Say("interrupted again: killing what is left"), ev.KillTree()]
         return state, []
     return _stop(state, rules.host, event.signal, [ev.ReportStop(event.signal)], rules)
 
 
+def _is_told(state: State) -> bool:
+    """Whether the ranks were told to end, by a stop or for a failure, and not only by ``--outside stop``."""
+    return state.stop_signal != 0 or (state.phase == "ending" and not state.stopped_by)
+
+
 def _stop_all(state: State, event: peers.StopAll, rules: Rules) -> Decision:
-    if state.stopped_by or state.phase == "ending":
+    if state.stop_signal:
+        return state._replace(stopped_by=event.host, stop_signal=event.signal), []  # the leader heard of that one first
+    if _is_told(state):
         return state, []
     return _stop(state, event.host, event.signal, [ev.Say(f"{event.host} was told to stop: stopping here too")], rules)
 
 
 def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Rules) -> Decision:
-    if state.phase in ("judging", "leaving"):
+    """What comes first at the leader counts: a failure that is only reported comes after a stop that it tells of."""
+    if state.phase == "leaving" or (state.root_cause is not None and not rules.finish_on_failure):
         return state, actions  # it is ending anyway, with the failure that came first
     state = state._replace(stopped_by=host, stop_signal=signal)
+    if state.failure is not None:
+        state, said = _spoilt(state, state.failure)
+        actions = [*actions, *said]
     sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
     if state.phase == "waiting":
         services = [] if state.signalled else _signal_services(state, sent)
         late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
         return state._replace(signalled=True), [*actions, *services, late]
     state = state._replace(phase="ending", signalled=True)
+    if not state.live:
+        return _all_ended_here(state, [*actions, *_signal_services(state, sent)], rules)
     return state, [*actions, ev.SignalRanks(sent), ev.StartTimer(rules.grace, ev.KillDue())]
 
 
@@ -256,7 +282,7 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
 def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
     """All ranks here have ended: reports this host as done and waits for the others."""
     code = code_of(state, rules)
-    if state.phase == "ending" or (code and not rules.finish_on_failure):
+    if state.stopped_by or (not rules.finish_on_failure and (state.phase == "ending" or code)):
         # late hosts get the grace of their ranks, and a moment to report
         actions.append(ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
     if not rules.outside:
@@ -281,10 +307,16 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     if state.phase != "waiting":
         return state, []
     state = state._replace(counted=event.failures)  # the same on all hosts
-    code = code_of(state, rules)
+    if not event.stopped:
+        state = state._replace(stopped_by="", stop_signal=0)  # a stop that is known here only came after it
     actions: list[Action] = []
     if state.failure is not None and state.root_cause is None and not state.stop_signal:
-        actions.append(ev.Say(first_line(state.failure)))
+        if state.failure.cause == "host":  # the leader told all hosts before that they were done
+            actions.append(ev.Say(first_line(state.failure)))
+        else:  # it was done when it heard of this one: the other hosts never do
+            actions.append(ev.Say(f"warning: after all ranks had ended well: {first_line(state.failure)}"))
+            state = state._replace(failure=None)
+    code = code_of(state, rules)
     if 0 in state.foreign and not code:
         actions.append(ev.Release(0, 0))
     if not state.signalled:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Iterable
+from typing import TYPE_CHECKING, Callable, Sequence
 
-from musterpoint.failure import Failure
+from musterpoint.failure import MOST_ENDED, Failure, after_others
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection
 from musterpoint.supervise.context import SupervisorContext
@@ -66,11 +66,13 @@ class Ranks:
         self._context, self._pump, self._others, self._emit = context, context.pump, others, emit
         self._oom_before = context.oom_kills()
         self._expected: set[Key] = set()
+        self._worlds: dict[int, int] = {}
+        self._ended_well: dict[int, set[int]] = {}
         self._ranks: dict[Key, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._signalled: set[Key] = set()
         self._signal = 0
-        self._wait_for_orphans = False
+        self._wait_for_orphans = self._stopping = False
         self._orphans = tree.Orphans(context.loop, self.settle)
         self._held_back: tuple[RankEnded, RankEnd | None] | None = None
         self._orphans_had_time = False
@@ -82,10 +84,11 @@ class Ranks:
 
     # -- which ranks exist --
 
-    def expect(self, keys: Iterable[Key]) -> None:
-        """Ranks with these keys will come up. Drops what a nested launcher reported before."""
+    def expect(self, keys: Sequence[Key], world: int = 1) -> None:
+        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
         self._reported = None
         self._expected.update(keys)
+        self._worlds.update((session, world) for session, _local in keys)
 
     def forget(self, key: Key) -> None:
         """It could not be started; the caller emits its end."""
@@ -111,6 +114,13 @@ class Ranks:
         """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
+
+    def awaited(self, first_rank: Callable[[int], int]) -> set[int]:
+        """The global numbers of ranks that haven't ended, also of those that haven't come up yet: they count from the
+        ``first_rank`` of their session.
+        """
+        ranks = self._ranks
+        return {ranks[key].number if key in ranks else first_rank(key[0]) + key[1] for key in self._expected}
 
     def local_rank(self, number: int) -> int | None:
         """The local rank of the rank with this global number; None where there is none."""
@@ -188,7 +198,12 @@ class Ranks:
         aborted = None if signalled else self._abort_code(rank)
         status = status if aborted is None else aborted
         oom = not signalled and self.oom_struck(status)
-        self._context.record("rank-ended", rank=rank.number, status=status, told=signalled, oom=oom)
+        first = self._pump.first_output(rank.number, rank.name)
+        self._context.record(
+            "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
+        )
+        if status == 0 and not signalled:
+            self._ended_well.setdefault(rank.session, set()).add(rank.number)
         quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
         failed = status != 0 and not (signalled and status in quiet)
         if failed and not signalled:
@@ -215,12 +230,19 @@ class Ranks:
 
         failure = failures.failure_of_rank(end, self._context.diagnosis)
         reported = None if session else self._reported
-        return reported if reported is not None and reported.code == failure.code else failure
+        if reported is not None and reported.code == failure.code:
+            return reported
+        ended = self._ended_well.get(session, set())
+        if failure.kind != "peer" or not ended:
+            return failure
+        if len(ended) >= self._worlds[session] - 1:
+            return after_others(failure, ended, self._worlds[session])
+        return failure._replace(ended=tuple(sorted(ended))[:MOST_ENDED])  # the leader knows of other hosts' ranks
 
-    # -- what dead launchers leave behind in a stop --
+    # -- what dead launchers leave behind --
 
     def settle(self) -> None:
-        """Emits the end of a rank. In a stop, the last rank's end waits for processes that dead launchers left behind.
+        """Emits the end of a rank; once ranks are signalled, the last one's waits for what dead launchers left behind.
 
         To be called whenever a process has ended.
         """
@@ -230,7 +252,7 @@ class Ranks:
             self._orphans_had_time = True
             return
         (event, end), self._held_back = self._held_back, None
-        if self._orphans_had_time and end is not None and event.failure is None:
+        if self._stopping and self._orphans_had_time and end is not None and event.failure is None:
             event = event._replace(failure=self._failure_of_orphans(end, self._ranks[event.key].name))
         self._emit(event)
 
@@ -250,12 +272,13 @@ class Ranks:
 
     # -- stopping --
 
-    def signal(self, signo: int, wait_for_orphans: bool = False) -> int:
+    def signal(self, signo: int, stopping: bool = False) -> int:
         """Sends ``signo`` to every live rank, once, and gives up those that never came up; returns how many there were.
 
-        ``wait_for_orphans``: when the last rank has ended, processes it left behind are signalled and waited for, too.
+        When the last rank has ended, processes that ranks left behind are signalled and waited for, too: under a
+        program that is a launcher itself they are the real ranks. ``stopping``: an error of theirs is then the rank's.
         """
-        self._signal, self._wait_for_orphans = signo, wait_for_orphans
+        self._signal, self._wait_for_orphans, self._stopping = signo, True, stopping
         for key in sorted(self._expected - self._signalled):
             self._signalled.add(key)
             if key in self._ranks:

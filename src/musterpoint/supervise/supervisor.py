@@ -20,9 +20,10 @@ from musterpoint.channel.peers import (
     StartAsked,
     Started,
     StartEnded,
+    StillRunning,
     StopAll,
 )
-from musterpoint.failure import Failure
+from musterpoint.failure import Failure, numbers
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.loop import Timer
 from musterpoint.processes import tree
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
     from musterpoint.supervise.stall_watch import StallWatch
+    from musterpoint.supervise.waiting import WaitingWatch
 
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
@@ -69,6 +71,7 @@ class Supervisor:
         self._mpi: MpiDaemons | None = None
         self._stalls: StallWatch | None = None
         self._logs: LogWatch | None = None
+        self._waiting: WaitingWatch | None = None
 
     @property
     def token(self) -> str:
@@ -111,7 +114,7 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs):
+            for watch in (self._stalls, self._logs, self._waiting):
                 if watch is not None:
                     watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
@@ -178,22 +181,33 @@ class Supervisor:
     def _on_peer_event(self, event: PeerEvent) -> None:
         """MPI daemons are started as the leader asks, ranks looked at too; the policy decides about everything else."""
         act, look = _FOR_DAEMONS.get(type(event)), _FOR_STALLS.get(type(event))
+        told = _FOR_WAITING.get(type(event))
         if act is not None:
             act(self._daemons, event)
         elif look is not None:
             if self._stalls is not None:
                 look(self._stalls, event)
+        elif told is not None:
+            if self._waiting is not None and self._state.phase == "waiting":
+                told(self._waiting, event)
         else:
             self.on_event(event)
 
     def _outcome(self, state: State) -> Outcome:
         code = code_of(state, self._rules)
-        self._context.record("over", code=code)
+        self._record_silence()
+        self._context.record("job-ended", code=code)
         return Outcome(
             code=code, failure=None if state.stop_signal else state.root_cause or state.failure,
             stopped_by=state.stopped_by if state.stop_signal else "", secondary=state.secondary,
             stopped_at=self._stopped_at, spoilt=state.spoilt,
         )  # fmt: skip
+
+    def _record_silence(self) -> None:
+        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
 
     def on_event(self, event: Event) -> None:
         """Decides and acts. Events caused by the actions are handled after them."""
@@ -206,21 +220,48 @@ class Supervisor:
                 happened = self._queue.pop(0)
                 if isinstance(happened, (ev.StopAsked, StopAll)) and self._stopped_at is None:
                     self._stopped_at = self._loop.clock()
+                    self._say_who_runs()
+                before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
+                if self._state.phase != before:
+                    self._watch_waiting()
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
         finally:
             self._busy = False
 
+    def _say_who_runs(self) -> None:
+        """At a stop: which ranks it finds running here, or for whom this host was waiting."""
+        running = sorted(self._processes.live_ranks)
+        if running:
+            who = "the program" if self._processes.is_script else numbers(running)
+            self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
+        elif self._waiting is not None:
+            self._context.say(f"told to stop: {self._waiting.sentence}")
+
+    def _watch_waiting(self) -> None:
+        """While this host is done and others aren't, it says for whom it waits."""
+        if self._state.phase == "waiting" and len(self._roster.seats) > 1:
+            from musterpoint.supervise.waiting import WaitingWatch  # only where there are other hosts
+
+            self._waiting = WaitingWatch(self._context, self._peers, self._processes)
+        elif self._waiting is not None:
+            self._waiting.close()
+
     def _record_event(self, event: Event) -> None:
         """Adds an event to the timeline; processes are recorded where they start and end."""
         if name := _TIMELINE_NAMES.get(type(event)):
-            facts = {name: value for name, value in event._asdict().items() if isinstance(value, (str, int, float))}
+            facts: dict[str, Any] = {}
+            for fact, value in event._asdict().items():
+                if isinstance(value, Failure):
+                    facts.update(host=value.host, rank=value.rank, code=value.code)
+                elif isinstance(value, (str, int, float)):
+                    facts[fact] = value
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, wait_for_orphans=bool(self._state.stopped_by))
+        self._processes.signal_ranks(action.signal, stopping=bool(self._state.stopped_by))
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -285,10 +326,13 @@ class Supervisor:
         self._start(plan, environ, connection)
 
 
+LONG_SILENCE = 5.0
+"""Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
-    ev.Broken: "Broken", ev.StopAsked: "StopAsked", ev.KillDue: "KillDue", ev.RootCauseDue: "VerdictDue",
-    ev.LeaveDue: "LeaveDue", JobFailed: "JobFailed", StopAll: "StopAll", PeerLost: "PeerLost",
-    PeerSilent: "PeerSilent", PeerBack: "PeerBack", Arrived: "Arrived", AllDone: "AllDone",
+    ev.Broken: "failure-seen", ev.StopAsked: "stop-asked", ev.KillDue: "stop-grace-over",
+    ev.RootCauseDue: "root-cause-due", ev.LeaveDue: "leave-due", JobFailed: "job-failed", StopAll: "job-stopped",
+    PeerLost: "peer-lost", PeerSilent: "host-silent", PeerBack: "host-back", Arrived: "hosts-arrived",
+    AllDone: "all-hosts-done",
 }  # fmt: skip
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
 
@@ -302,6 +346,10 @@ _FOR_STALLS: dict[type[PeerEvent], Callable[[StallWatch, Any], None]] = {
     LookAsked: lambda watch, event: watch.look(event),
     AllLooked: lambda watch, event: watch.judge(event),
     Stalled: lambda watch, event: watch.stalled(event),
+}
+
+_FOR_WAITING: dict[type[PeerEvent], Callable[[WaitingWatch, Any], None]] = {
+    StillRunning: lambda watch, event: watch.still_running(event),
 }
 
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {

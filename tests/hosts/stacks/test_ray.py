@@ -73,7 +73,7 @@ def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
     assert (ran.output / "hosts/algo-1/opt/ml/model/checkpoint").read_text() == "2"
     ended = {
         event["name"]: event["status"] for host in ("algo-1", "algo-2") for event in ran.events(host)
-        if event["event"] == "attendant-ended"
+        if event["event"] == "service-ended"
     }  # fmt: skip
     assert ended == {"Ray's head": 1, "Ray's worker": 1}, "they ended by themselves, as ray start does"
 

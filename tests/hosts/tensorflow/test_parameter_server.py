@@ -22,7 +22,7 @@ def lingered(ran: Any, hosts: int) -> float:
     """Seconds from the end of the last rank anywhere to the end of the last host."""
     events = [event for number in range(1, hosts + 1) for event in ran.events(f"algo-{number}")]
     ended = [event["at"] for event in events if event["event"] == "rank-ended"]
-    over = [event["at"] for event in events if event["event"] == "over"]
+    over = [event["at"] for event in events if event["event"] == "job-ended"]
     assert len(over) == hosts
     return float(max(over) - max(ended))
 
@@ -47,8 +47,8 @@ def test_master_and_workers_with_a_server_beside_each(tensor: Any) -> None:
     assert last < first < 2.4
     assert lingered(ran, 2) < SOON
     assert "tasks: master 0 on algo-1, worker 0 on algo-2, ps 0 on algo-1, ps 1 on algo-2" in ran.log("algo-1")
-    started = [(event["name"], event["role"]) for event in ran.events("algo-2") if "pid" in event]
-    assert started == [("ps 1", "service"), ("rank 1", "rank")]
+    started = [(event["name"], event["event"]) for event in ran.events("algo-2") if "pid" in event]
+    assert started == [("ps 1", "service-started"), ("rank 1", "rank-started")]
     assert "has no SavedModel" in ran.log("algo-1"), "a job that saved no model"
 
 

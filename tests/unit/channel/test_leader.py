@@ -19,6 +19,7 @@ from musterpoint.channel.peers import (
     StartAsked,
     Started,
     StartEnded,
+    StillRunning,
     StopAll,
 )
 from musterpoint.failure import Failure, Secondary, lost_host
@@ -130,6 +131,31 @@ def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
     for host in hosts:
         host.event(AllDone)
         assert [type(event) for event in host.events] == [JobFailed, AllDone]
+
+
+def test_who_is_done_learns_who_still_runs(start: Start, cable: Any) -> None:
+    leader, done, other = trio(start, cable)
+    done.say("done", 0)
+    for host in (leader, done, other):
+        host.say("arrive", "the leader has heard that by now")
+    leader.event(Arrived)
+    done.say("ask_running")
+    assert done.event(StillRunning) == StillRunning((leader.me, other.me))
+    leader.say("done", 0)
+    leader.say("ask_running")
+    assert leader.event(StillRunning) == StillRunning((other.me,))
+
+
+def test_a_rank_that_others_had_left_says_so(start: Start, cable: Any) -> None:
+    """Nobody tells of a cause, and the hosts of all other ranks are done with 0."""
+    leader, done, left = trio(start, cable)
+    for host in (leader, done):
+        host.say("done", 0)
+    left.say("failed", RESET._replace(host=left.me, rank=5, local_rank=1, ended=(4,)))
+    for host in (leader, done, left):
+        told = host.event(JobFailed).failure
+        assert "ranks 0–4 had ended with 0; rank 5 was still running" in told.reason
+        assert told.kind == "user"
 
 
 def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:

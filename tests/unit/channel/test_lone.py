@@ -20,7 +20,7 @@ def test_what_a_lone_host_says_comes_back() -> None:
     peers.stopping(15)
     peers.done(7)
     loop.turn(0)
-    assert heard == [Arrived("ready"), JobFailed(boom), AllDone()]
+    assert heard == [Arrived("ready"), JobFailed(boom), AllDone(stopped=True)]
     loop.close()
 
 

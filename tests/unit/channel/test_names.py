@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 
@@ -113,7 +113,9 @@ def test_a_follower_asks_until_it_is_told_to_stop(loop: Loop) -> None:
         if answer.addresses:
             follower.drop(name)
 
-    context = Context(loop, Timeouts(retry=0.01, retry_most=0.04), ConnectionLog(print, lambda *a, **k: None))
+    recorded: list[tuple[str, dict[str, Any]]] = []
+    log = ConnectionLog(print, lambda event, **facts: recorded.append((event, facts)))
+    context = Context(loop, Timeouts(retry=0.01, retry_most=0.04), log)
     follower = Follower(context, Names(loop, {}, lookup), answered)
     follower.follow("algo-1")
     until = time.monotonic() + 30
@@ -122,6 +124,7 @@ def test_a_follower_asks_until_it_is_told_to_stop(loop: Loop) -> None:
     for _ in range(5):
         loop.turn(0.05)
     assert answers == [NO, NO, NO, Answer(("10.0.0.1",))]
+    assert recorded == [("name-resolved", {"host": "algo-1", "address": "10.0.0.1", "tries": 4})]
 
 
 def test_the_real_resolver() -> None:

@@ -269,7 +269,7 @@ def test_what_a_leader_may_not_say_starts_nothing_and_the_session_goes_on(
 ONCE = {
     "stop": wire.pack("stop", host="algo-1", signal=15),
     "lost": wire.pack("lost", host="algo-1", why="gone"),
-    "alldone": wire.pack("alldone", failures=[0, 0, 0]),
+    "alldone": wire.pack("alldone", failures=[0, 0, 0], stopped=False),
     "verdict": wire.pack("verdict", failure=BOOM._asdict(), secondary=[0, 0, 0]),
 }
 

@@ -52,7 +52,6 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
     ("words", "message"),
     [
         ((), "no PROGRAM given"),
-        (("-m", "package.train"), "-m package.train: a training job's entry point is a file"),
         (("--hosts", "two", "train.py"), "--hosts='two': expected a whole number"),
         (("--stop-after", "-1", "train.py"), "--stop-after='-1': expected a number of seconds"),
         (("--host-slots", "1,2", "train.py"), "expected one number for each of the 1 hosts"),

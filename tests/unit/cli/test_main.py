@@ -28,7 +28,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["lunch"], "muster lunch: no such command; expected one of launch, torchrun, local, plan, env, bundle"),
+        (
+            ["lunch"],
+            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle",
+        ),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),

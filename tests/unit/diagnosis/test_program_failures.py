@@ -34,6 +34,8 @@ def test_the_layout() -> None:
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
         "GPU 1 has a total capacity of 15.77 GiB of which 1.21 GiB is free.",
         "rank 5 (local rank 1) on algo-3, exit code 1",
+        "hint: try a smaller batch per rank, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where much is "
+        "reserved but unallocated",
         '  File "train.py", line 61, in main',
         "    loss.backward()",
         '  File "train.py", line 88, in <module>',

@@ -281,3 +281,13 @@ def test_what_comes_after_the_call_is_aftermath() -> None:
     tail = TAILS["mpich_abort"]
     assert until_abort(tail).endswith(b"application called MPI_Abort(MPI_COMM_WORLD, 5) - process 2")
     assert until_abort(TAILS["mpich_finalize"]) == TAILS["mpich_finalize"]
+
+
+@pytest.mark.parametrize("label", [b"", b"[rank1]: "])
+def test_a_group_below_the_programs_own_torchrun_is_told_whole(label: bytes) -> None:
+    group = b"".join(label + line for line in TAILS["group"].splitlines(keepends=True))
+    table = TAILS["torchrun_raise"]
+    error = find_error(group + table[table.index(b"E1121 10:13:15") :])
+    assert error is not None
+    assert error.text == "ExceptionGroup: loading failed (2 sub-exceptions)\nValueError: bad shard 3 (and 1 other)"
+    assert (error.rank, error.kind, error.symptom) == (1, "exception", False)

@@ -178,3 +178,15 @@ def test_a_host_without_any_accelerator(tmp_path: Path, names: tuple[str, ...], 
     environ = {"CUDA_VISIBLE_DEVICES": ""} if hidden else {}
     root = tree(tmp_path, dict.fromkeys((f"dev/{name}" for name in names), ""))
     assert survey(environ, root, 1).cpu_only is expected
+
+
+@pytest.mark.parametrize(
+    ("siblings", "quota", "expected"),
+    [("0,8\n", "", (16, 8)), ("0-1\n", "", (16, 8)), ("0,8\n", "1200000 100000\n", (12, 8)),
+     ("0,8\n", "400000 100000\n", (4, 4)), ("0\n", "", (16, 0)), ("", "", (16, 0)), ("what\n", "", (16, 0))],
+)  # fmt: skip
+def test_cores(tmp_path: Path, siblings: str, quota: str, expected: tuple[int, int]) -> None:
+    files = {"sys/devices/system/cpu/cpu0/topology/thread_siblings_list": siblings}
+    files |= {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": quota} if quota else {}
+    found = survey({}, tree(tmp_path, files), affinity=16)
+    assert (found.cpus, found.cores) == expected

@@ -9,7 +9,7 @@ import pytest
 
 from musterpoint import probe
 from musterpoint.errors import LauncherError
-from musterpoint.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, find_mpi, parse_version
+from musterpoint.fabric.mpi import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, find_mpi, parse_mvapich, parse_version
 
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 OPEN_MPI_5 = "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n\n"
@@ -47,6 +47,37 @@ NOT_OURS = [
 @pytest.mark.parametrize(("said", "expected"), SAID)
 def test_what_each_one_says(said: str, expected: tuple[str, tuple[int, ...], str]) -> None:
     assert parse_version(said) == expected
+
+
+MPINAME = "MVAPICH2 2.3.7 Wed March 02 22:00:00 EST 2022 ch3:mrail\n\nCompilation\nCC: gcc\n"
+MPICHVERSION = "MVAPICH2 Version:       2.3.7\nMVAPICH2 Release date:  Wed March 02 22:00:00 EST 2022\n"
+PLAIN = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "text"),
+    [
+        (MPINAME, (2, 3, 7), "MVAPICH2 2.3.7"),
+        (MPICHVERSION, (2, 3, 7), "MVAPICH2 2.3.7"),
+        ("MVAPICH2-GDR 2.3.7 Fri May 27 22:00:00 EST 2022 ch3:mrail\n", (2, 3, 7), "MVAPICH2-GDR 2.3.7"),
+        ("MVAPICH Version:\t3.0\n", (3, 0), "MVAPICH 3.0"),
+    ],
+)
+def test_what_mvapich_says(said: str, version: tuple[int, ...], text: str) -> None:
+    assert parse_mvapich(said) == (MVAPICH, version, text)
+    assert parse_mvapich(PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "flavour"),
+    [("mpiname", MPINAME, MVAPICH), ("mpichversion", MPICHVERSION, MVAPICH), ("mpichversion", PLAIN, MPICH),
+     ("mpiname", "", MPICH)],
+)  # fmt: skip
+def test_mvapich_is_told_by_what_lies_beside_its_mpirun(tmp_path: Path, name: str, said: str, flavour: str) -> None:
+    mine = program(tmp_path, "mpirun", f"echo '{MPICH_4}'")
+    program(tmp_path, name, f"echo '{said}'")
+    found = find_mpi(environ(tmp_path))
+    assert (found.flavour, found.path) == (flavour, str(mine))
 
 
 @pytest.mark.parametrize("said", NOT_OURS)

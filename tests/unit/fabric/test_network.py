@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.network import interface_toward, network_settings
+from musterpoint.fabric.network import interface_toward, missing_interface, network_settings
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 
@@ -79,20 +79,24 @@ def test_no_tables_no_interface(tmp_path: Path) -> None:
 
 
 DEVICES = Devices(interfaces=("docker0", "eth0", "eth1", "lo"))
-BOTH = {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+ALL = {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "TP_SOCKET_IFNAME": "eth1"}
+
+
+def but(name: str) -> dict[str, str]:
+    return {other: value for other, value in ALL.items() if other != name}
 
 
 @pytest.mark.parametrize(
     ("leader", "hosts", "environ", "expected"),
     [
-        ("10.0.1.2", 2, {}, BOTH),
+        ("10.0.1.2", 2, {}, ALL),
         ("10.0.1.2", 1, {}, {}),
-        ("10.0.1.2", 2, {"NCCL_SOCKET_IFNAME": "ens5"}, {"GLOO_SOCKET_IFNAME": "eth1"}),
-        ("10.0.1.2", 2, {"GLOO_SOCKET_IFNAME": ""}, {"NCCL_SOCKET_IFNAME": "eth1"}),
+        ("10.0.1.2", 2, {"NCCL_SOCKET_IFNAME": "ens5"}, but("NCCL_SOCKET_IFNAME")),
+        ("10.0.1.2", 2, {"GLOO_SOCKET_IFNAME": ""}, but("GLOO_SOCKET_IFNAME")),
         ("10.0.7.9", 2, {}, {}),
         ("algo-1", 2, {}, {}),
     ],
-    ids=["both", "one host", "NCCL is the user's", "Gloo is the user's", "interface not there", "a name"],
+    ids=["all", "one host", "NCCL is the user's", "Gloo is the user's", "interface not there", "a name"],
 )
 def test_settings(root: Path, leader: str, hosts: int, environ: dict[str, str], expected: dict[str, str]) -> None:
     settings = network_settings(DEVICES, leader, hosts, environ, str(root))
@@ -133,14 +137,27 @@ def test_nccl_configuration_files_are_the_users_word(root: Path, tmp_path: Path)
     (root / "etc" / "nccl.conf").write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=ib0\n")
     names = [setting.name for setting in network_settings(DEVICES, "10.0.1.2", 2, {}, str(root))]
     assert "NCCL_SOCKET_IFNAME" in names
-    own = tmp_path / "mine.conf"
-    own.write_text("NCCL_SOCKET_IFNAME = ib0\n")
-    environ = {"NCCL_CONF_FILE": str(own)}
+    (tmp_path / "mine.conf").write_text("NCCL_SOCKET_IFNAME = ib0\n")
+    environ = {"NCCL_CONF_FILE": "/mine.conf"}
     names = [setting.name for setting in network_settings(DEVICES, "10.0.1.2", 2, environ, str(root))]
-    assert names == ["GLOO_SOCKET_IFNAME"]
+    assert names == ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "said"),
+    [
+        ("eth1", ""),
+        ("", ""),
+        ("ethwe", "names the network interface ethwe (network_interface_name), but this host has docker0, eth0, eth1"),
+    ],
+)
+def test_the_platforms_interface_exists(root: Path, platform: str, said: str) -> None:
+    warning = missing_interface(DEVICES, platform, "10.0.1.2", str(root))
+    assert said in warning and bool(warning) == bool(said)
+    assert not said or "eth1, by which this host reaches the leader, is used" in warning
 
 
 def test_nccl_gets_the_exact_interface_where_its_name_begins_another(root: Path) -> None:
     devices = Devices(interfaces=("eth1", "eth10", "lo"))
     settings = {setting.name: setting.value for setting in network_settings(devices, "10.0.1.2", 2, {}, str(root))}
-    assert settings == {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert settings == {**ALL, "NCCL_SOCKET_IFNAME": "=eth1"}

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
+from musterpoint.job import azureml_hosts
 from musterpoint.job.azureml import read
 from musterpoint.job.model import Job, StartedRank
 from musterpoint.job.read import masker_of, platform_here, read_job
@@ -107,6 +108,10 @@ JOBS: dict[str, tuple[dict[str, str], tuple[str, ...], str, str, int | None, tup
         ("host0", "host1", "host2"), "host2", "parameter_server", None, None,
     ),
     "ray": ({"AZUREML_RUN_ID": "a", "RAY_ADDRESS": "10.0.0.4:6379"}, ("node-0",), "node-0", "none", 1, None),
+    "ray-by-the-variable-that-asks-for-it": (
+        {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "_AZUREML_CR_START_RAY": "true"}, ("node-0",), "node-0",
+        "none", 1, None,
+    ),
     "kubernetes": (
         ON_KUBERNETES, ("w-0.w.svc.cluster.local", "w-1.w.svc.cluster.local"), "w-1.w.svc.cluster.local", "none", 1,
         None,
@@ -157,6 +162,32 @@ def test_what_is_missing_is_said(environ: dict[str, str], level: str, words: str
     assert [note for note in notes if note.level == level and note.text.startswith(words)], notes
 
 
+def test_options_say_what_no_variable_does() -> None:
+    two = {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "AZUREML_CR_NODE_RANK": "1"}
+    unnamed = read(two, Settings(rollcall_leader="10.0.0.4:7000")).unnamed
+    assert unnamed is not None
+    assert (unnamed.nnodes, unnamed.node_rank, unnamed.leader) == (2, 1, "10.0.0.4")
+    alone = read(without(two, "AZUREML_NODE_COUNT"), Settings(nnodes=2, rollcall_leader="10.0.0.4"))
+    assert alone.unnamed == unnamed
+
+
+def test_a_ray_cluster_of_azuremls_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves its address where ray.init() looks for it; the program runs once, whatever the number of nodes."""
+    environ = {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "AZ_BATCH_HOST_LIST": TWO, "AZUREML_CR_NODE_RANK": "0"}
+    assert len(read(environ, Settings()).hosts) == 2
+    file = tmp_path / "ray_current_cluster"
+    file.write_text("10.0.0.4:6379\n")
+    monkeypatch.setattr(azureml_hosts, "RAY_FILE", str(file))
+    job = read(environ, Settings())
+    assert (len(job.hosts), job.distribution.kind) == (1, "none")
+    assert f"1 host ({file}: 10.0.0.4:6379)" in job.notes[0].text
+    assert len(read(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
+    with pytest.raises(UsageError, match=r"--launcher ray: AzureML has started a Ray cluster .*leave --launcher out"):
+        read(environ, Settings(launcher="ray"))
+    with pytest.raises(UsageError, match=r"AZUREML_CR_NODE_RANK=1 and .*ray_current_cluster: 10.0.0.4:6379"):
+        read({**environ, "AZUREML_CR_NODE_RANK": "1"}, Settings())
+
+
 def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
     unnamed = read(without(PROCESS, "AZ_BATCH_HOST_LIST"), Settings()).unnamed
     assert unnamed is not None
@@ -203,7 +234,11 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
         ({"AZUREML_CR_DISTRIBUTED_CONFIG": '{"host_list": 3}'}, "AZUREML_CR_DISTRIBUTED_CONFIG: host_list is 3"),
         ({"AZUREML_CR_NODE_RANK": "1"}, "AZUREML_CR_NODE_RANK=1: this is one of several hosts"),
         ({"AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"}, "AZ_BATCH_MASTER_NODE=10.0.0.4:6000: this is one of several hosts"),
-        ({"AZUREML_NODE_COUNT": "2"}, "no variable says which one is the first: set MASTER_ADDR"),
+        ({"AZUREML_NODE_COUNT": "2"}, "no variable says which one is the first: pass --rollcall-leader"),
+        (
+            {"AZUREML_RUN_ID": "a", "TF_CONFIG": (WORKER % (', "ps": ["host0:2223"]', "ps", 0))},
+            "several tasks on the host host0: host0:2222, host0:2223; musterpoint runs one on each: set the job's",
+        ),
         (
             without({**PROCESS, "NODE_RANK": "0", "RANK": "0", "LOCAL_RANK": "0"}, "AZ_BATCH_HOST_LIST"),
             "LOCAL_WORLD_SIZE says how many hosts share these processes: set AZUREML_NODE_COUNT",

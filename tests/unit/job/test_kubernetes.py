@@ -96,7 +96,17 @@ def test_the_hosts(platform: str, environ: dict[str, str], hosts: str, current: 
     assert (job.distribution.processes_per_host, job.unnamed, job.entry_point.program) == (slots, None, "train.py")
 
 
+JOBSET = {**POD, "MUSTER_NNODES": "3", "JOB_COMPLETION_INDEX": "0", "MASTER_ADDR": "js-driver-0-0.js"}
+DRIVER, WORKER = {**JOBSET, "HOSTNAME": "js-driver-0-0"}, {**JOBSET, "HOSTNAME": "js-workers-1-0"}
 UNNAMED = [
+    # a JobSet of several Jobs: this pod's number is none in the whole
+    ({**DRIVER, "MUSTER_NODE_RANK": "0"}, (3, 0, "js-driver-0-0.js", 0)),
+    ({**WORKER, "NODE_RANK": "2"}, (3, 2, "js-driver-0-0.js", 0)),
+    (
+        {**WORKER, "MUSTER_NODE_RANK": "2", "MASTER_ADDR": "", "MUSTER_ROLLCALL_LEADER": "js-driver-0-0.js:7000"},
+        (3, 2, "js-driver-0-0.js", 7000),
+    ),
+    ({**WORKER, "NODE_RANK": "2", "MASTER_ADDR": "js-workers-0-0.js"}, (3, 2, "js-workers-0-0.js", 0)),
     # torchrun's variables, which somebody sets in an Indexed Job
     ({**TORCH, "PET_MASTER_ADDR": "10.0.0.7"}, (2, 1, "10.0.0.7", 0)),
     ({**POD, "JOB_COMPLETION_INDEX": "1", "NNODES": "4", "NODE_RANK": "1", "MASTER_ADDR": "t-0.t"}, (4, 1, "t-0.t", 0)),
@@ -119,6 +129,15 @@ def test_the_rendezvous_is_at_the_port_that_the_platform_names() -> None:
 
 
 REFUSED = [
+    (
+        WORKER,
+        "MASTER_ADDR=js-driver-0-0.js: .*another Job than this one, js-workers-1-0, .*MUSTER_NODE_RANK .*from 0 to 2",
+    ),
+    ({**WORKER, "MUSTER_NNODES": "1"}, "MASTER_ADDR=js-driver-0-0.js: .*MUSTER_NODE_RANK"),
+    ({**WORKER, "MUSTER_ROLLCALL_LEADER": "js-driver-0-0.js"}, "MUSTER_ROLLCALL_LEADER=js-driver-0-0.js: "),
+    ({**WORKER, "NODE_RANK": "x"}, "NODE_RANK is"),
+    ({**WORKER, "MASTER_ADDR": "js-workers-0-0.js"}, "MASTER_ADDR=js-workers-0-0.js: .*js-workers-1-0"),
+    ({**INDEXED, "MASTER_ADDR": "other-0.other"}, "MASTER_ADDR=other-0.other: "),
     # the first pod of several has the number 0: it isn't alone because of that
     ({**POD, "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-0"}, "JOB_COMPLETION_INDEX=0: .*MUSTER_NNODES"),
     ({"JOB_COMPLETION_INDEX": "1"}, "JOB_COMPLETION_INDEX=1: .*MUSTER_NNODES"),

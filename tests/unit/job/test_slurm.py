@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,6 @@ ALONE = [
     (INTERACTIVE, "SLURM_JOB_NUM_NODES=2"),
     ({**SBATCH, "SLURM_JOB_NUM_NODES": ""}, "SLURM_NNODES=2"),
     ({**SBATCH, "SLURM_JOB_NUM_NODES": "", "SLURM_NNODES": ""}, "SLURM_JOB_NODELIST=fa-[1-2]"),
-    (HETEROGENEOUS, "SLURM_HET_SIZE=2"),
     # submitted from inside of a step, whose variables sbatch passes on: of one node, and of one other node
     ({**SRUN, **OF_ONE, "SLURM_NNODES": "2", "SLURM_NTASKS": "2"}, "SLURM_JOB_NUM_NODES=2"),
     ({**SRUN, "SLURM_STEP_NODELIST": "login-1,login-2"}, "SLURM_JOB_NUM_NODES=2"),
@@ -111,6 +111,61 @@ def test_the_shell_of_salloc_is_on_no_node() -> None:
     one = {**SALLOC, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "fa-1"}
     with pytest.raises(UsageError, match=r"^SLURM_JOB_NODELIST=fa-1: .* salloc: .*srun --nodes=1 --ntasks=1"):
         read(one)
+
+
+HET_STEP = {
+    "SLURM_HET_SIZE": "2",
+    "SLURM_PACK_SIZE": "2",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "fa-2",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "fa-1",
+    "SLURM_JOB_NODELIST_PACK_GROUP_0": "fa-2",
+    "SLURM_JOB_NODELIST_PACK_GROUP_1": "fa-1",
+    "SLURM_DISTRIBUTION": "block",
+}
+"""As recorded: the second component has the node whose name sorts before the first one's."""
+OF_COMPONENT = {
+    **SRUN, **HET_STEP, **OF_ONE, "SLURM_JOB_NODELIST": "fa-2", "SLURM_JOB_NUM_NODES": "1", "SLURM_STEP_ID": "1",
+}  # fmt: skip
+
+
+def test_the_nodes_of_a_heterogeneous_step_are_in_the_order_of_its_tasks() -> None:
+    first = {**SRUN, **HET_STEP, "SLURM_NODEID": "0", "SLURM_PROCID": "0"}
+    second = {**SRUN, **HET_STEP, "SLURMD_NODENAME": "fa-1"}
+    assert [(read(each).hosts, read(each).current_host) for each in (first, second)] == [
+        (("fa-2", "fa-1"), "fa-2"), (("fa-2", "fa-1"), "fa-1"),
+    ]  # fmt: skip
+    older = {name: text for name, text in second.items() if "HET" not in name}
+    assert read(older).hosts == ("fa-2", "fa-1")
+    several = {"SLURM_STEP_TASKS_PER_NODE": "2,1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "3"}
+    last = read({**second, **several, "SLURM_PROCID": "2", "SLURM_LOCALID": "1"})
+    assert last.started == StartedRank(2, 1, 3, 2)
+    assert read({**first, **several}).started == StartedRank(0, 0, 3, 1)
+
+
+def test_a_step_of_one_component_says_that_it_leaves_the_others_out() -> None:
+    job = read(OF_COMPONENT)
+    assert job.hosts == ("fa-2",)
+    (said,) = [note.text for note in job.notes if note.level == "warning"]
+    assert said.startswith("SLURM_HET_SIZE=2: this step runs on 1 of the job's 2 nodes, without fa-1: ")
+    assert said.endswith("srun --het-group=0-1 --ntasks-per-node=1 muster launch ...")
+    with pytest.raises(UsageError, match=r"^SLURM_HET_SIZE=2: .*srun --het-group=0-1 "):
+        read(HETEROGENEOUS)
+
+
+HET_WRONG = [
+    ({"SLURM_NODEID": "0"}, "SLURM_HET_SIZE=2, SLURM_NODEID=0, SLURMD_NODENAME=fa-1"),
+    ({"SLURM_JOB_NODELIST_HET_GROUP_0": "fa-9"}, "aren't the step's"),
+    ({"SLURM_HET_SIZE": "3", "SLURM_JOB_NODELIST_HET_GROUP_2": "fa-1"}, "aren't the step's"),
+    ({"SLURM_HET_SIZE": "x"}, "SLURM_HET_SIZE is"),
+    ({"SLURM_JOB_NODELIST_HET_GROUP_1": "fa-[1"}, "SLURM_JOB_NODELIST_HET_GROUP_1"),
+    ({"SLURM_STEP_NODELIST": "fa-[1,1]", "SLURM_JOB_NODELIST": "fa-[1,1]"}, "has 1 nodes, and SLURM_STEP_NUM_NODES"),
+]
+
+
+@pytest.mark.parametrize(("different", "named"), HET_WRONG)
+def test_components_that_do_not_fit_are_refused(different: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(named)):
+        read({**SRUN, **HET_STEP, "SLURMD_NODENAME": "fa-1", **different})
 
 
 WRONG = [

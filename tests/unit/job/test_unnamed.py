@@ -11,7 +11,6 @@ from musterpoint.errors import UsageError
 from musterpoint.job.model import EntryPoint, Job, Sources, UnnamedHosts
 from musterpoint.job.read import read_job
 from musterpoint.job.unnamed import settled, unnamed_job
-from musterpoint.rollcall.roll_call import misplaced
 from musterpoint.settings import Settings, split_endpoint
 
 PET = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "node-1.cluster", "PET_MASTER_PORT": "29500"}
@@ -95,14 +94,6 @@ def test_options_go_before_variables_of_a_wrapper(tmp_path: Path) -> None:
 def test_one_host_is_named(options: dict[str, Any], tmp_path: Path) -> None:
     job = job_of({}, tmp_path, **options)
     assert (len(job.hosts), job.unnamed) == (1, None)
-
-
-def test_one_host_that_says_it_is_another_is_left_to_the_roll_call(tmp_path: Path) -> None:
-    """Which refuses the number."""
-    job = job_of({}, tmp_path, nnodes=1, node_rank=1)
-    assert found(job) == (1, 1, "localhost", 0)
-    assert job.unnamed is not None
-    assert "--node-rank is 1, and there are 1 hosts (--nnodes)" in str(misplaced(job.unnamed))
 
 
 @pytest.mark.parametrize(

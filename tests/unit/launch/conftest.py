@@ -11,7 +11,7 @@ from musterpoint.fabric.accelerate import Accelerate
 from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
@@ -76,6 +76,7 @@ def plan() -> Callable[..., LaunchPlan]:
         ports: tuple[int, ...] = (),
         slots_option: int | None = None,
         started: StartedRank | None = None,
+        cpu_sets: tuple[CpuSet, ...] = (),
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
@@ -89,7 +90,7 @@ def plan() -> Callable[..., LaunchPlan]:
         return build_plan(
             LaunchInputs(
                 launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, memory, accelerate,
+                modules, mpi, memory, accelerate, cpu_sets,
             )
         )  # fmt: skip
 

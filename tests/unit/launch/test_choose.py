@@ -9,7 +9,8 @@ import pytest
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
-from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, miscounted
+from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, wanted_ports
+from musterpoint.launch.counts import miscounted
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
 
@@ -208,3 +209,43 @@ def test_ranks_that_the_platform_has_started(given: dict[str, Any], typed: bool,
     started = job(hosts=2, per_host=2)._replace(started=StartedRank(1, 1, 4, 2))
     choice = choose(started, Settings(**given), Devices(), lambda module: True, True, typed=typed)
     assert (choice.launcher, choice.slots) == (launcher, 2)
+
+
+SAMPLES: dict[str, tuple[Any, Any]] = {
+    "rendezvous": ("static", "c10d"), "numa_binding": ("", "node"), "ray_options": ("", "--include-dashboard=true"),
+    "tf_hosts": ("addresses", "names"), "tf_port": (None, 3000), "tf_roles": ("", "worker=1,ps=1"),
+    "accelerate_config": ("", "/etc/accelerate.yaml"), "slots": (2, 4),
+}  # fmt: skip
+"""Two values of each option that only some launchers read."""
+
+
+@pytest.mark.parametrize("launcher", get_args(Launcher))
+def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(
+    launcher: Launcher, plan: Callable[..., LaunchPlan]
+) -> None:
+    """An option changes the plans, or the number of ranks, of the launchers that its table names, and of no other."""
+    assert {name for name, option in BY_FIELD.items() if option.launchers} == set(SAMPLES)
+    gpus = Devices(gpus=8, cpus=8)
+    for field, two in SAMPLES.items():
+        made = []
+        for value in two:
+            names = {"slots_option" if field == "slots" else field: value}
+            options = Settings(launcher=launcher, **{field: value})
+            try:
+                chosen = choose(job(hosts=2), options, gpus, lambda _module: True, local=True)
+                planned = plan(launcher, {"algo-1": chosen.slots, "algo-2": chosen.slots}, devices=gpus, **names)
+            except UsageError as error:
+                made.append(str(error))
+                continue
+            # NPROC_PER_NODE only tells programs that start ranks themselves how much room there is
+            variables = [
+                setting for one in (planned, *planned.processes) for setting in one.environment
+                if setting.name != "NPROC_PER_NODE"
+            ]  # fmt: skip
+            words = [process.argv for process in planned.processes]
+            made.append(str((wanted_ports(launcher, frozenset(), options, job(hosts=2)), variables, words)))
+        reads = made[0] != made[1]
+        if field in ("numa_binding", "accelerate_config"):  # refused, or asked of accelerate before there is a plan
+            assert reads <= (launcher in BY_FIELD[field].launchers) or "is torchrun's" in made[1]
+        else:
+            assert reads == (launcher in BY_FIELD[field].launchers), (field, launcher)

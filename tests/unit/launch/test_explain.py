@@ -6,6 +6,7 @@ import json
 from typing import Callable
 
 from musterpoint.fabric.mpi import MPICH, OPEN_MPI, Mpi
+from musterpoint.fabric.setting import CpuSet
 from musterpoint.job.model import Distribution
 from musterpoint.launch.explain import to_json, to_text
 from musterpoint.launch.plan import BOOT, Argument, LaunchPlan
@@ -88,3 +89,11 @@ def test_a_word_of_the_users_that_looks_like_ours_is_shown_as_it_is(plan: Planne
     page = to_text([made], "", [], NOBODY)
     assert "'{muster:nothing}'" in page
     assert "SM_HP_X='{muster:launch_agent}'" in page
+
+
+def test_processors_of_ranks_are_shown_with_their_reason(plan: Planner) -> None:
+    made = plan("ranks", {"a": 2}, cpu_sets=(CpuSet("0-3", "4 cores here"), CpuSet("4-7", "4 cores there")))
+    text = to_text([made], "headline", (), Masker())
+    assert "  on the processors\n    local rank 0: 0-3 " in text and "4 cores there" in text
+    shown = to_json([made], "headline", (), Masker())["hosts"][0]["cpu_sets"]
+    assert shown[1] == {"local_rank": 1, "cpus": "4-7", "reason": "4 cores there"}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.launch.plan import (
     PLANNED,
     Argument,
@@ -43,6 +43,7 @@ PLANS = st.builds(
     st.lists(PROCESSES, max_size=3).map(tuple), SETTINGS, RANKS, COUNT, COUNT, TEXT, TEXT,
     WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
     under_mpi=st.booleans(), expands=st.booleans(), temporary=st.sampled_from(["", "/tmp/muster-ray-7-x"]),
+    cpu_sets=st.lists(st.builds(CpuSet, st.sampled_from(["0", "0-3,8"]), TEXT), max_size=2).map(tuple),
     meeting=MEETINGS,
 )  # fmt: skip
 JSON = st.recursive(

@@ -9,7 +9,8 @@ import pytest
 from musterpoint.errors import LauncherError
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Distribution, EntryPoint, Job, StartedRank
-from musterpoint.launch.choose import choose, miscounted
+from musterpoint.launch.choose import choose
+from musterpoint.launch.counts import miscounted
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import Settings
 

@@ -10,6 +10,7 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.errors import UsageError
+from musterpoint.fabric.devices import Devices
 from musterpoint.launch.inputs import STANDINS
 from musterpoint.launch.plan import BOOT, LaunchPlan
 from musterpoint.launch.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
@@ -78,6 +79,7 @@ def test_the_agent_is_kept_from_the_users_modules(plan: Planner, values: Values)
 def test_threads_are_shared_by_this_hosts_ranks(plan: Planner, values: Values) -> None:
     assert values(plan("torchrun", {"a": 1, "b": 3}, "b"))["OMP_NUM_THREADS"] == "2"
     assert values(plan("torchrun", {"a": 16}))["OMP_NUM_THREADS"] == "1"
+    assert values(plan("torchrun", {"a": 2}, devices=Devices(cpus=8, cores=4)))["OMP_NUM_THREADS"] == "2"
 
 
 def test_c10d_on_several_hosts_says_that_order_is_not_kept(plan: Planner) -> None:

@@ -90,21 +90,21 @@ def outcome(code: int, host: str) -> dict[str, Any]:
             {"a": 7, "b": 7},
             {"a": HostFiles(outcome(7, "b"), "copied"), "b": HostFiles(outcome(7, "b"), "ValueError: no\n")},
             False,
-            JobEnd("Failed", 7, "AlgorithmError: ValueError: no, exit code: 7"),
+            JobEnd("Failed", 7, "AlgorithmError: ValueError: no\nexit code 7"),
         ),
         (
             {"b": 137, "a": 76},
             {"a": HostFiles(outcome(76, "b"), "muster: host b was lost"), "b": HostFiles()},
             False,
-            JobEnd("Failed", 76, "AlgorithmError: muster: host b was lost, exit code: 76"),
+            JobEnd("Failed", 76, "AlgorithmError: muster: host b was lost\nexit code 76"),
         ),
         (
             {"a": 143, "b": 143},  # a host was stopped, and not by us
             {"a": HostFiles(outcome(143, "b") | {"reason": "stopped by the platform on b"}), "b": HostFiles()},
             False,
-            JobEnd("Failed", 143, "AlgorithmError: stopped by the platform on b, exit code: 143"),
+            JobEnd("Failed", 143, "AlgorithmError: stopped by the platform on b\nexit code 143"),
         ),
-        ({"a": 0, "b": 3}, {}, False, JobEnd("Failed", 3, "AlgorithmError: , exit code: 3")),
+        ({"a": 0, "b": 3}, {}, False, JobEnd("Failed", 3, "AlgorithmError: exit code 3")),
     ],
 )
 def test_how_the_job_ended(codes: dict[str, int], left: dict[str, HostFiles], stopped: bool, expected: JobEnd) -> None:
@@ -115,7 +115,7 @@ def test_how_the_job_ended(codes: dict[str, int], left: dict[str, HostFiles], st
 def test_the_reason_is_no_longer_than_the_platforms() -> None:
     end = job_end({"a": HostEnd(1, 0.0)}, {"a": HostFiles(None, "é" * 4000)}, False)
     assert len(end.reason) == REASON_LENGTH
-    assert end.reason.endswith("é, exit code: 1")
+    assert end.reason.endswith("é\nexit code 1")
 
 
 def test_description() -> None:
@@ -142,10 +142,10 @@ def test_a_container_that_was_killed_for_its_memory() -> None:
     end = job_end(ends, {"a": HostFiles(outcome(76, "b"), "muster: host b was lost"), "b": HostFiles()}, False)
     assert end.reason == (
         "AlgorithmError: b ran out of memory: the kernel killed its container (OOMKilled)\n"
-        "muster: host b was lost, exit code: 76"
+        "muster: host b was lost\nexit code 76"
     )
     told = job_end({"b": ends["b"]}, {"b": HostFiles(outcome(137, "b"), "rank 0: out of memory")}, False)
-    assert told.reason == "AlgorithmError: rank 0: out of memory, exit code: 137"
+    assert told.reason == "AlgorithmError: rank 0: out of memory\nexit code 137"
     job = LocalJob("digits", ("a", "b"), "train.py", "/code", container=Container("an-image"))
     description = describe(job, Layout("/out"), "docker", [Phase("Failed", 3.0, "")], ends, end)
     assert [host.get("OOMKilled") for host in description["Hosts"]] == [None, True]

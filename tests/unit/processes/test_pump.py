@@ -289,6 +289,23 @@ def test_a_full_disk_costs_the_file_and_one_warning_only(out: Reader, tmp_path: 
     assert [line for line in text.splitlines() if b"musterpoint" not in line and line] == [b"one", b"two"]
 
 
+def test_when_each_process_wrote_first_and_when_none_did(out: Reader) -> None:
+    pump = shared(out)
+    before = time.time()
+    ends = [pump.open(rank)[0] for rank in range(2)]
+    time.sleep(0.05)
+    os.write(ends[0], b"first\n")
+    out.wait_for(b"first\n")
+    first, never = pump.first_output(0), pump.first_output(1)
+    assert first is not None
+    assert before + 0.05 <= first <= time.time()
+    since, seconds = pump.longest_silence()
+    assert (never, pump.first_output(7)) == (None, None)
+    assert seconds >= 0.04
+    assert since <= first
+    finish(pump, out, *ends)
+
+
 def test_a_rank_may_come_late(out: Reader) -> None:
     pump = shared(out)
     first, _ = pump.open(0)

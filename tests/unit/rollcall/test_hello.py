@@ -40,6 +40,14 @@ def test_ports_that_are_none(ports: object) -> None:
         Hello.from_wire({**as_sent(HELLO.pack()), "ports": ports})
 
 
+def test_libraries_survive_the_wire_and_others_are_refused() -> None:
+    told = HELLO._replace(offer=HELLO.offer._replace(libraries=("NCCL=2.27.3",)))
+    assert Hello.from_wire(as_sent(told.pack())) == told
+    for libraries in ("NCCL", [1], ["x" * 129], ["NCCL=1"] * 17, None):
+        with pytest.raises(wire.WireError, match="libraries"):
+            Hello.from_wire({**as_sent(HELLO.pack()), "libraries": libraries})
+
+
 def test_a_million_ports_are_no_hello() -> None:
     frames = wire.Frames(wire.HELLO_LIMIT)
     frames.feed(HELLO._replace(offer=HELLO.offer._replace(ports=(21000,) * 10**6)).pack())

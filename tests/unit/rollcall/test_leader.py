@@ -119,3 +119,16 @@ def test_a_host_that_calls_before_its_name_is_known_hears_why_it_is_refused(star
     else:
         assert NO_SEAT in str(worker.failed())
         assert leader.error is None
+
+
+def test_libraries_that_differ_are_told_of(start: Start) -> None:
+    offer = Offer("job", "torchrun", 1, "0.1", libraries=("NCCL=2.27.3", "MLNX_OFED=5.4-1.0.3.0"))
+    leader = start(1, 4, offer=offer)
+    start(2, 4, offer=offer._replace(libraries=("NCCL=2.26.2\n", "MLNX_OFED=5.4-1.0.3.0")))
+    start(3, 4, offer=offer)
+    start(4, 4, offer=offer._replace(libraries=()))
+    leader.gathered()
+    told = [line for line in leader.said if "differs" in line]
+    assert len(told) == 1
+    assert told[0].startswith("warning: NCCL differs between hosts: 2.27.3 on algo-1, algo-3; 2.26.2")
+    assert told[0].isprintable()

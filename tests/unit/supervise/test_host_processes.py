@@ -47,7 +47,7 @@ class Bench:
         self.stubs: list[socket.socket] = []
 
     def record(self, event: str, /, **facts: Any) -> None:
-        if event == "started" and "name" in facts:
+        if event.endswith("-started") and "name" in facts:
             self.started.append(facts["name"])
 
     def stub(self, line: str) -> socket.socket:

@@ -15,6 +15,7 @@ from musterpoint.supervise.state import RANKS_ENDED, Rules, State, code_of, sess
 
 from .history import (
     BOOM,
+    FINISH,
     HERE,
     MPI1,
     OPEN0,
@@ -104,7 +105,38 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "our failure": ([OPEN1, ended(R0, BOOM), peers.JobFailed(BOOM)], HERE, 7),
     "theirs wins": ([OPEN1, ended(R0, BOOM), peers.JobFailed(THEIRS)], HERE, 3),
     "theirs after our end": ([OPEN1, ended(R0), peers.JobFailed(THEIRS), peers.AllDone()], HERE, 3),
-    "stopped": ([OPEN1, ev.StopAsked(15), ended(R0), peers.AllDone()], HERE, 143),
+    "stopped": ([OPEN1, ev.StopAsked(15), ended(R0), peers.AllDone(stopped=True)], HERE, 143),
+    "stopped when all hosts were done": ([OPEN1, ended(R0), ev.StopAsked(15), peers.AllDone()], HERE, 0),
+    "stopped, but a failure came first": ([OPEN1, ev.StopAsked(15), peers.JobFailed(THEIRS)], HERE, 3),
+    "stopped after our end, but a failure came first": (
+        [OPEN1, ended(R0), ev.StopAsked(15), peers.JobFailed(THEIRS), peers.AllDone()],
+        HERE,
+        3,
+    ),
+    "a stop comes first": ([OPEN2, ended(R0, SYMPTOM), peers.StopAll("algo-2", 15)], HERE, 143),
+    "another signal came first": ([OPEN1, ev.StopAsked(2), peers.StopAll("algo-2", 15)], HERE, 143),
+    "a stop after a failure": ([OPEN2, ended(R0), ended(R1), peers.JobFailed(THEIRS), ev.StopAsked(15)], HERE, 3),
+    "a stop while the others finish": (
+        [OPEN2, ended(R0, BOOM), ended(R1), peers.JobFailed(BOOM), ev.StopAsked(15), peers.AllDone(stopped=True)],
+        FINISH,
+        143,
+    ),
+    "stopped, and then a failure, while the others finish": (
+        [OPEN1, ev.StopAsked(15), peers.JobFailed(THEIRS)],
+        FINISH,
+        143,
+    ),
+    "a failure when all hosts were done": ([OPEN1, ended(R0), ev.Broken(BOOM), peers.AllDone()], HERE, 0),
+    "outside, signalled to end, then stopped": (
+        [OPEN1, peers.Arrived(RANKS_ENDED), peers.StopAll("algo-2", 15), ended(R0), peers.AllDone(stopped=True)],
+        OUTSIDE,
+        143,
+    ),
+    "outside, signalled to end, then a failure": (
+        [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.JobFailed(THEIRS), peers.AllDone()],
+        OUTSIDE,
+        3,
+    ),
     "stopped, other code": ([OPEN1, ev.StopAsked(15), ended(R0)], HERE._replace(stop_code=0), 0),
     "interrupted": ([OPEN1, ev.StopAsked(2), ended(R0)], HERE, 130),
     "stop while a root cause is awaited": ([OPEN1, ended(R0, BOOM), ev.StopAsked(15), peers.JobFailed(BOOM)], HERE, 7),
@@ -142,7 +174,7 @@ def test_what_may_still_end_by_itself(state: State, expected: bool) -> None:
 
 def test_every_event_has_one_handler() -> None:
     everything = {*get_args(events.LocalEvent), *get_args(peers.PeerEvent)}
-    others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS}
+    others = {*supervisor._FOR_DAEMONS, *supervisor._FOR_STALLS, *supervisor._FOR_WAITING}
     assert set(policy._HANDLERS) | others == everything
     assert not set(policy._HANDLERS) & others
 

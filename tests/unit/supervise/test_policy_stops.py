@@ -35,12 +35,17 @@ HISTORIES: History = {
     "Ctrl-C twice": ([OPEN2, ev.StopAsked(2), ev.StopAsked(2)], HERE, "ending", ["KillTree"]),
     "SIGTERM elsewhere": ([OPEN2, peers.StopAll("algo-2", 15)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "SIGTERM here and elsewhere": ([OPEN2, TERM, peers.StopAll("algo-2", 15)], HERE, "ending", []),
-    "SIGTERM while a root cause is awaited": ([OPEN2, ended(R0, BOOM), TERM], HERE, "judging", ["ReportStop"]),
+    "SIGTERM while a root cause is awaited": (
+        [OPEN2, ended(R0, BOOM), TERM], HERE, "ending", ["ReportStop", "SignalRanks", "StartTimer"]),
+    "SIGTERM while a root cause is awaited, all ranks ended": (
+        [OPEN1, ended(R0, BOOM), TERM], HERE, "waiting", ["ReportStop", "StartTimer", "ReportArrival", "ReportDone"]),
+    "SIGTERM when a root cause is known": ([OPEN1, ended(R0), peers.JobFailed(THEIRS), TERM], HERE, "waiting",
+                                           ["ReportStop"]),
     "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["ReportStop", "StartTimer"]),
     "a stop, then the ranks end": ([OPEN1, TERM, ended(R0)], HERE, "waiting",
                                    ["StartTimer", "ReportArrival", "ReportDone"]),
     "a failure during a stop is none": ([OPEN2, TERM, ended(R0, BOOM)], HERE, "ending", []),
-    "a root cause during a stop is ignored": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
+    "a root cause that came before a stop": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
     "services of the user's are signalled where ranks have ended": (
         [OPEN1, PS, ended(R0), TERM], HERE, "waiting", ["ReportStop", "SignalRanks", "StartTimer"]),
     "and where there never were any": (

@@ -165,14 +165,15 @@ STUBBORN = (
 )
 
 
+@pytest.mark.parametrize("stopping", [True, False])
 @pytest.mark.parametrize("killed_first", [True, False])
-def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool) -> None:
+def test_what_is_left_behind_has_its_time_until_all_is_killed(killed_first: bool, stopping: bool) -> None:
     """A launcher may die of the stop while everything is being killed, and its rank become ours after that."""
     slot = Slot(mpi=False)
     with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
-            slot.ranks.signal(15, wait_for_orphans=True)
+            slot.ranks.signal(15, stopping=stopping)
             if killed_first:
                 slot.ranks.being_killed()
             slot.ranks.ended(slot.rank, -15)
@@ -257,6 +258,7 @@ def test_a_handler_that_ends_with_the_signals_number_is_no_failure(signo: int, s
     """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
     slot = Slot(mpi=False)
     slot.ranks.signal(signo)
+    slot.program.wait()
     slot.ranks.ended(slot.rank, status)
     (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]
     assert (ended.failure is None) == quiet

@@ -137,7 +137,7 @@ def test_what_ignores_the_signal_is_killed_after_its_grace(bench: Bench, ready: 
     os.mkfifo(ready)
     outcome = bench.run(shell(f"trap '' TERM; echo > {ready}; sleep 600", f"read _ < {ready}; exit 3"), grace=0.3)
     assert outcome.code == 3
-    assert "killed" in bench.events
+    assert "processes-killed" in bench.events
 
 
 def test_a_stop(bench: Bench, ready: Path) -> None:
@@ -174,7 +174,7 @@ def test_no_room_for_the_pump(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_daemon_of_the_programs_does_not_survive(bench: Bench) -> None:
     outcome = bench.run(shell("(trap '' TERM HUP; setsid sleep 600 >/dev/null 2>&1 &) ; exit 0"))
     assert outcome.code == 0
-    assert "killed" in bench.events
+    assert "processes-killed" in bench.events
 
 
 def test_a_launcher_that_ends_before_its_ranks_come_up(bench: Bench) -> None:
@@ -371,7 +371,10 @@ def test_the_moment_of_a_stop_is_kept(bench: Bench, ready: Path) -> None:
 def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
     bench.stop_once_ready(ready)
     until_stopped = f"echo > {ready}; while [ -e {ready} ]; do sleep 0.01; done; exit 0"
-    outcome = bench.run(shell("exit 7", f"trap '{until_stopped}' TERM; while :; do sleep 0.1; done"))
+    armed = ready.with_name("armed")
+    os.mkfifo(armed)
+    rank = f"trap '{until_stopped}' TERM; echo > {armed}; while :; do sleep 0.1; done"
+    outcome = bench.run(shell(f"read _ < {armed}; exit 7", rank))
     assert outcome.code == 7
     assert outcome.stopped_at is not None
 
@@ -387,9 +390,10 @@ def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Ben
     for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
         supervisor.on_event(event)
     supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))
-    recorded = [event for event in bench.events if event[0].isupper()]
-    assert recorded[:5] == ["VerdictDue", "KillDue", "LeaveDue", "PeerSilent", "PeerBack"]
-    assert recorded[5:] == ["Broken", "JobFailed", "Arrived", "AllDone"]
+    assert bench.events == [
+        "root-cause-due", "stop-grace-over", "leave-due", "host-silent", "host-back",
+        "failure-seen", "job-failed", "hosts-arrived", "all-hosts-done", "job-ended",
+    ]  # fmt: skip
 
 
 def ending(script: str, seconds: int, name: str = "head") -> ProcessPlan:
@@ -465,6 +469,16 @@ def test_a_log_rule_ends_the_job(bench: Bench, rule: LogRule, script: str, reaso
     where = re.compile(r": rank 0 (could not be read|is in|has ended)[^;]*")
     assert [where.sub(": ", sentence), who] == reason
     assert outcome.failure.kind == ("oom" if rule.name == "oom" else "infra")
+
+
+def test_a_log_rule_ends_a_job_whose_launcher_starts_no_rank(bench: Bench) -> None:
+    launcher = ProcessPlan("launcher", "torchrun", tuple(map(Argument, ("/bin/sh", "-c", "sleep 60"))), (), "/")
+    plan = shell("")._replace(processes=(launcher,), local_ranks=2, world_size=2, first_rank=4)
+    outcome = bench.run(plan, log_rules=(LogRule("begin", ".*begin", start=0.2, ranks="all"),))
+    assert outcome.failure is not None
+    assert outcome.failure.reason.splitlines()[0] == (
+        "muster: stalled: log rule begin: no line of ranks 4, 5 matched .*begin within 0.2 s of the start"
+    )
 
 
 @pytest.mark.parametrize("rule", [STEPS._replace(stop="that's all"), STEPS._replace(ranks=(7,))], ids=["off", "others"])

@@ -1,1 +1,1 @@
-"""mpirun on the leader, its daemons on the other hosts: Open MPI 4 and 5, MPICH, Intel MPI."""
+"""mpirun on the leader, its daemons on the other hosts: Open MPI 4 and 5, MPICH, MVAPICH2, Intel MPI."""

@@ -1,7 +1,7 @@
-"""MPICH and Intel MPI, whose mpirun is Hydra: one remote shell per host that stays as long as the daemon does.
+"""MPICH, MVAPICH2 and Intel MPI, whose mpirun is Hydra: a remote shell per host that stays as long as the daemon does.
 
 By default Hydra gives every rank the leader's whole environment; here each rank gets its own host's. Tested with MPICH
-4.0.2 and 5.0.2 and Intel MPI 2021.18.
+4.0.2 and 5.0.2 and Intel MPI 2021.18; MVAPICH2's variables are from its user guide (2.3.7).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from musterpoint.errors import LauncherError
-from musterpoint.fabric.mpi import INTEL_MPI, Mpi
+from musterpoint.fabric.mpi import INTEL_MPI, MVAPICH, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.mpi.command import Command, Flag, Place, agent, world
 
@@ -32,23 +32,37 @@ def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Co
     """
     intel = mpi.flavour == INTEL_MPI
     ranks = world(places)
+    mvapichs = _mvapich(places) if mpi.flavour == MVAPICH else ()
     if len(places) == 1:
-        return Command((ranks,), INTELS_DAEMONS if intel else MPICHS_DAEMONS)
+        return Command((ranks,), INTELS_DAEMONS if intel else MPICHS_DAEMONS, everywhere=mvapichs)
     if any(":" in place.seat.address for place in places):
         raise LauncherError(
             f"launcher mpi: this job's hosts have IPv6 addresses, and {mpi.text} starts hosts by IPv4 only; use Open "
             "MPI, or --launcher ranks or --launcher torchrun"
         )
-    command = _intel(ranks, places, interface) if intel else _mpich(ranks, places, interface if others else "")
+    through_ucx = others and mpi.flavour != MVAPICH
+    command = _intel(ranks, places, interface) if intel else _mpich(ranks, places, interface if through_ucx else "")
     shared = (
         Flag("launcher", ("-launcher", "ssh"), "one agent for each host, called as ssh is"),
         Flag("genvnone", ("-genvnone",), "each host's ranks have that host's environment, not the leader's"),
     )
     tcp = "where libfabric speaks TCP: the interface by which this host reaches the others"
-    libfabric = (EnvSetting("FI_TCP_IFACE", interface, tcp),) if interface else ()
+    libfabric = EnvSetting("FI_TCP_IFACE", interface, tcp)
+    more = mvapichs if mpi.flavour == MVAPICH else (libfabric,) if interface else ()
     return command._replace(
-        flags=(*command.flags, *shared), own=(*command.own, _STAYS), everywhere=(*libfabric, *command.everywhere)
+        flags=(*command.flags, *shared), own=(*command.own, _STAYS), everywhere=(*more, *command.everywhere)
     )
+
+
+def _mvapich(places: Sequence[Place]) -> tuple[EnvSetting, ...]:
+    """MVAPICH2's own binding and its copies between ranks are switched off, as Open MPI's are."""
+    affinity = EnvSetting(
+        "MV2_ENABLE_AFFINITY", "0",
+        "a rank and its threads may use every processor; the default is one core, and MPI_THREAD_MULTIPLE, which "
+        "mpi4py asks for, needs it off",
+    )  # fmt: skip
+    copies = EnvSetting("MV2_SMP_USE_CMA", "0", "containers may forbid ranks to read each other's memory")
+    return (affinity, copies) if any(place.ranks > 1 for place in places) else (affinity,)
 
 
 def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:

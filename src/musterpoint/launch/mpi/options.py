@@ -218,7 +218,9 @@ def _hydra(word: str, name: str, words: _Words) -> Flag:
             return Flag(f"x {variable}", ("-genv", variable, value), f"{REASON}: {word} {variable}=…, as Hydra says it")
         return Flag("genvnone", ("-genvlist", variable), f"{REASON}: {word} {variable}, as Hydra says it")
     if name in OPEN_MPI_ONLY:
-        raise words.wrong(f"has {word}, an option of Open MPI; this image's mpirun is Hydra (MPICH or Intel MPI)")
+        raise words.wrong(
+            f"has {word}, an option of Open MPI; this image's mpirun is Hydra (MPICH, MVAPICH2 or Intel MPI)"
+        )
     if name in HYDRAS_START:
         raise words.wrong(
             f"has {word}, but musterpoint starts the daemons, and each host's ranks have that host's environment"

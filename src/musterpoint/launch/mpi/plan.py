@@ -8,7 +8,7 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.errors import LauncherError, UsageError
-from musterpoint.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.inputs import LaunchInputs
 from musterpoint.launch.mpi.command import Command, Place, merged, set_elsewhere
@@ -22,7 +22,7 @@ _OTHER_MPIRUN = (
     "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
     "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_MCA_ess_", "OMPI_MCA_initial_wdir",
     "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
-    "PMI_", "PMI2_", "PMIX_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
+    "PMI_", "PMI2_", "PMIX_", "MV2_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_", "HYDI_CONTROL_FD",
 )  # fmt: skip
 """Prefixes of the variables that an mpirun around this process set: the rank there, its daemons' addresses."""
 
@@ -102,7 +102,22 @@ def plan_mpi(inputs: LaunchInputs) -> LaunchPlan:
         command.notes if leads else (),  # they are about mpirun
     )
     before = sum(place.ranks for place in places[: roster.node_rank])
-    return plan._replace(local_ranks=ranks, world_size=world, first_rank=before, daemons=command.daemons)
+    return plan._replace(
+        local_ranks=ranks, world_size=world, first_rank=before, daemons=command.daemons,
+        cpu_sets=() if _binds(inputs, mpi, command, options) else plan.cpu_sets,
+    )  # fmt: skip
+
+
+def _binds(inputs: LaunchInputs, mpi: Mpi, command: Command, options: Options) -> bool:
+    """Whether where ranks run is this MPI's business, by its default or because it was told."""
+    told = any(flag.key in ("bind-to", "binding", "map-by") for flag in options.flags)
+    if mpi.flavour == OPEN_MPI:  # ours is left out where a file or a variable settles it
+        return told or not any(flag.key == "bind-to" for flag in command.flags)
+    return told or mpi.flavour == INTEL_MPI or any(name in inputs.environ for name in _BINDING)
+
+
+_BINDING = ("HYDRA_BINDING", "MV2_ENABLE_AFFINITY", "MV2_CPU_MAPPING", "MV2_CPU_BINDING_POLICY")
+"""Variables by which Hydra and MVAPICH2 are told where ranks run."""
 
 
 def _places(inputs: LaunchInputs) -> list[Place]:
@@ -137,7 +152,16 @@ def _notes(inputs: LaunchInputs, mpi: Mpi, options: Options) -> tuple[str, ...]:
     old_names = [flag.words[1] for flag in options.flags if flag.key.startswith(("mca orte_", "mca plm_rsh_"))]
     ignored = old_names if mpi.flavour == OPEN_MPI and mpi.major > 4 else []
     about_names = (f"{REASON}: {mpi.text} ignores what Open MPI 4 calls {', '.join(ignored)}",) if ignored else ()
-    return (*about_names, *horovod.notes(inputs.environ))
+    return (*about_names, *_without_rdma(inputs, mpi), *horovod.notes(inputs.environ))
+
+
+def _without_rdma(inputs: LaunchInputs, mpi: Mpi) -> tuple[str, ...]:
+    if mpi.flavour != MVAPICH or inputs.hosts == 1 or inputs.devices.infiniband:
+        return ()
+    return (
+        f"warning: {mpi.text} is mostly built for InfiniBand (ch3:mrail), and this host has no RDMA device: such a "
+        "build ends at its start; take another MPI, or a build for TCP",
+    )
 
 
 def _mpirun(inputs: LaunchInputs, mpi: Mpi, command: Command) -> ProcessPlan:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Sequence
 
+from musterpoint.errors import UsageError
+from musterpoint.job.fields import is_loopback
 from musterpoint.local.platforms.platform import HostProcess, PlayedHost
 
 ROOT = "AZUREML_CR_EXECUTION_WORKING_DIR_PATH"
@@ -23,8 +25,19 @@ _DAEMON = 'IFS= read -r command < "$0"; eval "exec $command"'
 
 
 def process(host: PlayedHost, command: Sequence[str], each: int, cwd: str) -> HostProcess:
-    """What ``host`` runs for an mpirun that starts ``command`` ``each`` times on every host, in ``cwd``."""
+    """What ``host`` runs for an mpirun that starts ``command`` ``each`` times on every host, in ``cwd``.
+
+    Raises:
+        UsageError: several hosts have only loopback addresses, all of which mpirun takes for one host.
+    """
     addresses = [host.addresses[name] for name in host.job.hosts]
+    if is_loopback(addresses[0]):
+        if len(addresses) > 1:
+            raise UsageError(
+                "--backend process: mpirun takes all hosts of this machine's loopback for one, and an MPI job of "
+                f"{len(addresses)} hosts would wait for ever: use --backend netns, or --hosts 1"
+            )
+        addresses = ["localhost"]  # of the loopback's other addresses mpirun doesn't know that they are its own
     folder = os.path.join(host.layout.hosts, "mpirun")
     if host.rank:
         return HostProcess(("sh", "-c", _DAEMON, os.path.join(folder, addresses[host.rank])), {}, cwd)

@@ -11,7 +11,7 @@ from musterpoint.job.sdk import framework_of, from_sdk
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
-from musterpoint.settings import LOCAL, PROGRAM_ARGS
+from musterpoint.settings import LOCAL, MODULE, PROGRAM_ARGS
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
 """The command that stands for the platform's ``train``."""
@@ -28,6 +28,8 @@ def environment(host: PlayedHost) -> dict[str, str]:
     }
     if not job.container:
         found["SAGEMAKER_BASE_DIR"] = host.tree
+    if job.module:
+        found[MODULE] = "1"
     if not _is_launcher(job):
         found[LOCAL] = "1"
     return found

@@ -9,8 +9,8 @@ import pytest
 from musterpoint.code.workspace import Workspace
 from musterpoint.errors import LauncherError, UsageError
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, Mpi
-from musterpoint.fabric.setting import EnvSetting
+from musterpoint.fabric.mpi import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, Mpi
+from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.model import Distribution
 from musterpoint.launch.mpi.plan import RUNNER
 from musterpoint.launch.plan import BOOT, LaunchPlan
@@ -20,6 +20,7 @@ Values = Callable[..., dict[str, str]]
 
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 OPEN_MPI_5 = Mpi("/opt/bin/mpirun", OPEN_MPI, (5, 0, 11), "mpirun (Open MPI) 5.0.11", as_root=True)
+MVAPICH_2 = Mpi("/opt/mvapich2/bin/mpirun", MVAPICH, (2, 3, 7), "MVAPICH2 2.3.7")
 MPICH_4 = Mpi("/usr/bin/mpirun", MPICH, (4, 0, 2), "HYDRA build details: Version: 4.0.2")
 INTEL = Mpi("/opt/bin/mpirun", INTEL_MPI, (2021, 18, 1), "Intel(R) MPI Library for Linux* OS, Version 2021.18.1")
 
@@ -87,6 +88,11 @@ GOLDEN: list[tuple[Mpi, dict[str, int], str, list[str]]] = [
     (OPEN_MPI_5, {"a": 1}, "10.0.0.",
      ["-np", "1", "--host", "localhost:1", "--allow-run-as-root", "--bind-to", "none", "--map-by", "slot", *END]),
     (MPICH_4, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
+    (
+        MVAPICH_2, UNEVEN, "10.0.0.",
+        ["-np", "6", "-hosts", "10.0.0.1:2,10.0.0.2:1,10.0.0.3:3", "-launcher", "ssh", "-genvnone", *END],
+    ),
+    (MVAPICH_2, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
     (INTEL, {"a": 3}, "10.0.0.", ["-np", "3", *END]),
 ]  # fmt: skip
 
@@ -94,6 +100,7 @@ AGENTS = {
     OPEN_MPI_4: ({"OMPI_MCA_plm_rsh_agent": "{muster:launch_agent}"}, ("orted",)),
     OPEN_MPI_5: ({"PRTE_MCA_plm_ssh_agent": "{muster:launch_agent}"}, ("prted",)),
     MPICH_4: ({"HYDRA_LAUNCHER_EXEC": "{muster:launch_agent}", "MUSTER_AGENT_STAYS": "1"}, ("hydra_pmi_proxy",)),
+    MVAPICH_2: ({"HYDRA_LAUNCHER_EXEC": "{muster:launch_agent}", "MUSTER_AGENT_STAYS": "1"}, ("hydra_pmi_proxy",)),
     INTEL: (
         {"I_MPI_HYDRA_BOOTSTRAP_EXEC": "{muster:launch_agent}", "MUSTER_AGENT_STAYS": "1"},
         ("hydra_bstrap_proxy", "hydra_pmi_proxy"),
@@ -261,7 +268,47 @@ NETWORKS: list[tuple[Mpi, dict[str, Any], dict[str, str]]] = [
     (MPICH_4, {"environ": {"UCX_NET_DEVICES": "mlx5_0:1"}}, {"FI_TCP_IFACE": "eth0"}),
     (MPICH_4, {"network": ()}, {}),
     (INTEL, {}, {"FI_TCP_IFACE": "eth0"}),
+    (MVAPICH_2, {}, {}),
 ]
+
+
+def test_mvapichs_own_binding_is_off(plan: Planner, values: Values) -> None:
+    def of(slots: dict[str, int], **environ: str) -> dict[str, str]:
+        made = plan("mpi", slots, mpi=MVAPICH_2, environ=environ, devices=Devices(8, infiniband=("mlx5_0",)))
+        assert not any("MVAPICH" in note for note in made.notes)
+        return {name: value for name, value in values(made).items() if name.startswith("MV2_")}
+
+    assert of(EVEN) == of({"a": 2}) == {"MV2_ENABLE_AFFINITY": "0", "MV2_SMP_USE_CMA": "0"}
+    assert of({"a": 1, "b": 1}) == {"MV2_ENABLE_AFFINITY": "0"}
+    assert of(EVEN, MV2_ENABLE_AFFINITY="1") == {"MV2_SMP_USE_CMA": "0"}
+
+
+def test_mvapich_without_rdma_is_warned_of(plan: Planner) -> None:
+    warning = "MVAPICH2 2.3.7 is mostly built for InfiniBand"
+    assert any(warning in note for note in plan("mpi", EVEN, mpi=MVAPICH_2).notes)
+
+
+SETS = (CpuSet("0-3", "half"), CpuSet("4-7", "half"))
+
+
+@pytest.mark.parametrize(
+    ("mpi", "options", "environ", "bound"),
+    [
+        (OPEN_MPI_4, "", {}, True),
+        (OPEN_MPI_4, "--bind-to none", {}, False),
+        (OPEN_MPI_4, "", {"OMPI_MCA_hwloc_base_binding_policy": "core"}, False),
+        (MPICH_4, "", {}, True),
+        (MPICH_4, "-bind-to core", {}, False),
+        (MVAPICH_2, "", {}, True),
+        (MVAPICH_2, "", {"MV2_ENABLE_AFFINITY": "1"}, False),
+        (INTEL, "", {}, False),
+    ],
+)
+def test_processors_are_ours_only_where_mpi_binds_nothing(
+    plan: Planner, mpi: Mpi, options: str, environ: dict[str, str], bound: bool
+) -> None:
+    made = plan("mpi", EVEN, mpi=mpi, environ=environ, mpi_options=options, cpu_sets=SETS)
+    assert made.cpu_sets == (SETS if bound else ())
 
 
 @pytest.mark.parametrize(("mpi", "more", "expected"), NETWORKS)

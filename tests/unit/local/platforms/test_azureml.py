@@ -102,6 +102,18 @@ def test_what_is_started(tmp_path: Path) -> None:
     assert config["cluster"] == {"worker": ["10.0.0.4:2222", "10.0.0.5:2222"], "ps": []}, "as AzureML writes it"
 
 
+def test_mpirun_is_given_no_loopback_address_that_it_would_wait_for(tmp_path: Path) -> None:
+    """Of 127.0.0.11 it doesn't know that it is its own host, and several of them it takes for one."""
+    layout = Layout(str(tmp_path))
+    both = played({"type": "mpi", "process_count_per_instance": 2}, layout, 0)
+    alone = both._replace(job=both.job._replace(hosts=("node-0",)), addresses={"node-0": "127.0.0.11"})
+    (process,) = AZUREML.processes(alone)
+    words = list(process.argv)
+    assert words[words.index("--host") + 1] == "localhost:2"
+    with pytest.raises(UsageError, match=r"--backend process: .*use --backend netns"):
+        AZUREML.processes(both._replace(addresses={"node-0": "127.0.0.11", "node-1": "127.0.0.12"}))
+
+
 def test_options_that_azureml_has_not(tmp_path: Path) -> None:
     host = played({}, Layout(str(tmp_path)))
     with pytest.raises(UsageError, match="--hyperparameters"):

@@ -17,10 +17,10 @@ import pytest
 
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.local import run as run_module
+from musterpoint.local import control_plane
+from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.job import LocalJob, host_names
 from musterpoint.local.process_hosts import ProcessHosts
-from musterpoint.local.run import RunContext, run
 from musterpoint.local.tree import Layout
 
 WORK = """
@@ -93,7 +93,7 @@ def test_a_job_from_its_trees_to_its_description(tmp_path: Path) -> None:
         assert tar.getnames() == ["model.pt"]
     events = [(moment["host"], moment["event"]) for moment in bench.file("timeline.json")]
     assert {("algo-1", "ran"), ("algo-2", "ran"), ("control plane", "host-ended")} <= set(events)
-    assert b"".join(bench.said).count(b"musterpoint: ") == 5
+    assert b"".join(bench.said).count(b"musterpoint: ") == 6
 
 
 @pytest.mark.parametrize(("inherited", "seen"), [("", "none"), ("pip", "pip")])
@@ -117,7 +117,7 @@ def test_a_lone_host_has_no_prefix(tmp_path: Path) -> None:
 def test_a_failing_host_fails_the_job_with_its_words(tmp_path: Path) -> None:
     description = Bench(tmp_path).run("if host == 'algo-2': leave('output/failure', 'ValueError: no'); sys.exit(7)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 7)
-    assert description["FailureReason"] == "AlgorithmError: ValueError: no, exit code: 7"
+    assert description["FailureReason"] == "AlgorithmError: ValueError: no\nexit code 7"
     assert [host["ExitCode"] for host in description["Hosts"]] == [0, 7]
 
 
@@ -147,7 +147,7 @@ def test_a_stop_after_some_time(tmp_path: Path) -> None:
 
 
 def test_hosts_that_go_on_after_a_failure_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.local.run._PATIENCE", 0.3)
+    monkeypatch.setattr("musterpoint.local.control_plane._PATIENCE", 0.3)
     description = Bench(tmp_path).run("if host == 'algo-1': sys.exit(64)\ntime.sleep(3600)")
     assert (description["TrainingJobStatus"], description["ExitCode"]) == ("Failed", 64)
     assert [host["ExitCode"] for host in description["Hosts"]] == [64, 143]
@@ -192,7 +192,7 @@ def test_every_rank_waits_for_gloos_threads(tmp_path: Path) -> None:
 
 
 def test_a_job_that_says_much_ends_though_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "_ABSENT", 0.4)
+    monkeypatch.setattr(control_plane, "_ABSENT", 0.4)
     bench = Bench(tmp_path, hosts=1)
     read, write = os.pipe()
     try:

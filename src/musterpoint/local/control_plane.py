@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import time
@@ -30,13 +31,12 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.timeline import Timeline
+from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
     "warning: --cpu-fallback: in this job CUDA is the CPU and nccl is gloo, mixed precision is off; "
     "its speed and memory say nothing about a GPU"
 )
-CONTROL_PLANE = "control plane"
 _LATE_OUTPUT = 5.0
 """Seconds after the last host's end to wait for its output."""
 _READER = 5.0
@@ -103,6 +103,7 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
+    context.console.say(f"where the time went: muster report {shlex.quote(context.layout.output)}")
     description = results.describe(job, context.layout, context.backend.name, phases.passed, hosts.ends, end)
     for problem in (
         write_file(output, "job.json", (json.dumps(description, indent=1) + "\n").encode()),
@@ -213,8 +214,8 @@ class Hosts:
                 out_of_memory = self.context.backend.out_of_memory(host)
                 self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), out_of_memory)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
-                if self.ends[host].code and self.job.options.get("MUSTER_ON_FAILURE") != "finish":
-                    self._timers.append(self._loop.call_later(_PATIENCE, self._end_the_rest))
+                if self.ends[host].code:
+                    self._end_the_rest_after(host)
         if len(self.ends) == len(self._handles):
             if self._output_ended == set(self._handles) and self._pump.out.waiting_since is None:
                 self._loop.stop()
@@ -278,10 +279,18 @@ class Hosts:
         if not self.stopped:
             self._stop(f"--stop-after {self.job.stop_after:g}")
 
-    def _end_the_rest(self) -> None:
+    def _end_the_rest_after(self, host: str) -> None:
+        """``host`` has failed: the others get time to notice; none where they can't, as they never met it."""
+        if results.failed_before_the_roll_call(self.context.layout, host):
+            self._end_the_rest(f"{host} has ended before it met the others")
+        elif self.job.options.get("MUSTER_ON_FAILURE") != "finish":
+            why = f"a host failed {_PATIENCE:g} s ago"
+            self._timers.append(self._loop.call_later(_PATIENCE, lambda: self._end_the_rest(why)))
+
+    def _end_the_rest(self, why: str) -> None:
         """Ends the hosts that still run after another host failed: the job has failed anyway."""
         if self._running and not self._ending:
-            self.context.console.say(f"a host failed {_PATIENCE:g} s ago: ending {', '.join(self._running)} too")
+            self.context.console.say(f"{why}: ending {', '.join(self._running)} too")
             self._terminate()
 
     def _stop(self, why: str) -> None:

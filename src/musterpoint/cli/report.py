@@ -1,0 +1,70 @@
+"""``muster report``: the timeline of a finished job, to look at."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Callable, Mapping, Sequence
+
+from musterpoint.cli.errors import guarded
+from musterpoint.cli.options import Parser
+from musterpoint.errors import UsageError
+from musterpoint.viewer.history import History, read_history
+from musterpoint.viewer.lanes import Lane, lanes_of
+
+ABOUT = "Show the timeline of a finished job: where the time went, what failed first and who heard of it when."
+USAGE = "muster report [--all] [--html FILE] [--perfetto FILE] DIR [DIR...]"
+EXAMPLES = """
+DIR is what `muster local` left, or what the entry point left on a host (/opt/ml/output), one for each host.
+
+examples:
+  muster report muster-jobs/train-2026-11-22-12-00-00-123            tables, in the terminal
+  muster report --html report.html muster-jobs/train-…              one page for a browser, without network
+  muster report --perfetto trace.json muster-jobs/train-…           open it at ui.perfetto.dev
+  muster report host-1/output host-2/output                         what two hosts of a platform left
+"""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs ``muster report`` with ``argv`` (the words after the command)."""
+    return guarded(lambda: _run(argv, environ))
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    parser = Parser("muster report", ABOUT, EXAMPLES, usage=USAGE)
+    parser.add_argument("directories", nargs="+", metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true", help="every event, not only the main ones")
+    parser.add_argument("--html", default="", metavar="FILE", help="write a page for a browser (- for stdout)")
+    parser.add_argument("--perfetto", default="", metavar="FILE", help="write a trace for Perfetto (- for stdout)")
+    asked = parser.parse_args(argv)
+    history = read_history(asked.directories)
+    lanes = lanes_of(history)
+    if asked.html:
+        from musterpoint.viewer.page import to_html
+
+        _write(asked.html, to_html, history, lanes)
+    if asked.perfetto:
+        from musterpoint.viewer.perfetto import to_perfetto
+
+        _write(asked.perfetto, to_perfetto, history, lanes)
+    if not asked.html and not asked.perfetto:
+        from musterpoint.viewer.text import to_text
+
+        colour = sys.stdout.isatty() and not environ.get("NO_COLOR")
+        sys.stdout.write(to_text(history, lanes, asked.all, colour))
+        sys.stdout.flush()
+    return 0
+
+
+def _write(file: str, form: Callable[[History, Sequence[Lane]], str], history: History, lanes: Sequence[Lane]) -> None:
+    text = form(history, lanes)
+    if file == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise UsageError(f"{file} can't be written: {error.strerror}") from None
+    print(f"wrote {file}", file=sys.stderr)

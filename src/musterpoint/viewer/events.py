@@ -1,0 +1,120 @@
+"""What each event of ``timeline.json`` means, in a sentence with the event's own facts."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Literal, Mapping, NamedTuple
+
+Kind = Literal["step", "network", "process", "failure", "stop", "end", "note"]
+"""What an event belongs to; the page gives each kind a colour."""
+
+
+class Meaning(NamedTuple):
+    """``text``: a sentence with facts in braces. ``main``: in the table also without ``--all``."""
+
+    kind: Kind
+    text: str
+    main: bool = True
+
+
+EVENTS: dict[str, Meaning] = {
+    "phase": Meaning("step", "the job is {status}"),
+    "entry-point-started": Meaning("step", "the entry point started, musterpoint {version}"),
+    "code-fetched": Meaning("step", "the code was fetched from {source} in {seconds} s"),
+    "installed": Meaning("step", "{installer} installed {what} in {seconds} s"),
+    "host-prepared": Meaning("step", "this host was ready to meet the others"),
+    "rollcall-started": Meaning("step", "the roll call of {hosts} hosts began, at {leader}"),
+    "rollcall-done": Meaning("step", "the roll call was complete after {seconds} s"),
+    "rollcall-failed": Meaning("failure", "the roll call failed: {reason}"),
+    "name-resolved": Meaning("network", "the name {of} was found at {address}, try {tries}", False),
+    "host-here": Meaning("network", "{of} was here, from {address}"),
+    "seated": Meaning("network", "the leader {leader} gave this host its seat"),
+    "hello-refused": Meaning("network", "{of} at {address} was refused: {reason}"),
+    "caller-refused": Meaning("network", "a caller from {address} was refused: {reason}"),
+    "connection-ended": Meaning("network", "the connection to {of} ended: {why}"),
+    "session-resumed": Meaning("network", "{of} was connected again, from {address}"),
+    "asked-for-a-sign": Meaning("network", "{of} was asked whether it lives", False),
+    "protocol-broken": Meaning("network", "{address} {why}"),
+    "internal-error": Meaning("failure", "an internal error: {error}"),
+    "host-silent": Meaning("network", "{of} was silent for {seconds} s"),
+    "host-back": Meaning("network", "{of} was back"),
+    "host-lost": Meaning("failure", "{of} was lost: {why}"),
+    "peer-lost": Meaning("failure", "{of} was given up: {why}", False),
+    "rank-started": Meaning("process", "rank {rank} started, pid {pid}"),
+    "launcher-started": Meaning("process", "{name} started, pid {pid}"),
+    "service-started": Meaning("process", "{name} started, pid {pid}"),
+    "rank-registered": Meaning("process", "{rank} of {world_size} ranks was started by the launcher", False),
+    "rank-left": Meaning("process", "rank {rank} left its MPI without MPI_Finalize", False),
+    "stub-lost": Meaning("process", "what stood for rank {rank} was gone"),
+    "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),
+    "launcher-signal": Meaning("process", "the launcher sent {signal} to rank {rank}, which was kept from it"),
+    "daemon-asked": Meaning("process", "mpirun asked for its daemon on {of}", False),
+    "handed-over": Meaning("process", "{launcher} was planned by a nested launcher: {ranks} ranks here"),
+    "nested-launcher-failed": Meaning("failure", "a nested launcher failed with code {code}"),
+    "ranks-met": Meaning("process", "the ranks met at the master port {port}"),
+    "rank-ended": Meaning("end", "rank {rank} ended with {status}"),
+    "launcher-ended": Meaning("end", "{name} ended with {status}"),
+    "service-ended": Meaning("end", "{name} ended with {status}"),
+    "log-rule": Meaning("note", "log rule {rule} for rank {rank}: {state}"),
+    "failure-seen": Meaning("failure", "a failure here, code {code}"),
+    "job-failed": Meaning("failure", "heard that the job failed on {of}, code {code}"),
+    "root-cause-due": Meaning("failure", "waited no longer for another host's failure", False),
+    "stop-asked": Meaning("stop", "was told to stop by {signal}"),
+    "job-stopped": Meaning("stop", "heard that {of} was told to stop by {signal}"),
+    "ranks-signalled": Meaning("stop", "sent {signal} to {ranks} of its ranks"),
+    "stop-grace-over": Meaning("stop", "the ranks' time to end was over"),
+    "processes-killed": Meaning("stop", "killed {processes} processes"),
+    "watching-events": Meaning("note", "watched Azure's scheduled events of {machine}", False),
+    "scheduled-event": Meaning("stop", "Azure announced {type}, not before {not_before}"),
+    "outputs-synced": Meaning("step", "outputs were written to S3 in {seconds} s", False),
+    "longest-silence": Meaning("note", "nothing was written for {seconds} s"),
+    "hosts-arrived": Meaning("end", "all hosts had come to {point}", False),
+    "waiting-for-hosts": Meaning("note", "was done, and waited for {hosts}"),
+    "all-hosts-done": Meaning("end", "every host was done"),
+    "leave-due": Meaning("end", "waited no longer for the other hosts"),
+    "job-ended": Meaning("end", "the job ended here with code {code}"),
+    "host-ended": Meaning("end", "{of} ended with code {code}"),
+}
+_UNKNOWN = Meaning("note", "")
+
+
+def meaning_of(event: str) -> Meaning:
+    """The row of ``event``; one without a sentence where this version doesn't know it."""
+    return EVENTS.get(event, _UNKNOWN)
+
+
+def sentence(event: str, facts: Mapping[str, Any]) -> str:
+    """``event`` in words. Facts that it lacks are ``?``; an event of another version is its name and facts."""
+    text = meaning_of(event).text
+    if not text:
+        return event + "".join(f", {name} {value}" for name, value in facts.items())
+    return text.format_map(_Facts(facts))
+
+
+class _Facts(dict[str, str]):
+    """Facts as words."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        super().__init__((name, _word(name, value)) for name, value in facts.items())
+
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def _word(name: str, value: Any) -> str:
+    if name == "status" and isinstance(value, int):
+        return f"exit code {value}" if value >= 0 else _signal(-value)
+    if name == "status" and value is None:
+        return "nobody knows what"
+    if name == "signal" and isinstance(value, int):
+        return _signal(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

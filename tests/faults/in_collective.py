@@ -1,0 +1,95 @@
+"""Faults while the other ranks wait in a collective of their real framework."""
+
+from __future__ import annotations
+
+import textwrap
+
+from .fault import Fault, Truth
+from .in_rank import OWN, SAVES, SLOW_SAVE
+from .job import Seen
+
+JOINED = "join()\nmeet()\n"
+WAITS = "while True:\n    collective()\n"
+DOTS = """
+import signal, threading
+
+hanging = threading.Event()
+
+def dots():
+    while not hanging.wait(0.2):
+        print(".", flush=True)
+
+def slow_read():
+    time.sleep(600)
+
+threading.Thread(target=dots, daemon=True).start()
+"""
+"""Until the job hangs it isn't silent, however slowly this machine imports a framework."""
+HALT = "os.kill(os.getpid(), signal.SIGSTOP)"
+STALL = ("--stall-timeout", "2", "--stop-grace", "1")
+SAID = "muster: stalled: no output of any rank for 2 s: "
+
+NEIGHBOUR = f"""import signal
+NEXT = HOST == "algo-2" and LOCAL == "0"
+if NEXT:
+{textwrap.indent(SAVES, "    ")}"""
+REST = "if NEXT:\n    mark('ready')\n    rest()\n"
+SLOW = (
+    (
+        "raises", "raises", Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), None,
+        "raise LookupError('no such shard: 17')",
+    ),
+    (
+        "exits", "ends with `os._exit(7)`", Truth(7, "rank {rank} ", "exit code 7"),
+        Truth(7, OWN + "ended with exit code 7\n", "exit code 7"), "os._exit(7)",
+    ),
+    (
+        "killed", "is killed", Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
+        Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ),
+)  # fmt: skip
+
+
+def neighbour_saved(seen: Seen) -> None:
+    """The rank beside the victim was no symptom of it, and had its time."""
+    assert seen.job.marked(f"saved-{int(seen.rank) - 1}"), seen.logs
+
+
+IN_COLLECTIVE = (
+    Fault(
+        "raises-waited", "a rank raises while the others wait for it in a collective",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True,
+        body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    Fault(
+        "killed-waited", "a rank is killed while the others wait for it in a collective",
+        Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by signal 9", kind="infra"), collective=True,
+        body=f"import signal\n{JOINED}if VICTIM:\n    strike()\n    os.kill(os.getpid(), signal.SIGKILL)\n{WAITS}",
+    ),
+    *(
+        Fault(
+            f"slow-{how}", f"a rank {about} while others wait for it, and its neighbour takes its time to save",
+            truth, own=own, collective=True, also=neighbour_saved, wait=SLOW_SAVE,
+            body=f"{NEIGHBOUR}{JOINED}if VICTIM:\n    until('ready')\n    strike()\n    {end}\n{REST}{WAITS}",
+            without={
+                **dict.fromkeys(("script", "c10d", "tensorflow"), "its ranks have no neighbour on their host"),
+            },
+        )
+        for how, about, truth, own, end in SLOW
+    ),
+    Fault(
+        "hangs", "a rank never comes to the collective that the others wait in (`--stall-timeout`)",
+        Truth(74, SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n", "exit code 74", kind="infra",
+              cause="muster"),
+        collective=True, options=STALL, wait=20,
+        body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    slow_read()\n{WAITS}",
+    ),
+    Fault(
+        "halted", "a rank is stopped by SIGSTOP (`--stall-timeout`)",
+        Truth(74, SAID + r".*; rank {rank} is stopped \(SIGSTOP\) ", "exit code 74", kind="infra", cause="muster"),
+        collective=True, options=STALL, wait=20,
+        body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    {HALT}\n{WAITS}",
+    ),
+)  # fmt: skip

@@ -1,0 +1,245 @@
+"""Faults inside a rank: each is a few lines that every rank of the job runs."""
+
+from __future__ import annotations
+
+import re
+
+from .fault import ANY, Fault, Truth
+from .job import Job, Seen
+
+RANK = "{rank}"
+"""In an expected text: the victim's rank."""
+OWN = "the program's own torchrun says: its rank {rank} "
+
+
+def fails(body: str) -> str:
+    """The victim does ``body`` when all ranks work; the others go on."""
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    return f"meet()\nif VICTIM:\n    strike()\n{lines}rest()\n"
+
+
+IGNORES = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+"""
+SAVES = """
+import signal
+
+def save(*_):
+    time.sleep(float(os.environ["FAULT_SAVE"]))
+    print("rank", RANK, "has saved", flush=True)
+    mark("saved-" + RANK)
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+def all_saved(seen: Seen, but: str = "") -> None:
+    """Every rank, but for one that failed, could write its checkpoint."""
+    expected = {f"saved-{rank}" for rank in map(str, range(seen.job.ranks)) if rank != but}
+    assert {name for name in expected if not seen.job.marked(name)} == set(), "checkpoints that are not there"
+
+
+def neighbours_saved(seen: Seen) -> None:
+    all_saved(seen, seen.rank)
+
+
+def stop(job: Job) -> None:
+    job.until_all_work()
+    job.strike(job.told("victim") if job.marked("victim") else "")
+    job.stop()
+
+
+def was_killed(seen: Seen) -> None:
+    assert "had not ended by the end of their grace" in seen.logs
+
+
+ALIKE = """
+import argparse
+
+parser = argparse.ArgumentParser(prog="train.py")
+parser.parse_args(["--optimiser", "adam"])
+"""
+ECHO = """
+    raise RuntimeError("the feature store's TCPStore said: connection reset by peer")
+time.sleep(1)
+raise ValueError("batch 7 is empty")
+"""
+SPOILT = """
+import signal
+
+def save(*_):
+    if VICTIM:
+        raise OSError("no space left for the checkpoint of rank " + RANK)
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+def the_same_way(seen: Seen) -> None:
+    assert seen.reason("algo-1").endswith(f"\n{seen.job.ranks - 1} other ranks failed the same way")
+
+
+def another_error(seen: Seen) -> None:
+    failed = re.search(r"\n(\d+) other ranks? failed with another error$", seen.reason("algo-1"))
+    assert failed, seen.reason("algo-1")
+
+
+def spoilt(seen: Seen) -> None:
+    """The rank that couldn't save is named on its host, and in the log."""
+    said = f"OSError: no space left for the checkpoint of rank {seen.rank}"
+    assert f"; while it was stopping:\n{said}\nrank " in seen.reason("algo-2"), seen.reason("algo-2")
+    assert f"failed while it was stopping: {said}" in seen.logs
+
+
+BEARS = Truth(0, kind="done", cause="")
+SLOW_SAVE = 60.0
+"""Seconds: the longest checkpoint of any run of the matrix, and a moment."""
+GROUP = """
+class Loader:
+    def read(self):
+        raise LookupError("no such shard: 17")
+
+try:
+    Loader().read()
+except LookupError as error:
+    raise ExceptionGroup("2 shards can't be read", [error, ValueError("shard 18 is empty")])
+"""
+BYTES = r"""
+text = b"Traceback (most recent call last):\n  File \"program.py\", line 1, in <module>\n    load()\n"
+os.write(2, text + b"ValueError: shard 17\xff\xfe is \x00 not \xc3( text\n")
+os._exit(1)
+"""
+
+IN_RANK = (
+    Fault(
+        "nothing", "nothing goes wrong", BEARS,
+        body="meet()\nif VICTIM:\n    strike()\n",
+    ),
+    Fault(
+        "raises", "a rank raises an exception",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1", ("in load",)),
+        body="def load():\n    raise LookupError('no such shard: 17')\n" + fails("load()"),
+    ),
+    Fault(
+        "exits", "a rank ends with `sys.exit(7)`", Truth(7, "rank {rank} ", "exit code 7", ("giving up",)),
+        own=Truth(7, OWN + "ended with exit code 7\n", "exit code 7"),
+        body=fails("print('giving up', file=sys.stderr)\nsys.exit(7)"),
+    ),
+    Fault(
+        "leaves", "a rank ends with `os._exit(9)`, without a word", Truth(9, "rank {rank} ", "exit code 9"),
+        own=Truth(9, OWN + "ended with exit code 9\n", "exit code 9"),
+        body=fails("os._exit(9)"),
+    ),
+    Fault(
+        "exit-text", "a rank ends with `sys.exit(\"text\")`", Truth(1, "no data for rank {rank}\n", "exit code 1"),
+        body=fails("sys.exit('no data for rank ' + RANK)"),
+    ),
+    Fault(
+        "group", "a rank raises an ExceptionGroup",
+        Truth(1, r"ExceptionGroup: 2 shards can't be read \(2 sub-exceptions\)", "exit code 1",
+              ("LookupError: no such shard: 17",)),
+        body=fails(GROUP),
+    ),
+    Fault(
+        "killed", "a rank is killed by SIGKILL", Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"),
+        body=fails("import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
+    ),
+    Fault(
+        "segfault", "a rank reads address 0", Truth(139, "Fatal Python error: Segmentation fault", "killed by SIGSEGV"),
+        body=fails("import ctypes\nctypes.string_at(0)"),
+    ),
+    Fault(
+        "memory", "the kernel's OOM killer takes a rank, in a cgroup",
+        Truth(137, "rank {rank} ", "killed by the kernel's out-of-memory killer", kind="oom"),
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by the kernel's out-of-memory killer", kind="oom"),
+        body=fails(
+            "open('/proc/self/oom_score_adj', 'w').write('1000')\nkept = []\n"
+            "while True:\n    kept.append(b'x' * (1 << 20))"
+        ), memory=800,
+    ),
+    Fault(
+        "import", "a rank's import fails, while others still start",
+        Truth(1, "ModuleNotFoundError: No module named 'no_such_module'\n", "exit code 1", ("import no_such_module",)),
+        body="if VICTIM:\n    works()\n    strike()\n    import no_such_module\nworks()\nrest()\n",
+    ),
+    Fault(
+        "grandchild", "a rank ends and leaves a child that ignores SIGTERM", Truth(3, "", "exit code 3"),
+        body=fails(
+            "import signal\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "    mark('child')\n    rest()\nuntil('child')\nsys.exit(3)"
+        ),
+    ),
+    Fault(
+        "closed", "a rank closes its output, then raises",
+        Truth(1, "(the last line of )?rank {rank}", "exit code 1"),
+        own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
+        body=fails("os.close(1)\nos.close(2)\nraise LookupError('no such shard: 17')"),
+    ),
+    Fault(
+        "flood", "a rank writes 20 MB without a newline, then raises",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        body=fails("os.write(1, b'x' * 20_000_000)\nraise LookupError('no such shard: 17')"),
+    ),
+    Fault(
+        "long-text", "a rank raises an exception with a text of 5 MB",
+        Truth(1, "LookupError: no such shard: 17 xxx", "exit code 1"),
+        body=fails("raise LookupError('no such shard: 17 ' + 'x' * 5_000_000)"),
+    ),
+    Fault(
+        "bytes", "a rank's last words have NUL bytes and broken UTF-8",
+        Truth(1, "ValueError: shard 17", "exit code 1", ("not",)), body=fails(BYTES),
+    ),
+    Fault(
+        "ignores", "a rank raises, and the others ignore SIGTERM",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        body=IGNORES + fails("raise LookupError('no such shard: 17')"), options=("--stop-grace", "2"), wait=2,
+    ),
+    Fault(
+        "all", "all ranks fail at once, each with another code", Truth(None, "rank {rank} ", "exit code {code}"),
+        own=Truth(None, OWN + r"ended with exit code \d+\n", "exit code {code}"),
+        body="meet()\nif VICTIM:\n    strike()\nsys.exit(10 + int(RANK))\n",
+    ),
+    Fault(
+        "neighbour", "a rank raises, and the others take their time to save",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
+    ),
+    Fault(
+        "alike", "all ranks fail for the same wrong argument",
+        Truth(2, "train.py: error: unrecognized arguments: --optimiser adam\n", "exit code 2", host=ANY),
+        body="meet()\nif VICTIM:\n    strike()\n" + ALIKE, also=the_same_way, last_line=False,
+    ),
+    Fault(
+        "echo", "a rank raises what sounds like a lost peer, and another fails after it",
+        Truth(1, "RuntimeError: the feature store's TCPStore said: connection reset by peer\n", "exit code 1"),
+        body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ECHO, also=another_error,
+    ),
+    Fault(
+        "early-leader", "the leader's ranks end long before the others", BEARS,
+        body="meet()\nif HOST == 'algo-1':\n    sys.exit()\ntime.sleep(2)\nif VICTIM:\n    strike()\n",
+    ),
+    Fault(
+        "early-worker", "a worker's ranks end long before the others", BEARS,
+        body="meet()\nif VICTIM:\n    strike()\nif HOST != 'algo-2':\n    time.sleep(2)\n", wait=2,
+    ),
+    Fault(
+        "spoilt", "the platform stops the job, and a rank can't save",
+        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY), last_line=False,
+        body=SPOILT + "works()\nif VICTIM:\n    mark('victim', RANK)\n\nrest()\n", act=stop, apart=True, also=spoilt,
+    ),
+    Fault(
+        "stop", "the platform stops the job, and every rank takes its time to save",
+        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY),
+        body=SAVES + "works()\nrest()\n", act=stop, apart=True, also=all_saved, wait=SLOW_SAVE,
+    ),
+    Fault(
+        "stop-ignored", "the platform stops the job, and its ranks ignore that",
+        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY),
+        body=IGNORES + "works()\nrest()\n", act=stop, apart=True, options=("--stop-grace", "2"),
+        also=was_killed, wait=2,
+    ),
+)  # fmt: skip

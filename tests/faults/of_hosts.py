@@ -1,0 +1,258 @@
+"""Faults of hosts, of the network between them, and of what is around a job: caused from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from .fault import ANY, Act, Fault, Hosts, Truth
+from .in_rank import BEARS, SAVES, all_saved, fails
+from .job import VICTIM, Job, Seen
+
+LEADER = "algo-1"
+TRAINS = (
+    "join()\nworks()\nwhile not os.path.exists(os.path.join(FOLDER, 'end')):\n    collective()\n    time.sleep(0.05)\n"
+)
+"""Trains until the test says that it is over."""
+WORKS = "works()\nuntil('end')\n"
+TOLERANT = "the hosts of a script job have nothing to do with each other: the loss of one is a warning"
+SILENT = 15.0
+"""Seconds of silence that make a host silent."""
+
+
+def lost(host: str) -> Truth:
+    return Truth(76, f"muster: host {host} was lost: ", kind="infra", cause="host", host=host)
+
+
+def others(host: str) -> tuple[str, ...]:
+    return (VICTIM,) if host == LEADER else (LEADER,)
+
+
+def kill(host: str, whole: bool) -> Act:
+    """An act: kills the host, or its supervisor alone; a script job, which goes on, is ended when it has said so."""
+
+    def act(job: Job) -> None:
+        job.until_all_work()
+        pid = job.init(host) if whole else job.supervisor(host)
+        job.strike()
+        os.kill(pid, signal.SIGKILL)
+        if job.fault.expected(job.launcher.name, job.launcher.own).code == 0:
+            (other,) = others(host)
+            job.until(lambda: f"warning: {host} is lost" in job.log(other))
+            job.mark("end")
+
+    return act
+
+
+def cut(job: Job) -> None:
+    """The second host's link is cut, and stays so."""
+    job.until_all_work()
+    job.strike()
+    job.firewall(VICTIM, True)
+    if job.fault.expected(job.launcher.name, job.launcher.own).code == 0:
+        job.until(lambda: f"warning: {VICTIM} is lost" in job.log(LEADER))
+        job.mark("end")
+
+
+def cut_and_mended(job: Job) -> None:
+    job.until_all_work()
+    job.strike()
+    job.firewall(VICTIM, True)
+    time.sleep(job.long)
+    job.until(lambda: "no word from" in job.log(LEADER) + job.log(VICTIM))
+    job.firewall(VICTIM, False)
+    job.until(lambda: "is back" in job.log(LEADER) + job.log(VICTIM))
+    job.mark("end")
+
+
+def frozen_and_thawed(job: Job) -> None:
+    """Every process of the second host stands still for a while, as under ``docker pause``."""
+    job.until_all_work()
+    job.strike()
+    job.signal_all(VICTIM, signal.SIGSTOP)
+    time.sleep(job.long)
+    job.until(lambda: f"no word from {VICTIM}" in job.log(LEADER))
+    job.signal_all(VICTIM, signal.SIGCONT)
+    job.until(lambda: "is back" in job.log(LEADER) + job.log(VICTIM))
+    job.mark("end")
+
+
+def frozen_while(frozen: str, failing: str) -> Act:
+    """An act: one host stands still when a rank on the other fails; thawed when the other has reported."""
+
+    def act(job: Job) -> None:
+        job.until_all_work()
+        job.signal_all(frozen, signal.SIGSTOP)
+        try:
+            job.mark("go")
+            job.until((job.local.output / "hosts" / failing / "opt/ml/output/timeline.json").exists)
+        finally:
+            with contextlib.suppress(AssertionError):
+                job.signal_all(frozen, signal.SIGCONT)
+
+    return act
+
+
+def left_for_silence(seen: Seen) -> None:
+    """It left because the other host was silent, not at the last moment."""
+    (host,) = seen.reports
+    assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
+
+
+def stop_in_a_cut(job: Job) -> None:
+    job.until_all_work()
+    job.firewall(VICTIM, True)
+    job.strike()
+    job.stop()
+
+
+def saved_and_left(seen: Seen) -> None:
+    all_saved(seen)
+    for host in seen.reports:
+        assert "leave-due" not in [event["event"] for event in seen.ran.events(host)]
+
+
+def kill_launcher(job: Job) -> None:
+    job.until_all_work()
+    pid = job.launched(LEADER)
+    job.strike()
+    os.kill(pid, signal.SIGKILL)
+
+
+def each_the_other(seen: Seen) -> None:
+    """Each host names the one that it could not reach."""
+    assert [seen.outcome(host)["host"] for host in seen.job.hosts] == [VICTIM, LEADER]
+
+
+def stop_one(job: Job) -> None:
+    """As a spot interruption or a pod's eviction does it."""
+    job.until_all_work()
+    job.strike()
+    os.kill(job.supervisor(VICTIM), signal.SIGTERM)
+
+
+def arrive_late(job: Job) -> None:
+    job.until(lambda: f"waiting for {VICTIM}" in job.log(LEADER))
+    job.mark("late")
+    job.until_all_work()
+    job.strike()
+    job.mark("end")
+
+
+def never_arrive(job: Job) -> None:
+    """It comes when the others have given up."""
+    job.until((job.local.output / "hosts" / LEADER / "opt/ml/output/outcome.json").exists)
+    job.strike()
+    job.mark("late")
+
+
+FILLS = """
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + RANK), "wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(4096))
+    except OSError:
+        pass
+"""
+TALKS = "os.write(1, (b'x' * 999 + b'\\n') * 3000)\n"
+BLOCKED = f"""
+meet()
+if HOST != {LEADER!r}:
+    until("struck")
+    while True:
+        {TALKS}
+if VICTIM:
+    strike()
+    time.sleep(0.5)  # the others are blocked then; if they aren't yet, it is the same
+    raise LookupError("no such shard: 17")
+rest()
+"""
+GOES = "works()\nif VICTIM:\n    until('go')\n    strike()\n    raise LookupError('no such shard: 17')\nrest()\n"
+FAILED = Truth(1, "LookupError: no such shard: 17\n", "exit code 1")
+SCRIPTS = {"script": BEARS}
+
+OF_HOSTS = (
+    *(
+        Fault(
+            f"{what}-{role}", f"{about} on the {role}", lost(host), but=SCRIPTS, survivors=others(host), body=TRAINS,
+            act=kill(host, whole), wait=15,
+        )
+        for what, about, whole in (
+            ("supervisor", "the entry point is killed by SIGKILL", False), ("power", "the whole host is gone", True)
+        )
+        for role, host in (("leader", LEADER), ("worker", VICTIM))
+    ),
+    Fault(
+        "cut", "a host's link is cut for good (`--silence-timeout 20`)",
+        Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
+        but=SCRIPTS, body=TRAINS, act=cut, options=("--silence-timeout", "20"), wait=90, in_cut=False,
+    ),
+    Fault(
+        "cut-timeout", "a host's link is cut for good, and the ranks' collectives time out",
+        Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
+        body=TRAINS, act=cut, environ={"FAULT_TIMEOUT": "6"}, wait=90, also=each_the_other, collective=True, apart=True,
+        without=dict.fromkeys(("mpi", "mpi5", "mpich", "horovod", "tensorflow"), "its collectives have no timeout"),
+    ),
+    Fault(
+        "launcher", "the program that started the ranks is killed on the leader",
+        Truth(72, "muster: .* ended while its ranks were running ", words=("SIGKILL",), kind="infra", cause="muster",
+              host=LEADER),
+        body="works()\nrest()\n", act=kill_launcher,
+        without={
+            **dict.fromkeys(("script", "ranks", "horovod", "tensorflow", "ps"), "musterpoint itself starts its ranks"),
+            **dict.fromkeys(("own", "shell"), "it is the user's program, which ends as any other does: killed-script"),
+        },
+    ),
+    Fault(
+        "cut-mended", "a host's link is cut for a minute", BEARS, body=WORKS, act=cut_and_mended, wait=150,
+    ),
+    Fault(
+        "frozen", "a host stands still for a minute, then goes on", BEARS, body=WORKS, act=frozen_and_thawed, wait=150,
+    ),
+    Fault(
+        "frozen-worker", "a rank fails while the other host stands still", FAILED._replace(host=LEADER), body=GOES,
+        act=frozen_while(VICTIM, LEADER), victim=LEADER, survivors=(LEADER,), also=left_for_silence, wait=30,
+    ),
+    Fault(
+        "frozen-leader", "a rank fails while the leader stands still", FAILED, body=GOES,
+        act=frozen_while(LEADER, VICTIM), survivors=(VICTIM,), also=left_for_silence, wait=30,
+    ),
+    Fault(
+        "cut-stop", "the platform stops a job whose link is cut",
+        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY),
+        body=SAVES + "works()\nrest()\n", act=stop_in_a_cut, apart=True, also=saved_and_left, wait=90,
+    ),
+    Fault(
+        "stop-one", "the platform stops one host (spot, eviction), and every rank takes its time to save",
+        Truth(143, f"stopped by the platform on {VICTIM}", kind="stopped", cause="platform", host=VICTIM),
+        body=SAVES + "works()\nrest()\n", act=stop_one, also=all_saved, wait=60,
+    ),
+    Fault(
+        "unnamed", "the leader's name never resolves on a host (`--rollcall-timeout 4`)",
+        Truth(69, "muster: ", kind="infra", cause="muster", host=ANY), apart=True,
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(unnamed=True), wait=10,
+    ),
+    Fault(
+        "absent", "a host never arrives (`--rollcall-timeout 4`)",
+        Truth(69, "muster: ", words=(VICTIM,), kind="infra", cause="muster", host=ANY), survivors=(LEADER,),
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=10,
+    ),
+    Fault(
+        "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
+    ),
+    Fault(
+        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True),
+        body=fails(FILLS + "raise LookupError('no such shard: 17')"),
+    ),
+    Fault(
+        "reader-gone", "the reader of a host's output has gone, and a rank writes 3 MB and raises", FAILED,
+        body=fails(TALKS + "raise LookupError('no such shard: 17')"), hosts=Hosts(output="gone"),
+        last_line=False,
+    ),
+    Fault(
+        "never-read", "a rank's writes block because nobody reads its host's output, and a rank elsewhere raises",
+        FAILED._replace(host=LEADER), body=BLOCKED, hosts=Hosts(output="unread"), victim=LEADER,
+    ),
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""All cells of the matrix, those that make no sense with the reason, and the part that runs with all tests."""
+
+from __future__ import annotations
+
+import random
+
+from .fault import Fault
+from .in_collective import IN_COLLECTIVE
+from .in_rank import IN_RANK
+from .job import Cell
+from .launchers import BY_NAME, LAUNCHERS, Launcher
+from .of_hosts import OF_HOSTS
+
+FAULTS = (*IN_RANK, *IN_COLLECTIVE, *OF_HOSTS)
+NAMES = {fault.name: fault for fault in FAULTS}
+
+
+def excluded(fault: Fault, launcher: Launcher) -> str:
+    """Why there is no such cell; empty: there is one."""
+    if fault.collective and not launcher.collective:
+        return "its ranks have no collective"
+    return fault.without.get(launcher.name, "")
+
+
+CELLS = tuple(Cell(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS if not excluded(fault, launcher))
+
+
+QUICK = 2.0
+"""Seconds that a launcher may take to start ranks if any fault of the cut may run under it."""
+SLOW_CELLS = 2
+"""How many cells of the cut every other launcher has."""
+SEED = 17
+
+
+def cut(seed: int) -> list[Cell]:
+    """A part of the matrix in which every fault and every launcher is: which with which, ``seed`` says."""
+    chooser = random.Random(seed)
+    short = [cell for cell in CELLS if cell.fault.in_cut]
+    chosen: list[Cell] = []
+    for fault in dict.fromkeys(cell.fault.name for cell in short):
+        of_fault = [cell for cell in short if cell.fault.name == fault]
+        chosen.append(chooser.choice([cell for cell in of_fault if cell.launcher.idle < QUICK] or of_fault))
+    for launcher in LAUNCHERS:
+        here = [cell for cell in chosen if cell.launcher.name == launcher.name]
+        others = [cell for cell in short if cell.launcher.name == launcher.name and cell.fault.wait < QUICK]
+        chosen += chooser.sample(others, max(0, (1 if launcher.idle < QUICK else SLOW_CELLS) - len(here)))
+    return chosen
+
+
+def cells(faults: list[str], launchers: list[str]) -> list[Cell]:
+    """The cells of these faults and launchers; an empty list: of all.
+
+    Raises:
+        KeyError: there is no fault or launcher of that name.
+    """
+    rows = {NAMES[name].name for name in faults} or NAMES.keys()
+    columns = {BY_NAME[name].name for name in launchers} or BY_NAME.keys()
+    return [cell for cell in CELLS if cell.fault.name in rows and cell.launcher.name in columns]
+
+
+def listing() -> str:
+    """Every row and column, and the cells that make no sense."""
+    lines = [f"{len(CELLS)} cells", "", "faults:"]
+    lines += [f"  {fault.name:15} {fault.about}" for fault in FAULTS]
+    lines += ["", "launchers:", *(f"  {launcher.name:15} {launcher.about}" for launcher in LAUNCHERS), "", "no cells:"]
+    for fault in FAULTS:
+        for launcher in LAUNCHERS:
+            if why := excluded(fault, launcher):
+                lines.append(f"  {fault.name}, {launcher.name}: {why}")
+    return "\n".join(lines)

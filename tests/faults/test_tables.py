@@ -1,0 +1,35 @@
+"""The tables of the matrix themselves: every fault and launcher is used, and names can be told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from .rows import CELLS, FAULTS, LAUNCHERS, cut, excluded, listing
+
+
+def test_names_are_unique() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len({launcher.name for launcher in LAUNCHERS}) == len(LAUNCHERS)
+    assert len({cell.name for cell in CELLS}) == len(CELLS)
+
+
+def test_every_fault_and_every_launcher_has_cells() -> None:
+    assert {cell.fault.name for cell in CELLS} == {fault.name for fault in FAULTS}
+    assert {cell.launcher.name for cell in CELLS} == {launcher.name for launcher in LAUNCHERS}
+
+
+def test_what_is_left_out_has_a_reason_and_is_a_cell_of_the_table() -> None:
+    names = {launcher.name for launcher in LAUNCHERS}
+    for fault in FAULTS:
+        assert set(fault.without) | set(fault.but) <= names, fault.name
+        for launcher in LAUNCHERS:
+            if why := excluded(fault, launcher):
+                assert f"  {fault.name}, {launcher.name}: {why}" in listing().splitlines()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_has_every_launcher_and_every_fault_that_may_be_in_it(seed: int) -> None:
+    chosen = cut(seed)
+    assert {cell.launcher.name for cell in chosen} == {launcher.name for launcher in LAUNCHERS}
+    assert {cell.fault.name for cell in chosen} == {fault.name for fault in FAULTS if fault.in_cut}
+    assert len({cell.name for cell in chosen}) == len(chosen) < len(CELLS) / 4

@@ -1,0 +1,87 @@
+"""``muster report --html``: the page of a real job, in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+
+PROGRAM = """
+import os, time
+print("begun", flush=True)
+time.sleep(0.2)
+if os.environ["RANK"] == "3":
+    raise ValueError("<img src=x onerror=document.title='broken'>")
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1400,1000"):
+        options.add_argument(f"--{word}")
+    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.set_page_load_timeout(180)
+    yield driver
+    driver.quit()
+
+
+def shapes(browser: Any, selector: str) -> int:
+    return len(browser.find_elements(By.CSS_SELECTOR, f"#svg {selector}"))
+
+
+def shown(browser: Any) -> str:
+    """The stretch of time that the lanes show."""
+    return str(browser.find_element(By.ID, "range").text).split(";")[0]
+
+
+def test_the_page_of_a_job(local: Any, browser: Any) -> None:
+    ran = local.run("--hosts", "2", "--slots", "2", "--launcher", "ranks", local.program(PROGRAM))
+    assert ran.code == 1, ran.stderr
+    assert f"where the time went: muster report {ran.output}\n" in ran.stderr
+    page = local.folder / "report.html"
+    words = [local.python, "-m", "musterpoint", "report", "--html", page, ran.output]
+    subprocess.run(words, env=local.environ, check=True, timeout=200)
+    browser.get(page.as_uri())
+    assert browser.get_log("browser") == [], "the page's script has nothing to complain of"
+    answers = browser.find_element(By.ID, "answers").text
+    assert "Failed first: rank 3 on algo-2" in answers
+    assert "ValueError: <img src=x onerror=" in answers
+    assert browser.title.startswith("program-"), "the error's text is text"
+    names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#svg text") if each.text]
+    assert {"▾ algo-1 · 1", "▾ algo-2 · 1", "rank 0", "rank 1", "rank 2", "rank 3"} <= {*names}
+    assert shapes(browser, "path[stroke='var(--failure)']") == 1, "one rank has a cross"
+    whole, bars = shown(browser), shapes(browser, "rect[rx='2']")
+    assert bars >= 10
+    lanes = browser.find_element(By.ID, "svg")
+    lanes.send_keys("+")
+    assert shown(browser) != whole
+    lanes.send_keys("0")
+    assert shown(browser) == whole
+    browser.find_element(By.ID, "startup").click()
+    assert shown(browser) != whole
+    browser.find_element(By.ID, "all").click()
+    browser.find_element(By.ID, "fold").click()
+    assert "rank 0" not in lanes.text
+    run = browser.find_element(By.CSS_SELECTOR, "#svg rect[fill='var(--run)']")
+    ActionChains(browser).move_to_element(run).perform()
+    assert browser.find_element(By.ID, "tip").text.startswith("ran: ")
+    search = browser.find_element(By.ID, "filter")
+    search.send_keys("rank 3 ended")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#events tr")) == 1
+    search.send_keys(" and nothing like it")
+    assert browser.find_elements(By.CSS_SELECTOR, "#events tr") == []
+    light = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+    browser.find_element(By.ID, "theme").click()
+    assert browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") != light
+    assert browser.get_log("browser") == []

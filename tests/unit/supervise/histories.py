@@ -1,0 +1,50 @@
+"""Random histories of a job's hosts; they shrink to few hosts, few faults and whole seconds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from .simulated_hosts import Breaks, Dies, Fails, Freezes, History, Rank, Snaps, Stops, Unplugs
+
+SOON = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 11.0])
+LATENCY = st.sampled_from([0.01, 0.0, 0.1, 0.5])
+MOMENT = st.builds(lambda whole, part: whole + part, st.integers(1, 70), st.sampled_from([0.0, 0.005, 0.02, 0.15, 0.5]))
+RANK = st.builds(
+    Rank,
+    after=st.sampled_from([60.0, 10.0, 10.01, 30.0, 200.0]),
+    stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
+    echoes=st.sampled_from([None, 0.01, 0.5, 3.0, 40.0]),
+)
+LENGTH = st.sampled_from([1.0, 4.0, 7.0, 12.0, 20.0, 40.0, 60.0, 90.0, 200.0])
+
+
+@st.composite
+def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
+    count = draw(st.integers(2, 4))
+    each = st.lists(RANK, min_size=1, max_size=2).map(tuple)
+    hosts = tuple(draw(each) for _ in range(count))
+    host, worker = st.integers(0, count - 1), st.integers(1, count - 1)
+    fault = st.one_of(
+        st.builds(
+            Fails, host, st.just(0), MOMENT, st.integers(1, 3), st.sampled_from(["user", "oom", "infra", "peer"]),
+            st.booleans(),
+        ),
+        st.builds(Stops, host, MOMENT, st.sampled_from([15, 2])),
+        st.builds(Breaks, host, MOMENT),
+        st.builds(Snaps, worker, MOMENT),
+        st.builds(Dies, host, MOMENT, st.sampled_from(["refuses", "vanishes", "dark"])),
+        st.builds(Freezes, host, MOMENT, LENGTH),
+        st.builds(Unplugs, worker, MOMENT, LENGTH, st.sampled_from([0.0, 1.0, 10.0])),
+    )  # fmt: skip
+    outside = draw(st.booleans()) and count > 2
+    return History(
+        hosts,
+        tuple(draw(st.lists(fault, max_size=most_faults))),
+        latencies=tuple(draw(LATENCY) for _ in hosts),
+        starts=tuple(draw(SOON) for _ in hosts),
+        leaves=tuple(draw(st.sampled_from([0.1, 0.0, 5.0])) for _ in hosts),
+        finish=draw(st.booleans()),
+        tolerates=draw(st.booleans()),
+        outside=outside,
+        outside_stops=outside and draw(st.booleans()),
+    )

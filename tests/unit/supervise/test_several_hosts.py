@@ -1,0 +1,107 @@
+"""The end of a job over several hosts: random histories, and the ones that once went wrong, shrunk."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from .histories import histories
+from .rules_of_endings import wrong
+from .simulated_hosts import (
+    Breaks,
+    Dies,
+    Fails,
+    Freezes,
+    History,
+    Rank,
+    Snaps,
+    Stops,
+    Unplugs,
+    play,
+    told,
+)
+
+LONG, SHORT, AN_ECHO = (Rank(),), (Rank(after=10.0),), (Rank(echoes=0.01),)
+OUTSIDE = History((SHORT, SHORT, LONG), outside=True, outside_stops=True)
+
+Ends = dict[int, tuple[int, str]]
+"""Code and reason's beginning, by host; hosts that aren't named end as host 0."""
+
+KNOWN: dict[str, tuple[History, Ends]] = {
+    "all is well": (History((LONG, LONG)), {0: (0, "")}),
+    "a rank fails": (History((LONG, LONG, AN_ECHO), (Fails(1, 0, 5.0, 7),)), {0: (7, "error 7 of algo-2")}),
+    "an echo is told before the stop that led to it": (
+        History((LONG, AN_ECHO), (Stops(0, 1.0),), latencies=(0.01, 0.5)), {0: (143, "")}),
+    "a failure and a stop cross": (
+        History((LONG, LONG, LONG), (Fails(1, 0, 1.0), Stops(2, 1.005))), {0: (1, "error 1 of algo-2")}),
+    "two stops with different signals cross": (
+        History((LONG, LONG), (Stops(0, 1.0), Stops(1, 1.0, 2))), {0: (143, "")}),
+    "a stop crosses the end": (History((SHORT, SHORT), (Stops(1, 10.005),)), {0: (0, "")}),
+    "a stop after the root cause": (
+        History((LONG, LONG, (Rank(stops=20.0),)), (Fails(1, 0, 1.0), Stops(0, 5.0))), {0: (1, "error 1 of algo-2")}),
+    "a failure crosses the end": (History((SHORT, SHORT), (Breaks(1, 10.005),)), {0: (0, "")}),
+    "the leader's ranks have failed, others go on": (
+        History((LONG, LONG), (Fails(0, 0, 1.0),), finish=True), {0: (1, "error 1 of algo-1")}),
+    "an outside host fails and is told to end": (
+        OUTSIDE._replace(hosts=(SHORT, SHORT, (Rank(), Rank())), faults=(Fails(2, 0, 5.0, 3),), finish=True),
+        {0: (3, "error 3 of algo-3")}),
+    "a stop after --outside stop": (
+        OUTSIDE._replace(hosts=(SHORT, SHORT, (Rank(stops=3.0),)), faults=(Stops(0, 11.0),)), {0: (143, "")}),
+    "a leader that was frozen, and tries of workers to come back that it finds then": (
+        History((SHORT, SHORT), (Freezes(0, 11.0, 20.0),), latencies=(0.01, 0.1), starts=(1.0, 0.0)), {0: (0, "")}),
+    "a host dies after the others' ranks": (
+        History((SHORT, SHORT, LONG), (Dies(2, 20.0),)), {0: (76, "muster: host algo-3 was lost: its connection")}),
+    "a cut of 90 s": (History((LONG, LONG, LONG), (Unplugs(1, 5.0, 90.0, 23.0),)), {0: (0, "")}),
+    "a connection ends again and again": (
+        History((LONG, LONG), tuple(Snaps(1, at / 4) for at in range(1, 60))), {0: (0, "")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_history(name: str) -> None:
+    history, ends = KNOWN[name]
+    job = play(history)
+    assert not wrong(job), told(job)
+    for host in job.hosts:
+        if not host.is_gone:
+            code, _, reason = host.outcome
+            expected, words = ends.get(host.index, ends[0])
+            assert code == expected and reason.startswith(words) and bool(words) == bool(reason), told(job)
+
+
+@seed(1)
+@settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(histories())
+def test_any_history(history: History) -> None:
+    job = play(history)
+    found = wrong(job)
+    assert not found, "\n".join([*found, told(job)])
+
+
+@pytest.mark.parametrize("seconds", [30.0, 60.0, 90.0, 200.0])
+@pytest.mark.parametrize("kind", [Unplugs, Freezes])
+def test_healthy_hosts_bear_a_long_silence(kind: type, seconds: float) -> None:
+    hosts = (Rank(after=400.0),), (Rank(after=400.0),), (Rank(after=400.0),)
+    job = play(History(hosts, (kind(1, 5.0, seconds),)))
+    assert [host.outcome[0] for host in job.hosts] == [0, 0, 0], told(job)
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_killed_host_is_named_within_15_s(host: int) -> None:
+    job = play(History((LONG, LONG, AN_ECHO), (Dies(host, 5.0),)))
+    for other in job.hosts:
+        if not other.is_gone:
+            assert other.outcome[0] == 76 and other.outcome[1] == f"algo-{host + 1}", told(job)
+            assert other.over_at is not None and other.over_at <= 5.0 + 15.0, told(job)
+
+
+def _over(history: History) -> list[tuple[int, str, float]]:
+    job = play(history)
+    return [(host.outcome[0], host.outcome[2], host.over_at or 0.0) for host in job.hosts if not host.is_gone]
+
+
+def test_a_failure_ends_a_job_whose_worker_is_silent() -> None:
+    """Its own host at once; the others too, as nobody waits for a silent host then."""
+    for code, reason, at in _over(History((LONG, LONG, LONG), (Freezes(1, 5.0, 500.0), Fails(2, 0, 30.0))))[::2]:
+        assert (code, reason) == (1, "error 1 of algo-3")
+        assert at <= 31.0

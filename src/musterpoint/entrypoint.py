@@ -27,6 +27,7 @@ from musterpoint.prepare import (
     empty_offer,
     named_job,
     offer_of,
+    ordered_job,
     plan_host,
     prepare_host,
     user_environment,
@@ -114,6 +115,9 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    elif options.host_order == "topology":
+        job = ordered_job(job, roster)
+        runtime.set_job(job)
     if options.check != "off":
         refusal = _check(runtime, request, job, options, roster, peers) or refusal
     if host is not None:
@@ -132,6 +136,8 @@ def _run_job(
                 runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
     runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
+    if plan is not None and host is not None and host.devices.gpus:
+        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     pump = _pump(job, options, plan)
@@ -226,6 +232,19 @@ def _check(
     except MusterError as error:
         return runtime.failure_of(error)
     return None
+
+
+def _watch_gpus(runtime: Runtime, request: Request) -> None:
+    """Warns of GPUs that the job leaves idle, once its programs have had the time to open them."""
+    from musterpoint.processes.idle_gpus import AFTER, warn_of_idle
+
+    def look() -> None:
+        from musterpoint.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), request.environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
 
 
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:

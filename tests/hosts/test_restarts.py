@@ -104,6 +104,43 @@ def test_an_exception_under_torchrun(local) -> None:  # type: ignore[no-untyped-
     assert "in attempt 2, the last: --max-restarts 1 allows no more" in ran.reason
 
 
+SERVES = """
+import json, os, signal, socket, sys
+
+config, attempt = json.loads(os.environ["TF_CONFIG"]), int(os.environ["MUSTER_ATTEMPT"])
+addresses, task = config["cluster"]["worker"], config["task"]["index"]
+host, port = addresses[0].rsplit(":", 1)
+if task == 0:
+    with socket.create_server(("", int(port))) as server:
+        other, _ = server.accept()
+    other.recv(100)
+else:
+    while True:
+        try:
+            other = socket.create_connection((host, int(port)))
+            break
+        except ConnectionRefusedError:
+            pass
+    other.sendall(b"task 1")
+facts = {"attempt": attempt, "rank": task, "world": len(addresses), "first": attempt, "port": attempt,
+         "count": os.environ["TORCHELASTIC_RESTART_COUNT"]}
+print("\\n" + json.dumps(facts), flush=True)
+if task == 1 and attempt == 0:
+    os.kill(os.getpid(), signal.SIGSEGV)
+other.sendall(b"bye") if task else other.recv(100)
+"""
+
+
+def test_servers_of_a_framework_get_their_ports_again(local) -> None:  # type: ignore[no-untyped-def]
+    """The first host's server listens in each attempt where TF_CONFIG says."""
+    ran = local.run(
+        "--hosts", "2", "--backend", "netns", "--launcher", "tensorflow", "--max-restarts", "1", local.program(SERVES)
+    )
+    assert ran.code == 0, ran.stderr + ran.stdout
+    check_attempts(ran, [0, 1])
+    assert "restart 1 of at most 1, on all hosts: Fatal Python error: Segmentation fault" in ran.log("algo-1")
+
+
 WAITS = """
 import os, sys, time
 

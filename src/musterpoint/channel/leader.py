@@ -183,7 +183,6 @@ class LeaderChannel(EventQueue):
             if member.name in self._newcomers and member.link is not None and roster:
                 member.link.send(roster)
         self._newcomers.clear()
-        self._record("restart", attempt=attempt.number, master_port=attempt.master_port)
         self._emit(attempt)
         return True
 

@@ -25,7 +25,6 @@ from musterpoint.supervise.restart_rules import (
     Wait,
     attempts_sentence,
     decide_restart,
-    progress_of,
 )
 from musterpoint.supervise.state import Outcome, first_line
 from musterpoint.supervise.supervisor import Supervisor
@@ -119,6 +118,7 @@ class Restarts:
         attempts = self._roster.attempt + 1
         if isinstance(answer, NextAttempt) and self._stopped is None:
             self._roster = self._roster.next(answer)
+            self._between.record("restart", attempt=answer.number, master_port=answer.master_port)
             most = self._roster.max_restarts
             assert outcome.failure is not None
             self._between.say(f"restart {answer.number} of at most {most}, on all hosts: {first_line(outcome.failure)}")
@@ -196,7 +196,6 @@ class Restarts:
             if seat.name in hosts
         ]
         seats = [each for each in seats if (each.address, each.ports) != before[each.host]]
-        self._between.record("restart-decided", attempt=self._roster.attempt + 1, progress=progress_of(hosts))
         return self._peers.restart(NextAttempt(self._roster.attempt + 1, port, tuple(seats)))
 
     def _end(self, decision: End) -> None:

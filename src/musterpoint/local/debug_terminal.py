@@ -6,14 +6,14 @@ comes, without a prefix, and to a log; other ranks' output goes the usual way.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
 from typing import Any, Callable
 
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop
 
-if sys.platform != "win32":
+with contextlib.suppress(ModuleNotFoundError):  # Windows has neither
     import fcntl
     import termios
 

@@ -7,15 +7,15 @@ Each step turns one typed value into the next::
 :mod:`musterpoint.prepare` has the steps that ``muster plan`` takes, too; :mod:`musterpoint.finish` is the end.
 """
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
+from musterpoint.failure import Failure
 from musterpoint.finish import finish, warn_of_missing_model
+from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
 from musterpoint.job.model import Job
 from musterpoint.job.read import read_job
@@ -24,8 +24,10 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.prepare import (
     PreparedHost,
     empty_offer,
+    free_ports,
     named_job,
     offer_of,
+    ordered_job,
     plan_host,
     prepare_host,
     user_environment,
@@ -34,18 +36,20 @@ from musterpoint.prepare import (
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
+from musterpoint.rollcall.ports import is_free, next_master_port
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
 from musterpoint.settings import Settings
 from musterpoint.stop_budget import rank_grace
-from musterpoint.supervise.context import SupervisorContext
+from musterpoint.supervise.context import RankTerminal, SupervisorContext
 from musterpoint.supervise.state import Outcome, Rules
 from musterpoint.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import JobFacts
     from musterpoint.entry_points import Leader
+    from musterpoint.failure import Failure
 
 
 def run(request: Request) -> int:
@@ -65,7 +69,10 @@ def run(request: Request) -> int:
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
+        job, said = made(job)
         runtime.set_job(job)
+        if said and runtime.leads:
+            runtime.console.say(said)
         request = request._replace(environ=user_environment(request.environ, options.python))
         outcome = _run_job(runtime, request, job, options, others)
     except StoppedEarly as stop:
@@ -83,7 +90,7 @@ def run(request: Request) -> int:
 
 
 def _run_job(
-    runtime: Runtime, request: Request, job: Job, options: Settings, others: Leader | None
+    runtime: Runtime, request: Request, job: Job, options: Settings, others: "Leader | None"
 ) -> Outcome:  # fmt: skip
     """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
     would wait for it.
@@ -91,7 +98,7 @@ def _run_job(
     for note in job.notes:
         if note.level != "plan":
             runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
-    host, plan, refusal, stop = None, None, None, None
+    host, refusal, stop = None, None, None
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
@@ -109,38 +116,101 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
-    if host is not None:
-        try:
-            plan = plan_host(job, options, host, roster, request.environ)
-        except MusterError as error:
-            refusal = runtime.failure_of(error)
-        else:
-            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
-            for text in plan.notes:
-                runtime.console.say(text)
-            for setting in plan.environment:
-                if setting.name == settings.PROGRESS:
-                    runtime.watch_progress(setting.value)
-            if text_value(job.hyperparameters, "sagemaker_s3_output"):
-                runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
+    elif options.host_order == "topology":
+        job = ordered_job(job, roster)
+        runtime.set_job(job)
+    if options.check != "off" and not roster.attempt:
+        refusal = _check(runtime, request, job, options, roster, peers) or refusal
     runtime.output.reserve()
-    runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
-    pump = _pump(job, options, plan)
-    runtime.console.write_through(pump.write_message)
-    for rank, (out, err) in others.outlets.items() if others is not None else ():
-        pump.give(rank, out, err)
-    context = _context(runtime, job, pump)._replace(others=others, about_job=lambda: _facts(job, plan, request))
-    rules = _rules(job, options, plan, host)
-    supervisor = Supervisor(context, rules, peers, roster)
-    runtime.masker.know(supervisor.token)
-    runtime.signals.route_to(supervisor.on_signal)
-    outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
+    attempt = Attempt(runtime, request, job, options, host, refusal, others)
+    if roster.max_restarts:
+        outcome = _with_restarts(attempt, roster, peers)
+    else:
+        _supervisor, outcome = attempt.run(roster, peers)
     peers.close()
-    if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
+    in_tensorflow = host is not None and host.choice.launcher in TENSORFLOW
+    if in_tensorflow and job.in_group and roster.me == job.leader and not outcome.code:
         warn_of_missing_model(runtime)
     return outcome
+
+
+class Attempt(NamedTuple):
+    """What the attempts of a job have in common; most jobs have one. ``refusal``: why this host can't run its part."""
+
+    runtime: Runtime
+    request: Request
+    job: Job
+    options: Settings
+    host: PreparedHost | None
+    refusal: Failure | None
+    others: "Leader | None"
+
+    def run(self, roster: Roster, peers: Peers) -> tuple[Supervisor, Outcome]:
+        """Plans this host's part and runs it until nothing of it is left."""
+        runtime, job, options, environ = self.runtime, self.job, self.options, self.request.environ
+        plan, refusal = None, self.refusal
+        if self.host is not None:
+            try:
+                plan = plan_host(job, options, self.host, roster, environ)
+            except MusterError as error:
+                refusal = runtime.failure_of(error)
+            else:
+                runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
+                for text in plan.notes:
+                    runtime.console.say(text)
+                for setting in plan.environment:
+                    if setting.name == settings.PROGRESS:
+                        runtime.watch_progress(setting.value)
+                if runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
+                    runtime.start_sync(job, options, environ, self.host.workspace.interpreter)
+        runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
+        if plan is not None and self.host is not None and self.host.devices.gpus and not roster.attempt:
+            _watch_gpus(runtime, self.request)
+        pump = _pump(job, options, plan)
+        runtime.console.write_through(pump.write_message)
+        for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
+            pump.give(rank, out, err)
+        facts = lambda: _facts(job, plan, self.request)  # noqa: E731
+        context = _context(runtime, job, pump)._replace(
+            others=self.others, about_job=facts,
+            terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
+        )  # fmt: skip
+        rules = _rules(job, options, plan, self.host)
+        supervisor = Supervisor(context, rules, peers, roster)
+        runtime.masker.know(supervisor.token)
+        runtime.signals.route_to(supervisor.on_signal)
+        outcome = supervisor.run(plan, settings.without_own(environ), refusal)
+        pump.close()
+        return supervisor, outcome
+
+
+def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+    """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
+    from musterpoint.supervise.restart_rules import RestartRules
+    from musterpoint.supervise.restarts import Between, Restarts
+
+    runtime, options, job = attempt.runtime, attempt.options, attempt.job
+
+    def ports() -> tuple[int, ...]:
+        try:
+            return free_ports(job, options, attempt.host) if attempt.host is not None else ()
+        except MusterError:  # the plan says so
+            return roster.seat.ports
+
+    between = Between(
+        runtime.loop, lambda text: runtime.console.say(text, runtime.masker.mask_user), runtime.timeline.add,
+        runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
+        (job.paths.checkpoints, job.paths.model), options.stop_exit_code,
+    )  # fmt: skip
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
+    restarts = Restarts(between, peers, roster, rules)
+    while True:
+        following = restarts.after(*attempt.run(roster, peers))
+        if isinstance(following, Outcome):
+            return following
+        roster = following
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
@@ -202,6 +272,35 @@ def _call_the_roll(
     return roster, peers
 
 
+def _check(
+    runtime: Runtime, request: Request, job: Job, options: Settings, roster: Roster, peers: Peers
+) -> Failure | None:
+    """The quick check of all hosts; why the job doesn't start, where it doesn't."""
+    from musterpoint.check.before_launch import Waiting, check_before_launch
+    from musterpoint.check.subject import subject_of
+
+    try:
+        subject = subject_of(job, options, request.environ, runtime.ask)
+        waiting = Waiting(runtime.loop, peers, lambda: runtime.signals.has_kept)
+        check_before_launch(subject, roster, waiting, runtime.console.say)
+    except MusterError as error:
+        return runtime.failure_of(error)
+    return None
+
+
+def _watch_gpus(runtime: Runtime, request: Request) -> None:
+    """Warns of GPUs that the job leaves idle, once its programs have had the time to open them."""
+    from musterpoint.processes.idle_gpus import AFTER, warn_of_idle
+
+    def look() -> None:
+        from musterpoint.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), request.environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
+
+
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
@@ -212,11 +311,11 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
+        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
 
 
-def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
     from musterpoint.diagnosis.facts import JobFacts
 
@@ -225,11 +324,11 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
     return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
-def _keep(job: Job, name: str, text: str) -> str:
-    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     from musterpoint.report.collected import keep
 
-    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

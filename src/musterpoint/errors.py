@@ -39,6 +39,12 @@ class LauncherError(MusterError):
     code = exit_codes.LAUNCHER
 
 
+class CheckError(MusterError):
+    """A check before the launch found what would make the job fail (``MUSTER_CHECK=fail``)."""
+
+    code = exit_codes.CHECK
+
+
 PREPARING = "while its code was being made ready"
 IN_ROLL_CALL = "during the roll call"
 

@@ -21,6 +21,8 @@ LOG_RULE = 75
 """A rank printed what a log rule calls a fault (``--log-rules``)."""
 HOST_LOST = 76
 """A host was lost: it neither ended its part nor reported a failure."""
+CHECK = 78
+"""A check found what would make the job fail: ``muster check``, or ``MUSTER_CHECK=fail`` before a launch."""
 STOPPED = 143
 """Stopped by the platform (SIGTERM), also when every rank then ended with 0."""
 

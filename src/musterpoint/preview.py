@@ -196,6 +196,10 @@ def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
     if several and not (options.slots or job.distribution.processes_per_host):
         stand = f"this host's {job.counted.variable} stands" if job.counted.slots else "this machine's devices stand"
         notes.append(f"{stand} for every host's; the roll call learns each host's own slots")
+    if several and options.host_order == "topology":
+        notes.append(
+            "hosts are shown as the platform lists them; their switches decide the rank order in the roll call"
+        )
     if several and any(seat.address == seat.name for seat in roster.seats):
         notes.append(
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "

@@ -57,7 +57,11 @@ class Settings(NamedTuple):
     stop_signal: str = "TERM"
     stop_exit_code: int = STOPPED
     pid1_watch: Switch = "auto"
+    check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
+    max_restarts: int = 0
+    restart_on: Literal["infra", "user"] = "infra"
+    rejoin_timeout: float = 300.0
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
@@ -76,6 +80,7 @@ class Settings(NamedTuple):
     local_rank: Literal["", "argument", "dashed", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
+    host_order: Literal["listed", "topology"] = "listed"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -172,6 +177,12 @@ def _positive_seconds(text: str) -> float:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number, 1 or more")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 6:
+        raise ValueError("expected a whole number, 0 (never) to 999999")
     return int(text)
 
 
@@ -311,7 +322,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop_exit_code", "the exit code of a job that the platform stopped", "N", _code),
     Option("pid1_watch", "whether a PID 1 that keeps SIGTERM to itself, such as a shell that doesn't exec, is traced "
            "so that a stop reaches the job", "HOW"),
+    Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
+           "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
+    Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
+           "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
+    Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
+           "signal, and stalls; user: after errors of the program's own, too", "WHAT",
+           unless_given="muster torchrun: user"),
+    Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
+           "under its name", "S", _seconds),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",
@@ -339,7 +359,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW"),
+           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+    Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
+           "(Slurm with a topology plugin)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -391,6 +413,8 @@ MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
 TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
+TERMINAL = "MUSTER_DEBUG_TERMINAL"
+"""Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 

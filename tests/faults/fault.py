@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
+from .launchers import Launcher
+
 if TYPE_CHECKING:
     from .job import Job, Seen
 
 Check = Callable[["Seen"], None]
 Act = Callable[["Job"], None]
+VICTIM = "algo-2"
+"""The host on which a rank fails, unless a fault says otherwise."""
 ANY = "*"
 """In the place of a culprit: any host."""
 
@@ -21,6 +25,7 @@ class Truth(NamedTuple):
     ``how``: what stands behind the culprit's place, such as "exit code 7"; empty: the reason names no rank.
     ``words``: texts that are in the reason, too.
     ``kind``, ``cause``: class and cause in ``outcome.json``.
+    ``status``: of the job description; empty: by ``kind``.
     ``host``: the culprit, or :data:`ANY`; None: the host of the rank that is the victim.
     """
 
@@ -31,6 +36,7 @@ class Truth(NamedTuple):
     kind: str = "user"
     cause: str = "user"
     host: str | None = None
+    status: str = ""
 
 
 class Hosts(NamedTuple):
@@ -66,6 +72,7 @@ class Fault(NamedTuple):
     ``memory``: MiB that the whole job may use; 0: no limit.
     ``apart``: whether the hosts may give different reasons: they can't hear each other, or all were told to stop.
     ``victim``: the host on which a rank fails.
+    ``longest_save``: seconds that a checkpoint may take: after a failure ranks have 30 s.
     ``in_cut``: whether the part of the matrix that runs with all tests may have it; no where it waits for long.
     """
 
@@ -87,9 +94,21 @@ class Fault(NamedTuple):
     hosts: Hosts = Hosts()
     memory: int = 0
     apart: bool = False
-    victim: str = "algo-2"
+    victim: str = VICTIM
+    longest_save: float = 40.0
     in_cut: bool = True
 
     def expected(self, launcher: str, own: bool) -> Truth:
         """What must be true under ``launcher``."""
         return self.but.get(launcher) or (self.own if own and self.own else self.truth)
+
+
+class Cell(NamedTuple):
+    """One fault under one launcher."""
+
+    fault: Fault
+    launcher: Launcher
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault.name}-{self.launcher.name}"

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from musterpoint import errors
-from musterpoint.errors import FetchError, LauncherError, MusterError, RollCallError, StoppedEarly, UsageError
+from musterpoint.errors import (
+    CheckError,
+    FetchError,
+    LauncherError,
+    MusterError,
+    RollCallError,
+    StoppedEarly,
+    UsageError,
+)
 
-KINDS = [(MusterError, 70), (UsageError, 64), (RollCallError, 69), (FetchError, 71), (LauncherError, 72)]
+KINDS = [(MusterError, 70), (UsageError, 64), (RollCallError, 69), (FetchError, 71), (LauncherError, 72),
+         (CheckError, 78)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "code"), KINDS)

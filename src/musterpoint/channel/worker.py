@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, Callable, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
+from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
 from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
 from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
@@ -18,9 +20,11 @@ from musterpoint.channel.peers import (
     AllDone,
     AllLooked,
     Arrived,
+    Decide,
     EventQueue,
     JobFailed,
     LookAsked,
+    OnAnswer,
     PeerBack,
     PeerLost,
     PeerSilent,
@@ -49,6 +53,9 @@ from musterpoint.loop import Timer
 from musterpoint.position import Position
 from musterpoint.settings import MOST_HOSTS, Settings
 from musterpoint.untrusted import is_host_name, printable
+
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NoRestart, Ready
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
@@ -106,15 +113,21 @@ class WorkerChannel(EventQueue):
         self._attempt: Link | None = None
         self._handshake: Handshake
         self._attempt_timer: Timer | None = None
+        self._stopped = self._alone = False
+        self._questions: dict[str, OnAnswer] = {}
+        self._begin()
+        self._loss = PeerLost(self._leader, "")
+        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
         self._pending: list[Failure] = []
         self._points: list[str] = []
         self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
-        self._done = self._announced = self._stopped = self._all_done = False
-        self._alone = False
-        self._loss = PeerLost(self._leader, "")
-        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+        self._done = self._announced = self._all_done = self._ready = False
+        self._end: NoRestart | None = None
 
     # what this host reports
 
@@ -175,6 +188,24 @@ class WorkerChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
+    def ready(self, ready: Ready) -> None:
+        if self._end is not None:
+            self._emit(self._end)
+        elif self._alone:
+            self._no_restart()
+        else:
+            self._ready = True
+            from musterpoint.channel.attempt_messages import pack_ready
+
+            self._post(pack_ready(ready))
+
+    def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
+        if self._alone:
+            self._loop.call_later(0, partial(on_answer, None))
+            return
+        self._post(pack_report(point, text))
+        self._questions[point] = on_answer
+
     def close(self) -> None:
         self._stop_listening()
         self._post(wire.pack("bye"))
@@ -216,6 +247,8 @@ class WorkerChannel(EventQueue):
             self._all_done = True
             failures = Secondary(*wire.numbers(message, "failures", 0, 2**31, 3))
             self._emit(AllDone(failures, wire.boolean(message, "stopped")))
+        elif kind == "answer":
+            self._answered(message)
         elif kind == "look":
             self._emit(LookAsked(printable(wire.text(message, "rule", _LONGEST_WHY), _LONGEST_WHY)))
         elif kind == "running":
@@ -225,10 +258,36 @@ class WorkerChannel(EventQueue):
             self._emit(StillRunning(hosts, wire.number(message, "more", MOST_HOSTS)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
+        elif kind in ("restart", "norestart"):
+            self._after_attempt(kind, message)
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _after_attempt(self, kind: str, message: dict[str, Any]) -> None:
+        from musterpoint.channel.attempt_messages import read_no_restart, read_restart
+
+        if kind == "restart":
+            if not self._ready:
+                raise wire.WireError("a 'restart' before this host was ready")
+            attempt = read_restart(message, self._membership.hosts)
+            self._begin()
+            self._peer.session.job_goes_on()
+            self._emit(attempt)
+        else:
+            self._check_first(kind)
+            self._end = read_no_restart(message)
+            if self._ready:
+                self._ready = False
+                self._emit(self._end)
+
+    def _no_restart(self) -> None:
+        """The leader is gone, who would begin the next attempt."""
+        from musterpoint.channel.attempts import NoRestart
+
+        self._ready = False
+        self._emit(NoRestart(None, f"{self._leader}, the leader, is gone: {self._loss.why}"))
 
     def _check_first(self, kind: str, host: str = "") -> None:
         """Refuses a message that a leader sends only once: repeated, it would fill logs and memory."""
@@ -243,6 +302,13 @@ class WorkerChannel(EventQueue):
         if self._reached > 2 * MOST_EVER:  # the leader doesn't count its own barriers
             raise wire.WireError(f"more than {2 * MOST_EVER} points")
         self._emit(Arrived(point))
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        point = wire.text(message, "point", LONGEST_POINT)
+        on_answer = self._questions.pop(point, None)
+        if on_answer is None:
+            raise wire.WireError(f"an answer at {point!r}, where nothing was asked")
+        self._loop.call_later(0, partial(on_answer, wire.text(message, "text", MOST_ANSWER)))
 
     def _start_asked(self, number: int, words: tuple[str, ...], size: int) -> None:
         if number in self._starts:
@@ -382,6 +448,11 @@ class WorkerChannel(EventQueue):
             self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
+        if self._ready:
+            self._no_restart()
+        for on_answer in self._questions.values():
+            self._loop.call_later(0, partial(on_answer, None))
+        self._questions = {}
 
     def _end_session(self) -> None:
         self._peer.session.end()

@@ -26,6 +26,7 @@ COMMANDS = {
     "torchrun": Entry("musterpoint.cli.torchrun", "torchrun's own command line, on every host, as launch"),
     "local": Entry("musterpoint.cli.local", "run a job on N hosts of this machine"),
     "plan": Entry("musterpoint.cli.plan", "show what every host would run, and why; starts nothing"),
+    "check": Entry("musterpoint.cli.check", "look at this host, or at all hosts of the job, before anything starts"),
     "report": Entry("musterpoint.cli.report", "the timeline of a finished job: tables, a page, a trace"),
     "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
     "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
@@ -46,6 +47,7 @@ examples:
   muster local --hosts 2 train.py --epochs 3     two hosts on this machine, as they would be on the platform
   muster plan --hosts 2 train.py --epochs 3      what each of them would run, every flag with its reason
   muster launch --slots 8 train.py --epochs 3    on every host of a cluster that the platform has started
+  muster check                                   is this host fit for the job? on each host: are all of them?
   muster torchrun --nproc-per-node 8 train.py    torchrun's own options, each followed or refused by name
   muster launch -m package.train --lr 0.1        a module
   muster report muster-jobs/JOB                  where the time went, what failed first

@@ -15,7 +15,7 @@ from musterpoint.diagnosis import classify, program_output, program_source
 from musterpoint.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
 from musterpoint.diagnosis.hints import hint_for
 from musterpoint.diagnosis.traceback import is_greeting, lines_of
-from musterpoint.errors import FetchError, MusterError, RollCallError
+from musterpoint.errors import CheckError, FetchError, MusterError, RollCallError
 from musterpoint.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
 from musterpoint.launch.plan import Meeting, ProcessPlan
 from musterpoint.untrusted import clip
@@ -259,9 +259,9 @@ def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
 def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
     """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
     if isinstance(error, MusterError):
-        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError)) else "user"
-        # a roll call that failed is the same failure on every host
-        where = f"\non {host}" if host and not isinstance(error, RollCallError) else ""
+        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError, CheckError)) else "user"
+        # a roll call or a check that failed is the same failure on every host
+        where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
         return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
     import traceback
 

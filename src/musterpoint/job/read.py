@@ -10,6 +10,7 @@ import os
 from typing import Any, Iterable, Mapping, Sequence
 
 from musterpoint.errors import UsageError
+from musterpoint.job.directories import with_directories
 from musterpoint.job.fields import LARGEST_FILE, node_name, path, text, wrong
 from musterpoint.job.hyperparameters import to_arguments
 from musterpoint.job.model import EntryPoint, Job
@@ -119,13 +120,14 @@ def _launched(
 ) -> Job:
     """``job`` with a program of the command line, which runs from the working directory."""
     by_toolkit = counted(environ)
-    return job._replace(
+    job = job._replace(
         name=job.name or settings.job_name or os.path.basename(program).partition(".")[0],
         entry_point=EntryPoint(path(program, "PROGRAM"), module=module),
         arguments=_words(arguments, "an argument of PROGRAM"),
         paths=job.paths._replace(code=os.getcwd()),
         counted=by_toolkit if by_toolkit.variable else job.counted,
     )
+    return job._replace(paths=with_directories(job, job.paths.code))
 
 
 def _words(arguments: Iterable[str], what: str) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ class LaunchInputs(NamedTuple):
         """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
         names = ["jax_cluster"] if self.launcher == "jax" else []
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
-        names += ["stack_dumps"] if watched else []
+        names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
@@ -202,6 +202,8 @@ class LaunchInputs(NamedTuple):
             *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
+            EnvSetting("TORCHELASTIC_RESTART_COUNT", str(self.roster.attempt), "the same, by torchrun's name"),
             *self._tasks,
             *self._progress,
             *self.network,

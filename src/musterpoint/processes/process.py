@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from typing import Callable, Literal, Mapping, NamedTuple, NoReturn, Sequence, cast
 
 from musterpoint.processes import tree
@@ -29,13 +30,14 @@ class CannotStart(Exception):
 
 def spawn(
     argv: list[str], environment: Mapping[str, str], cwd: str, streams: Streams, *,
-    foreground: bool = False, cpus: Sequence[int] = (),
+    foreground: bool = False, own_terminal: bool = False, cpus: Sequence[int] = (),
 ) -> int:  # fmt: skip
     """Starts ``argv`` in its own process group and returns its pid. It is killed when we end, unless we are PID 1.
 
     ``foreground`` gives the group the terminal on stdin before the program runs, or the kernel would stop it when it
-    reads (SIGTTIN). ``cpus``: the processors it runs on; empty: ours. Must be called in the main thread: the
-    parent-death signal follows the thread that forked.
+    reads (SIGTTIN). ``own_terminal``: stdin is a terminal that becomes its own, in a session of its own. ``cpus``: the
+    processors it runs on; empty: ours. Must be called in the main thread: the parent-death signal follows the thread
+    that forked.
 
     Raises:
         CannotStart: there is no room for a process, it couldn't be executed, or ``cwd`` couldn't be entered.
@@ -48,7 +50,8 @@ def spawn(
         except OSError as error:
             raise CannotStart(error, "fork") from None
         if pid == 0:
-            _execute(argv, environment, cwd, report_write, lambda: _prepare(streams, parent, foreground, cpus))
+            prepare = partial(_prepare, streams, parent, foreground, own_terminal, cpus)
+            _execute(argv, environment, cwd, report_write, prepare)
         os.close(report_write)
         report_write = -1
         report = _read_all(report_read)
@@ -83,9 +86,12 @@ def _execute(
         os._exit(127)
 
 
-def _prepare(streams: Streams, parent: int, foreground: bool, cpus: Sequence[int]) -> None:
+def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool, cpus: Sequence[int]) -> None:
     """In the child: its own group, its processors and descriptors, and signals as a program expects them."""
-    os.setpgid(0, 0)
+    if own_terminal:
+        os.setsid()
+    else:
+        os.setpgid(0, 0)
     if cpus:
         _run_on(cpus)
     if parent:
@@ -94,6 +100,11 @@ def _prepare(streams: Streams, parent: int, foreground: bool, cpus: Sequence[int
         os.dup2(source, target) if source != target else os.set_inheritable(target, True)
     if foreground:
         take_foreground()
+    if own_terminal:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     # Python ignores these two, and the program must not inherit that, nor our signal mask
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)

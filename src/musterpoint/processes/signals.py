@@ -54,6 +54,11 @@ class Signals:
         """Keeps a signal that came too late for the handler of now: the next one gets it, in the loop."""
         self._kept.append(signo)
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether a signal was kept for the next handler."""
+        return bool(self._kept)
+
     def deliver(self, signo: int) -> None:
         """Calls the handler as if this process had received ``signo``."""
         self._handler(signo)

@@ -78,6 +78,8 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["RANK"] = environment.get("RANK") or rank
     environment["LOCAL_RANK"] = environment.get("LOCAL_RANK") or local
+    if environment.get("MUSTER_ATTEMPT"):  # torchrun's agent is another one in every attempt, and always says 0
+        environment["TORCHELASTIC_RESTART_COUNT"] = environment["MUSTER_ATTEMPT"]
     for name in ("PYTHONPATH", "TMPDIR"):
         value = os.environ.get("MUSTER_USER_" + name)
         if value is not None:
@@ -127,7 +129,10 @@ def run_program(argv: list[str], environment: dict[str, str], pipes: list[int], 
             os.close(fd)
         return pid
     try:
-        os.setpgid(0, 0)
+        if os.isatty(pipes[0]):
+            take_terminal(pipes[0])
+        else:
+            os.setpgid(0, 0)
         bind(local)
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
@@ -159,6 +164,16 @@ def bind(local: int) -> None:
             os.sched_setaffinity(0, cpus)
     except OSError:  # they were taken from this host's control group meanwhile
         pass
+
+
+def take_terminal(fd: int) -> None:
+    """A terminal for this rank alone (muster local --debug): it is its stdin, too, and Ctrl-C there is its own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+    os.dup2(fd, 0)
 
 
 SWALLOWED = (

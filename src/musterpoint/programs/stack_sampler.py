@@ -1,21 +1,25 @@
-"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY RESULT RANK=PID...``.
+"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS RESULT RANK=PID...``.
 
 Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
 :func:`musterpoint.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program that
-reads the stacks of Python processes, ``-`` where there is none. The job's processes are looked at, never stopped.
+reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are. The job's
+processes are looked at, never stopped.
 
 Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import linecache
 import os
 import re
+import stat
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 Facts = dict[str, Any]
@@ -23,6 +27,12 @@ Facts = dict[str, Any]
 TICKS_PER_SECOND = 1.0
 """Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
 IDLE_BYTES = 4096
+GPU_PERCENT = 1
+"""Percent of the time in which a GPU's memory is in use. A kernel of NCCL's that waits runs 100 % of the time, but uses
+none to speak of.
+"""
+GPU_SECONDS = 5.0
+"""For the end of the program that looks at GPUs."""
 PY_SPY_SECONDS = 20.0
 MOST_CHILDREN = 16
 MOST_FRAMES = 60
@@ -30,6 +40,13 @@ SIGNAL = 61
 """A real-time signal that neither users' programs nor the C library use."""
 STACKS_FILE = "muster-stacks"
 """The name of the memory file into which a rank's ``faulthandler`` writes."""
+FLIGHT_FILE = "muster-flight"
+"""How the name of the memory file begins into which a rank writes what torch's flight recorder knows."""
+FLIGHT_COUNT, FLIGHT_WRITING = 8, 1 << 63
+FLIGHT_SECONDS = 5.0
+"""For all ranks together: for their answers with stacks; torch looks at NCCL's pipe every second."""
+MOST_FLIGHT = 8 << 20
+PIPE, DUMP = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 
 
 def read(path: str) -> str:
@@ -163,6 +180,85 @@ def parsed(text: str) -> list[Facts] | None:
     return threads or None
 
 
+class Flight:
+    """What torch's flight recorder knows of one rank: asked for at once, and read as soon as it is there.
+
+    A rank whose Python has our thread answers by it, twice; else NCCL's own is asked, where its pipe is. ``found`` is
+    the best answer so far, ``done`` says that no better one comes.
+    """
+
+    def __init__(self, rank: int, pids: list[int]) -> None:
+        self.found, self.done = b"", False
+        self._path, self._before = "", -1
+        if not any(self._ask_thread(pid) or self._ask_nccl(pid, rank) for pid in pids):
+            self.done = True
+
+    def _ask_thread(self, pid: int) -> bool:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                target = link(f"{folder}/{name}").partition(" ")[0]
+                if target.startswith(f"/memfd:{FLIGHT_FILE}-"):
+                    self._path = f"{folder}/{name}"
+                    with open(self._path, "rb") as file:
+                        self._before = int.from_bytes(file.read(FLIGHT_COUNT), "big")
+                    return poke(f"{folder}/{int(target.rpartition('-')[2])}")
+        except (OSError, ValueError):
+            pass
+        return False
+
+    def _ask_nccl(self, pid: int, rank: int) -> bool:
+        environ = dict(word.partition("=")[::2] for word in read(f"/proc/{pid}/environ").split("\0"))
+        if not environ.get(PIPE) or not environ.get(DUMP) or not poke(f"{environ[PIPE]}{rank}.pipe"):
+            return False
+        self._path, self._before = f"{environ[DUMP]}{rank}", -1
+        return True
+
+    def look(self) -> None:
+        """Reads what has been answered by now."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(MOST_FLIGHT)
+                file.seek(0)
+                head = file.read(FLIGHT_COUNT)
+        except OSError:
+            self.done = self._before >= 0  # the rank has ended; NCCL's file may still come
+            return
+        if self._before < 0:
+            self.found = data if data.endswith(b".") else b""  # the last byte of a pickle
+            self.done = bool(self.found)
+            return
+        count = int.from_bytes(head, "big")
+        if head == data[:FLIGHT_COUNT] and self._before < count < FLIGHT_WRITING:
+            self.found, self.done = data[FLIGHT_COUNT:], count > self._before + 1
+
+
+def poke(path: str) -> bool:
+    """Writes a byte into a pipe that somebody reads; false where there is none."""
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            return os.write(fd, b"?") == 1
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+
+
+def flights(ranks: dict[int, int]) -> dict[int, str]:
+    """What torch's flight recorder knows of each rank, in base64; without ranks that don't answer in time."""
+    children = children_of()
+    asked = {rank: Flight(rank, tree(pid, children)) for rank, pid in ranks.items()}
+    until = time.monotonic() + FLIGHT_SECONDS
+    while (waiting := [flight for flight in asked.values() if not flight.done]) and time.monotonic() < until:
+        threading.Event().wait(0.02)
+        for flight in waiting:
+            flight.look()
+    return {rank: base64.b64encode(flight.found).decode() for rank, flight in asked.items() if flight.found}
+
+
 def link(path: str) -> str:
     try:
         return os.readlink(path)
@@ -200,19 +296,38 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int
 
 
 def main() -> None:
-    seconds, py_spy, result = float(sys.argv[1]), sys.argv[2], sys.argv[3]
-    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[4:])}
+    seconds, py_spy, gpus, result = float(sys.argv[1]), *sys.argv[2:5]
+    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[5:])}
+    watched = subprocess.Popen(
+        [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     first = look(ranks, py_spy)
     threading.Event().wait(seconds)
     second = look(ranks, py_spy)
+    busy = gpus_busy(watched)
     found = {}
     for rank, (facts, (ticks, size)) in second.items():
         before, (old_ticks, old_size) = first[rank]
         worked = ticks - old_ticks > max(2.0, seconds * TICKS_PER_SECOND) or size - old_size > IDLE_BYTES
-        facts["moving"] = worked or before.get("threads") != facts.get("threads")
+        computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
+        facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
+        facts["gpus"] = busy
         found[str(rank)] = facts
+    for rank, record in flights(ranks).items():
+        found[str(rank)]["flight"] = record
     with open(result, "w", encoding="utf-8") as file:
         json.dump(found, file)
+
+
+def gpus_busy(watched: subprocess.Popen[bytes]) -> list[list[int]]:
+    """The most that each GPU was busy so far, as ``gpu_activity`` says; empty where it says nothing."""
+    try:
+        said = watched.communicate(timeout=GPU_SECONDS)[0]
+    except subprocess.TimeoutExpired:  # a call into the driver doesn't return
+        watched.kill()
+        return []
+    lines = [json.loads(line) for line in said.splitlines()]
+    return [[max(values) for values in zip(*each, strict=True)] for each in zip(*lines, strict=True)]
 
 
 def end_with_stdin() -> None:

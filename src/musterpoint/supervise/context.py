@@ -1,5 +1,6 @@
 """What the supervisor and its parts work with."""
 
+import os
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 from musterpoint.loop import Loop
@@ -24,6 +25,23 @@ class OtherEntryPoints(Protocol):
         """Kills what they have started."""
 
 
+class RankTerminal(NamedTuple):
+    """The terminal that ``rank`` gets as stdin, stdout and stderr (``muster local --debug``); ``path`` is its file."""
+
+    rank: int
+    path: str
+
+    @classmethod
+    def from_variable(cls, text: str) -> "RankTerminal | None":
+        """``RANK:PATH`` of the variable :data:`musterpoint.settings.TERMINAL`; None for anything else."""
+        rank, _, path = text.partition(":")
+        return cls(int(rank), path) if rank.isdecimal() and path else None
+
+    def open(self) -> int:
+        """A descriptor of it, which doesn't become our own terminal."""
+        return os.open(self.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+
 class SupervisorContext(NamedTuple):
     """What the supervisor and its parts work with.
 
@@ -31,8 +49,9 @@ class SupervisorContext(NamedTuple):
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
-    writes a text for people to a file of that name, and returns its path (empty: the job has no place for it); it
-    raises OSError. ``about_job`` says what of the job a failure's hint depends on.
+    writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
+    it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
+    in the place of its pipes.
     """
 
     loop: Loop
@@ -45,8 +64,9 @@ class SupervisorContext(NamedTuple):
     code: str = ""
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
-    keep: Callable[[str, str], str] = lambda _name, _text: ""
+    keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
     about_job: "Callable[[], JobFacts] | None" = None
+    terminal: "RankTerminal | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

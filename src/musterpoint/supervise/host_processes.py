@@ -144,6 +144,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    @property
+    def awaited_ranks(self) -> set[int]:
+        """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
+        return self._ranks.awaited(lambda session: self.sessions[session].plan.first_rank)
+
     def local_rank(self, rank: int) -> int | None:
         """The local rank of a global one of this host; None where it has none."""
         return self._ranks.local_rank(rank)
@@ -181,17 +186,42 @@ class HostProcesses:
         return environment
 
     def _spawn(self, session: Session, process: ProcessPlan, environment: Mapping[str, str], alone: bool) -> int:
+        if process.role == "rank" and self._has_terminal(process.rank):
+            return self._spawn_on_terminal(session, process, environment)
         out, err = self._pump.open(process.rank, self._pump_name(session.number, process.name))
         stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
-            argv = [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
             pid = spawn(
-                argv, environment, process.cwd, Streams(stdin, out, err),
+                self._words(process), environment, process.cwd, Streams(stdin, out, err),
                 foreground=alone and self._terminal.lend(), cpus=session.plan.cpus_of(process),
             )  # fmt: skip
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
                 os.close(fd)
+        self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
+        return pid
+
+    def _words(self, process: ProcessPlan) -> list[str]:
+        return [self._texts.path(word.ours) if word.ours else word.text for word in process.argv]
+
+    def _has_terminal(self, rank: int | None) -> bool:
+        return self._context.terminal is not None and rank == self._context.terminal.rank
+
+    def _spawn_on_terminal(self, session: Session, process: ProcessPlan, environment: Mapping[str, str]) -> int:
+        """A rank with a terminal of its own: nothing of what it prints comes through us."""
+        assert self._context.terminal is not None
+        try:
+            fd = self._context.terminal.open()
+        except OSError as error:
+            raise CannotStart(error, "exec") from None
+        try:
+            streams = Streams(fd, fd, fd)
+            pid = spawn(
+                self._words(process), environment, process.cwd, streams, own_terminal=True,
+                cpus=session.plan.cpus_of(process),
+            )  # fmt: skip
+        finally:
+            os.close(fd)
         self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
         return pid
 
@@ -241,8 +271,12 @@ class HostProcesses:
         return failures.unplanned_rank(number, local_rank, plan.local_ranks, self._context.diagnosis)
 
     def _send_go(self, rank: Rank, connection: Connection) -> None:
-        """Lets the stub start its program, with pipes of ours."""
-        out, err = self._pump.open(rank.number, rank.name)
+        """Lets the stub start its program, with pipes of ours, or on the terminal that the rank gets."""
+        if self._has_terminal(rank.number):
+            assert self._context.terminal is not None
+            out = err = self._context.terminal.open()
+        else:
+            out, err = self._pump.open(rank.number, rank.name)
         connection.send("go", (out, err))
         for fd in {out, err}:
             os.close(fd)

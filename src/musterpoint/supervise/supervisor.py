@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from musterpoint.supervise.stall_watch import StallWatch
     from musterpoint.supervise.waiting import WaitingWatch
 
+NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
 DRAIN_SECONDS_STOPPED = 3.0
@@ -53,7 +54,7 @@ class Supervisor:
     """Runs one job on this host.
 
     ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
-    for the pump.
+    for the pump. ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
     """
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
@@ -61,6 +62,7 @@ class Supervisor:
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
+        self.first_stop: tuple[str, int] | None = None
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
@@ -108,6 +110,7 @@ class Supervisor:
             while not self._finished:
                 self._loop.turn()
             self._end_what_is_left()
+            self._collect_dumps(plan)
         except BaseException:
             self._processes.kill()
             raise
@@ -120,6 +123,15 @@ class Supervisor:
         outcome = self._outcome(self._state)
         self._say_what_ended_it(outcome)
         return outcome
+
+    def _collect_dumps(self, plan: LaunchPlan | None) -> None:
+        if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
+            return
+        from musterpoint.supervise.flight_dumps import collect, stem_of  # only hosts with GPUs have such files
+
+        stem = stem_of(plan)
+        if stem:
+            collect(self._context, stem, failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
         """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
@@ -212,6 +224,9 @@ class Supervisor:
                     self._say_who_runs()
                 before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
+                if isinstance(happened, (ev.StopAsked, StopAll)):
+                    where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
+                    self.first_stop = self.first_stop or (where, happened.signal)
                 if self._state.phase != before:
                     self._watch_waiting()
                 self._record_event(happened)
@@ -265,13 +280,23 @@ class Supervisor:
         """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
         self._end_services()
         self._processes.dismiss()
+        self.drain(UNKILLABLE_SECONDS)
+        self._processes.reap()
+
+    def drain(self, seconds: float) -> int:
+        """Waits until no process of the job is left, at most ``seconds``; returns how many are.
+
+        A process that has been reaped has given back its devices: the kernel closes its files first (exit_files comes
+        before exit_notify in kernel/exit.c).
+        """
         if self._processes.remaining:
             self._processes.kill()
-            too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
+            too_long = self._loop.call_later(seconds, self._loop.stop)
             if self._processes.remaining:
                 self._loop.run()
             too_long.cancel()
-        self._processes.reap()
+            self._processes.reap()
+        return len(self._processes.remaining)
 
     def _end_services(self) -> None:
         """Services that end by themselves when they are told to get their time for it."""

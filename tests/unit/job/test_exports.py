@@ -97,7 +97,8 @@ def test_a_plain_job_has_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     seen = dict(sagemaker_exports(job, {}))
     assert json.loads(seen["SM_HOSTS"]) == [job.current_host]
     assert json.loads(seen["SM_USER_ARGS"]) == ["--lr", "1"]
-    assert not {"SM_MODEL_DIR", "SM_OUTPUT_FAILURE", "SM_CHECKPOINT_DIR"} & seen.keys()
+    assert not {"SM_OUTPUT_FAILURE", "SM_INPUT_DIR"} & seen.keys()
+    assert seen["SM_MODEL_DIR"] == str(tmp_path / "muster-jobs/t/model")
 
 
 def test_thousands_of_hosts_leave_no_variable_that_linux_refuses(write_tree: WriteTree) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.programs import stack_sampler
+from musterpoint.programs import gpu_activity, stack_sampler
 
 PROGRAM = """
 import faulthandler, os, subprocess, sys, threading, time
@@ -73,12 +74,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
-def sample(tmp_path: Path, ranks: Started, reader: str) -> dict[str, Any]:
+def sample(tmp_path: Path, ranks: Started, reader: str, **environ: str) -> dict[str, Any]:
     result = tmp_path / "result.json"
     words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, str(result), *words], stdin=subprocess.PIPE
-    )
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, gpu_activity.__file__, str(result), *words],
+        stdin=subprocess.PIPE, env={**os.environ, **environ},
+    )  # fmt: skip
     assert sampler.wait(60) == 0
     assert sampler.stdin is not None
     sampler.stdin.close()
@@ -116,10 +118,81 @@ def test_a_reader_that_fails_is_named(tmp_path: Path, start: Callable[..., Start
     assert error in sample(tmp_path, start("asleep"), reader)["asleep"]["error"]
 
 
+NVML = """
+#include <stdlib.h>
+struct busy { unsigned gpu, memory; };
+int nvmlInit_v2(void) { return getenv("NO_GPU") ? 9 : 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **device) { *device = (char *)1 + number; return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, struct busy *busy) {
+    busy->gpu = 100;
+    busy->memory = device == (void *)2 ? atoi(getenv("MEMORY")) : 0;
+    return getenv("MIG") ? 3 : 0;
+}
+"""
+
+
+def test_memory_of_a_gpu_in_use_is_work_and_a_kernel_that_waits_is_none(
+    tmp_path: Path, start: Callable[..., Started]
+) -> None:
+    """The library stands for NVIDIA's, where there is no GPU."""
+    source = tmp_path / "nvml.c"
+    source.write_text(NVML)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / gpu_activity.LIBRARY), str(source)], check=True)
+    ranks = start("asleep")
+    for environ, moving, gpus in (
+        ({"MEMORY": "31"}, True, [[100, 0], [100, 31]]),
+        ({"MEMORY": "0"}, False, [[100, 0], [100, 0]]),
+        ({"MEMORY": "31", "MIG": "1"}, False, []),
+        ({"MEMORY": "31", "NO_GPU": "1"}, False, []),
+    ):
+        facts = sample(tmp_path, ranks, "-", LD_LIBRARY_PATH=str(tmp_path), **environ)["asleep"]
+        assert (facts["moving"], facts["gpus"]) == (moving, gpus)
+
+
 def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", str(tmp_path / "result")],
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", gpu_activity.__file__, str(tmp_path / "r")],
         stdin=subprocess.PIPE,
     )
     sampler.communicate(timeout=60)
     assert sampler.returncode == 1
+
+
+DUMPS = """
+import os, sys, threading, time
+
+prefix, rank = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"], os.environ["RANK"]
+os.mkfifo(f"{prefix}{rank}.pipe")  # as torch's DumpPipe does
+asked = os.open(f"{prefix}{rank}.pipe", os.O_RDONLY | os.O_NONBLOCK)
+print("ready", flush=True)
+while True:
+    try:
+        if os.read(asked, 128):
+            break
+    except BlockingIOError:
+        pass
+    time.sleep(0.01)
+with open(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + rank, "wb", buffering=0) as file:
+    file.write(b"a record ")
+    time.sleep(0.1)
+    file.write(b"of NCCL.")
+time.sleep(60)
+"""
+
+
+def test_nccl_is_asked_through_its_pipe_where_no_thread_of_ours_answers(tmp_path: Path) -> None:
+    """The program stands for torch with NCCL: it makes the pipe, and answers, as torch's source says."""
+    stem = f"{tmp_path}/muster-nccl-"
+    environ = {**os.environ, stack_sampler.PIPE: stem, stack_sampler.DUMP: stem, "RANK": "5"}
+    rank = subprocess.Popen([sys.executable, "-c", DUMPS], env=environ, stdout=subprocess.PIPE)
+    silent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        found = stack_sampler.flights({5: rank.pid, 6: silent.pid})
+        assert {number: base64.b64decode(text) for number, text in found.items()} == {5: b"a record of NCCL."}
+    finally:
+        for process in (rank, silent):
+            process.kill()
+            process.communicate()

@@ -27,6 +27,7 @@ from musterpoint.prepare import (
     free_ports,
     named_job,
     offer_of,
+    ordered_job,
     plan_host,
     prepare_host,
     user_environment,
@@ -115,9 +116,14 @@ def _run_job(
             refusal = refusal._replace(host=roster.me)
         job = named_job(job, roster)
         runtime.set_job(job)
+    elif options.host_order == "topology":
+        job = ordered_job(job, roster)
+        runtime.set_job(job)
     if options.check != "off" and not roster.attempt:
         refusal = _check(runtime, request, job, options, roster, peers) or refusal
     runtime.output.reserve()
+    if host is not None and host.devices.gpus:
+        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
@@ -282,6 +288,19 @@ def _check(
     return None
 
 
+def _watch_gpus(runtime: Runtime, request: Request) -> None:
+    """Warns of GPUs that the job leaves idle, once its programs have had the time to open them."""
+    from musterpoint.processes.idle_gpus import AFTER, warn_of_idle
+
+    def look() -> None:
+        from musterpoint.fabric.gpus import seen_gpus, survey_gpus
+
+        gpus = [gpu.number for gpu in seen_gpus(survey_gpus(), request.environ)]
+        warn_of_idle(gpus, runtime.console.say)
+
+    runtime.loop.call_later(AFTER, look)
+
+
 def _pump(job: Job, options: Settings, plan: LaunchPlan | None) -> Pump:
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     output = OutputOptions(options.log_prefix, job.current_host, ranks, options.log_dir)
@@ -292,7 +311,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     mask = runtime.masker.mask_user  # failures quote the user's program
     return SupervisorContext(
         runtime.loop, pump, runtime.sidecars, lambda text: runtime.console.say(text, mask), runtime.timeline.add,
-        job.current_host, mask, job.paths.code, keep=lambda name, text: _keep(job, name, text),
+        job.current_host, mask, job.paths.code, keep=lambda name, content: _keep(job, name, content),
     )  # fmt: skip
 
 
@@ -305,11 +324,11 @@ def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     return JobFacts(job.platform, local, channels, plan.launcher if plan else "", plan.local_ranks if plan else 0)
 
 
-def _keep(job: Job, name: str, text: str) -> str:
-    """Keeps a text about a failure with the job's output data; returns where, empty where the job has no such place."""
+def _keep(job: Job, name: str, content: str | bytes) -> str:
+    """Keeps what tells of a failure with the job's output data; returns where, empty where the job has no place."""
     from musterpoint.report.collected import keep
 
-    return keep(job.paths.output_data, job.current_host, name, text) if job.paths.output_data else ""
+    return keep(job.paths.output_data, job.current_host, name, content) if job.paths.output_data else ""
 
 
 def _rules(job: Job, options: Settings, plan: LaunchPlan | None, host: PreparedHost | None) -> Rules:

@@ -14,13 +14,11 @@ from musterpoint.errors import UsageError
 from musterpoint.executables import over_limit, size_of
 from musterpoint.fabric.devices import Devices, survey
 from musterpoint.fabric.mpi import Mpi, find_mpi, mpirun_of
-from musterpoint.fabric.setting import CpuSet, EnvSetting
 from musterpoint.job.exports import Machine, sagemaker_exports
 from musterpoint.job.model import Job
 from musterpoint.launch import smdistributed
 from musterpoint.launch.choose import (
     MPIRUN,
-    TENSORFLOW,
     Choice,
     agreed_ports,
     build_plan,
@@ -30,10 +28,10 @@ from musterpoint.launch.choose import (
     wanted_ports,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
-from musterpoint.launch.plan import ONE_PER_HOST, LaunchPlan
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.launch.unnamed import check_unnamed
 from musterpoint.rollcall.ports import agreed_master_port, check_agreed, offered
-from musterpoint.rollcall.roster import Offer, Roster
+from musterpoint.rollcall.roster import LONGEST_PLACE, Offer, Roster
 from musterpoint.settings import LOCAL, PYTHON, Settings, split_endpoint
 
 if TYPE_CHECKING:
@@ -210,6 +208,12 @@ def named_job(job: Job, roster: Roster) -> Job:
     return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
 
 
+def ordered_job(job: Job, roster: Roster) -> Job:
+    """``job`` with its hosts in the roster's order."""
+    hosts, group = (tuple(seat.name for seat in seats) for seats in (roster.seats, roster.group))
+    return job._replace(hosts=hosts, group_hosts=group)
+
+
 def plan_host(
     job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
 ) -> LaunchPlan:  # fmt: skip
@@ -222,16 +226,19 @@ def plan_host(
     devices = host.devices
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    fabric, fabric_notes = _fabric_settings(job, options, host, roster, environ)
     inputs = LaunchInputs(
-        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), fabric,
-        host.modules, host.mpi, host.memory, host.accelerate, _cpu_sets(options, host, environ),
+        host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), (),
+        host.modules, host.mpi, host.memory, host.accelerate,
     )  # fmt: skip
+    notes: tuple[str, ...] = ()
+    if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
+        from musterpoint.launch.fabric import with_fabric
+
+        inputs, notes = with_fabric(inputs, host.fabric)
     plan = build_plan(inputs)
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
-    notes = (*fabric_notes, *_miscounted(job, options, devices, host.choice))
     if options.max_restarts and not roster.attempt:
         from musterpoint.job.restarts import note as note_of_restarts
 
@@ -239,64 +246,6 @@ def plan_host(
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
-
-
-def _cpu_sets(options: Settings, host: PreparedHost, environ: Mapping[str, str]) -> tuple[CpuSet, ...]:
-    """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
-    wanted = options.cpu_binding == "slots" or (options.cpu_binding == "auto" and host.devices.gpus > 1)
-    if not wanted or host.choice.launcher in ONE_PER_HOST or options.numa_binding:
-        return ()
-    from musterpoint.fabric.placement import cpu_sets
-
-    return cpu_sets(host.choice.slots, options.cpu_binding, environ)
-
-
-def _miscounted(job: Job, options: Settings, devices: Devices, choice: Choice) -> tuple[str, ...]:
-    if devices.slots == 1 and not job.counted.variable:
-        return ()
-    from musterpoint.launch.counts import miscounted
-
-    warning = miscounted(job, options, devices, choice)
-    return (warning,) if warning else ()
-
-
-def _fabric_settings(
-    job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
-) -> tuple[tuple[EnvSetting, ...], tuple[str, ...]]:
-    """What this host's devices and network call for, and what there is to say about them."""
-    devices, several = host.devices, len(roster.group) > 1
-    settings: tuple[EnvSetting, ...] = ()
-    notes: tuple[str, ...] = ()
-    if devices.gpus and options.cuda_compat == "auto":
-        from musterpoint.fabric.cuda import cuda_settings
-
-        settings, note = cuda_settings(environ)
-        notes += (note,) if note else ()
-    if several or host.choice.slots > 1:
-        from musterpoint.fabric.network import missing_interface, network_settings
-
-        settings += network_settings(devices, roster.master_address, len(roster.group), environ)
-        missing = missing_interface(devices, job.network_interface, roster.master_address) if several else ""
-        notes += (missing,) if missing else ()
-    if host.fabric is not None and job.in_group:
-        from musterpoint.fabric.nccl import advise
-
-        advice = advise(host.fabric, *((roster.master_address, _neuron_port(host, roster)) if several else ()))
-        settings += advice.settings
-        notes += advice.notes
-    return settings, notes
-
-
-def _neuron_port(host: PreparedHost, roster: Roster) -> int:
-    """The leader's port for Neuron's runtimes, which it offers behind all others."""
-    from musterpoint.fabric.nccl import NEURON_PORT
-
-    ports = roster.group[0].ports
-    return ports[-1] if ports and _offers_neuron_port(host) else NEURON_PORT
-
-
-def _offers_neuron_port(host: PreparedHost) -> bool:
-    return bool(host.devices.neuron_cores) and host.choice.launcher not in (*TENSORFLOW, "ray")
 
 
 def _check_leader(options: Settings, roster: Roster) -> None:
@@ -345,8 +294,21 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
         MusterError: a port that all hosts must use is taken.
     """
     capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
+    place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
-    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries)
+    return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries, place)
+
+
+def _place(job: Job, options: Settings) -> str:
+    """Where this host is in the network, if that decides the rank order; a UsageError where it can't."""
+    if options.host_order != "topology" or len(job.hosts) == 1:
+        return ""
+    if options.rollcall != "full":
+        raise UsageError(
+            f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
+            "the others are: leave one of the two out"
+        )
+    return job.place[:LONGEST_PLACE]
 
 
 def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
@@ -357,10 +319,10 @@ def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ..
     """
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
-    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and _offers_neuron_port(host):
-        from musterpoint.fabric.nccl import NEURON_PORT
+    if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:
+        from musterpoint.launch.fabric import wanted_for_neuron
 
-        wanted += (NEURON_PORT,)
+        wanted += wanted_for_neuron(launcher, host.devices)
     ports = offered(wanted, option_for_ports(launcher, options))
     if options.rollcall != "full" and len(job.hosts) > 1:
         agreed = agreed_ports(launcher, host.modules, agreed_master_port(options.master_port, job.master_port))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__, settings
 from musterpoint.channel.names import read_hosts
 from musterpoint.errors import UsageError
+from musterpoint.fabric.setting import EnvSetting
 from musterpoint.job.model import InstanceGroup, Job
 from musterpoint.job.read import masker_of, platform_here, read_job
 from musterpoint.job.sagemaker import RESOURCES, base_of, paths_of
 from musterpoint.job.unnamed import misplaced
+from musterpoint.job.variables import OUTPUTS, Watched, of_platform
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
-from musterpoint.launch.plan import LaunchPlan
+from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan
+from musterpoint.launch.ranks import IDENTITY
 from musterpoint.masking import Masker
 from musterpoint.prepare import plan_host, prepare_host, user_environment
 from musterpoint.processes.pid1 import pid1_note, unstoppable_pid1
@@ -33,7 +37,7 @@ class HostView(NamedTuple):
 
 class Preview(NamedTuple):
     """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
-    host order. ``environ`` is this host's environment.
+    host order. ``environ`` is this host's environment, ``used`` what becomes of each of the platform's variables in it.
     """
 
     job: Job
@@ -42,6 +46,7 @@ class Preview(NamedTuple):
     plans: tuple[LaunchPlan, ...]
     notes: tuple[str, ...]
     environ: Mapping[str, str] = {}
+    used: tuple[EnvSetting, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -75,10 +80,35 @@ def preview_request(request: Request) -> Preview:
             else f"no PROGRAM was given, and on this platform ({here}) the job's command names it: pass the words that "
             "follow `muster launch` there"
         )
-    job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    watched = Watched(request.environ)
+    job = read_job(watched, options, "", request.program, request.arguments, request.module)
     if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
         raise wrong
-    return preview(views_of(job, options, request.environ), request.typed)._replace(job=job)
+    made = preview(views_of(job, options, request.environ), request.typed)._replace(job=job)
+    return made._replace(used=used_variables(job, watched, made.of(job.current_host)[1]))
+
+
+def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSetting, ...]:
+    """The platform's variables of the host with ``plan``: what each is for, and whether ranks get it."""
+    of_ranks = (process.environment for process in plan.processes if process.role == "rank")
+    given: dict[str, set[str]] = {}
+    for setting in (*plan.environment, *chain.from_iterable(of_ranks)):
+        given.setdefault(setting.name, set()).add(setting.value)
+    foreign = plan.launcher not in SUPERVISED and plan.launcher not in ONE_PER_HOST
+    found, seen = [], frozenset(environ.seen)
+    for name in of_platform(job.platform, environ):
+        value = environ[name]
+        read = "read" if name in seen or name.startswith(OUTPUTS) else "not needed: others say enough"
+        if name in plan.unset:
+            fate = "taken away, since it would mislead the launcher or ranks"
+        elif given.get(name, {value}) != {value}:
+            fate = "ranks get a value of their own, above"
+        elif foreign and name in IDENTITY:
+            fate = "the launcher gives ranks a value of their own"
+        else:
+            fate = "ranks get it as it is"
+        found.append(EnvSetting(name, value, f"{read}; {fate}"))
+    return tuple(found)
 
 
 def views_of(job: Job, options: Settings, environ: Mapping[str, str]) -> tuple[HostView, ...]:
@@ -166,6 +196,10 @@ def _notes(view: HostView, roster: Roster) -> tuple[str, ...]:
     if several and not (options.slots or job.distribution.processes_per_host):
         stand = f"this host's {job.counted.variable} stands" if job.counted.slots else "this machine's devices stand"
         notes.append(f"{stand} for every host's; the roll call learns each host's own slots")
+    if several and options.host_order == "topology":
+        notes.append(
+            "hosts are shown as the platform lists them; their switches decide the rank order in the roll call"
+        )
     if several and any(seat.address == seat.name for seat in roster.seats):
         notes.append(
             "host names stand where the roll call will put numeric addresses, and the interface for NCCL and Gloo "

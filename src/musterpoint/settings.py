@@ -77,9 +77,10 @@ class Settings(NamedTuple):
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
     accelerate_config: str = ""
-    local_rank: Literal["", "argument", "variable"] = ""
+    local_rank: Literal["", "argument", "dashed", "variable"] = ""
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
+    host_order: Literal["listed", "topology"] = "listed"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -351,13 +352,16 @@ OPTIONS: tuple[Option, ...] = (
            launchers=("parameter-server",)),
     Option("accelerate_config", "accelerate's configuration file, for --launcher accelerate", "FILE",
            unless_given="the one that `accelerate config` writes, where there is one", launchers=("accelerate",)),
-    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too, or by "
-           "LOCAL_RANK alone", "HOW", aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
+    Option("local_rank", "whether a Python program is told its local rank by the argument --local_rank=N too (dashed: "
+           "--local-rank=N, as torch.distributed.launch of torch 2 spells it), or by LOCAL_RANK alone", "HOW",
+           aliases=("--deepspeed-local-rank",), older="MUSTER_DEEPSPEED_LOCAL_RANK",
            unless_given="deepspeed: argument, else variable"),
     Option("numa_binding", "torchrun's option: which processors and memory it binds each rank to, by its GPU", "HOW",
            unless_given="none", launchers=("torchrun",)),
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
-           "slots: always", "HOW"),
+           "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
+    Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
+           "(Slurm with a topology plugin)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 from ..hosts.conftest import end, survivors
-from .fault import ANY, Truth
-from .job import Cell, Job, Seen, StackPath, Times, memory_group
+from .fault import ANY, Cell, Truth
+from .job import Job, Seen, StackPath, Times, memory_group
 
 LONGEST = 900
 """Bytes of a failure reason."""
@@ -20,6 +20,8 @@ PATIENCE = 20.0
 """Seconds that any end may take on a machine that is busy with other work, whatever it takes on an idle one."""
 SLOWER = 5.0
 """How much longer than this job's own launch, under the same load, its end may take."""
+OTHERS_MAY_TELL = 35.0
+"""Seconds that other hosts have to tell of a better cause where a program's own torchrun only says which rank ended."""
 MIB = 1 << 20
 
 
@@ -142,7 +144,7 @@ def told(seen: Seen, truth: Truth) -> list[str]:
         if seen.code(host) != code:
             wrong.append(f"{host}: its entry point ended with {seen.code(host)}, expected {code}")
     described = seen.ran.job
-    status = {"stopped": "Stopped", "done": "Completed"}.get(truth.kind, "Failed")
+    status = truth.status or {"stopped": "Stopped", "done": "Completed"}.get(truth.kind, "Failed")
     whole = len(seen.reports) == len(seen.job.hosts)
     if whole and (described["TrainingJobStatus"], described["ExitCode"], seen.ran.code) != (status, code, code):
         found = {key: described[key] for key in ("TrainingJobStatus", "ExitCode")}
@@ -175,7 +177,7 @@ def nothing_left(seen: Seen, truth: Truth) -> list[str]:
     wrong = [f"still running: {words}" for words in survivors(seen.job.local.token)]
     for host in seen.job.hosts:
         report = seen.job.folder / "events" / f"left-{host}"
-        if host in seen.reports:
+        if host in seen.reports or report.exists():
             wrong += [f"left on {host}: {line}" for line in report.read_text().splitlines()[1:]]
         output = seen.job.local.output / "hosts" / host / "opt/ml/output"
         wrong += [f"left on {host}: {path}" for path in output.glob(".*") if host in seen.reports]
@@ -189,16 +191,25 @@ def nothing_left(seen: Seen, truth: Truth) -> list[str]:
 
 def in_time(seen: Seen, truth: Truth) -> list[str]:
     """What the fault takes by itself, and what an end takes on a machine with this load."""
-    took, bound = seen.ended - seen.struck, seen.job.fault.wait + PATIENCE + SLOWER * seen.launching
+    waits = seen.job.fault.wait + (OTHERS_MAY_TELL if seen.job.launcher.own else 0.0)
+    took, bound = seen.ended - seen.struck, waits + PATIENCE + SLOWER * seen.launching
     return [f"the job ended {took:.1f} s after the fault, expected at most {bound:.1f} s"] if took > bound else []
 
 
+COMPLAINS = re.compile(r"-{9}|={9}|mpirun|mpiexec|prterun|torch\.distributed\.elastic|[WE]\d{4} .*torch/distributed")
+"""How the last lines of launchers begin when a job has failed."""
+
+
 def last_line(seen: Seen, truth: Truth) -> list[str]:
-    """The last line that the victim printed before the fault."""
+    """The last line that the victim printed before the fault; the very last one is ours, not a launcher's."""
     line = f"the last line of rank {seen.rank}"
-    if not seen.rank or not seen.job.fault.last_line:
-        return []
-    return [] if line in seen.logs else [f"the log doesn't have {line!r}"]
+    wrong = []
+    if seen.rank and seen.job.fault.last_line and line not in seen.logs:
+        wrong.append(f"the log doesn't have {line!r}")
+    log = seen.job.log(seen.reports[0]).splitlines()
+    if log and not seen.job.launcher.own and COMPLAINS.match(log[-1]):
+        wrong.append(f"the last word is the launcher's: {log[-1]!r}")
+    return wrong
 
 
 def code_of_rank(rank: int) -> int:

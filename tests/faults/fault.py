@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple
 
+from .launchers import Launcher
+
 if TYPE_CHECKING:
     from .job import Job, Seen
 
 Check = Callable[["Seen"], None]
 Act = Callable[["Job"], None]
+VICTIM = "algo-2"
+"""The host on which a rank fails, unless a fault says otherwise."""
 ANY = "*"
 """In the place of a culprit: any host."""
 
@@ -21,6 +25,7 @@ class Truth(NamedTuple):
     ``how``: what stands behind the culprit's place, such as "exit code 7"; empty: the reason names no rank.
     ``words``: texts that are in the reason, too.
     ``kind``, ``cause``: class and cause in ``outcome.json``.
+    ``status``: of the job description; empty: by ``kind``.
     ``host``: the culprit, or :data:`ANY`; None: the host of the rank that is the victim.
     """
 
@@ -31,6 +36,7 @@ class Truth(NamedTuple):
     kind: str = "user"
     cause: str = "user"
     host: str | None = None
+    status: str = ""
 
 
 class Hosts(NamedTuple):
@@ -87,9 +93,20 @@ class Fault(NamedTuple):
     hosts: Hosts = Hosts()
     memory: int = 0
     apart: bool = False
-    victim: str = "algo-2"
+    victim: str = VICTIM
     in_cut: bool = True
 
     def expected(self, launcher: str, own: bool) -> Truth:
         """What must be true under ``launcher``."""
         return self.but.get(launcher) or (self.own if own and self.own else self.truth)
+
+
+class Cell(NamedTuple):
+    """One fault under one launcher."""
+
+    fault: Fault
+    launcher: Launcher
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault.name}-{self.launcher.name}"

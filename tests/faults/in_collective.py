@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from typing import TYPE_CHECKING
 
-from .fault import Fault, Truth
+from .fault import ANY, Fault, Truth
 from .in_rank import OWN, SAVES, SLOW_SAVE
-from .job import Seen
+
+if TYPE_CHECKING:
+    from .job import Seen
 
 JOINED = "join()\nmeet()\n"
 WAITS = "while True:\n    collective()\n"
@@ -27,8 +30,14 @@ threading.Thread(target=dots, daemon=True).start()
 """Until the job hangs it isn't silent, however slowly this machine imports a framework."""
 HALT = "os.kill(os.getpid(), signal.SIGSTOP)"
 STALL = ("--stall-timeout", "2", "--stop-grace", "1")
+BUSY = {
+    "horovod": "Horovod's own thread is busy in every rank, so that none looks still; it has a watch of its own",
+    "tensorflow": "TensorFlow's own threads are busy while they wait, so that no rank looks still",
+}
 SAID = "muster: stalled: no output of any rank for 2 s: "
 
+STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
+"""Under a launcher of the user's own: the ranks are not ours, so that only the launcher's place is known."""
 NEIGHBOUR = f"""import signal
 NEXT = HOST == "algo-2" and LOCAL == "0"
 if NEXT:
@@ -65,7 +74,7 @@ IN_COLLECTIVE = (
     Fault(
         "killed-waited", "a rank is killed while the others wait for it in a collective",
         Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
-        own=Truth(137, OWN + "was killed by signal 9\n", "killed by signal 9", kind="infra"), collective=True,
+        own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"), collective=True,
         body=f"import signal\n{JOINED}if VICTIM:\n    strike()\n    os.kill(os.getpid(), signal.SIGKILL)\n{WAITS}",
     ),
     *(
@@ -83,12 +92,13 @@ IN_COLLECTIVE = (
         "hangs", "a rank never comes to the collective that the others wait in (`--stall-timeout`)",
         Truth(74, SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n", "exit code 74", kind="infra",
               cause="muster"),
-        collective=True, options=STALL, wait=20,
+        own=STALLED, without=BUSY, collective=True, options=STALL, wait=20,
         body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    slow_read()\n{WAITS}",
     ),
     Fault(
         "halted", "a rank is stopped by SIGSTOP (`--stall-timeout`)",
         Truth(74, SAID + r".*; rank {rank} is stopped \(SIGSTOP\) ", "exit code 74", kind="infra", cause="muster"),
+        own=STALLED, without={"tensorflow": "TensorFlow itself ends a job of which a worker is silent"},
         collective=True, options=STALL, wait=20,
         body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    {HALT}\n{WAITS}",
     ),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
-from .job import Job, Seen
+
+if TYPE_CHECKING:
+    from .job import Job, Seen
 
 RANK = "{rank}"
 """In an expected text: the victim's rank."""
@@ -79,7 +82,9 @@ signal.signal(signal.SIGTERM, save)
 
 
 def the_same_way(seen: Seen) -> None:
-    assert seen.reason("algo-1").endswith(f"\n{seen.job.ranks - 1} other ranks failed the same way")
+    others = (seen.job.launcher.hosts if seen.job.launcher.own else seen.job.ranks) - 1
+    said = f"{others} other rank{'s' if others > 1 else ''} failed the same way"
+    assert seen.reason("algo-1").endswith(f"\n{said}"), seen.reason("algo-1")
 
 
 def another_error(seen: Seen) -> None:
@@ -217,6 +222,7 @@ IN_RANK = (
         "echo", "a rank raises what sounds like a lost peer, and another fails after it",
         Truth(1, "RuntimeError: the feature store's TCPStore said: connection reset by peer\n", "exit code 1"),
         body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ECHO, also=another_error,
+        without=dict.fromkeys(("own", "shell"), "its torchrun waits for the rank beside it: all fail at once"),
     ),
     Fault(
         "early-leader", "the leader's ranks end long before the others", BEARS,

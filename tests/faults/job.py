@@ -15,27 +15,15 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
 from ..hosts.conftest import Local, Ran, eventually
-from .fault import Fault
-from .launchers import NONE, Launcher
+from .fault import Cell
+from .launchers import NONE
 
 HERE = Path(__file__).resolve().parent
 PREAMBLE = (HERE / "programs" / "preamble.py").read_text()
 PATIENCE = 200.0
 """Seconds after which a job that shows no event is given up."""
-VICTIM = "algo-2"
 StackPath = Callable[[str], Path]
 """The bin directory of a stack, by its name."""
-
-
-class Cell(NamedTuple):
-    """One fault under one launcher."""
-
-    fault: Fault
-    launcher: Launcher
-
-    @property
-    def name(self) -> str:
-        return f"{self.fault.name}-{self.launcher.name}"
 
 
 class Times(NamedTuple):
@@ -247,5 +235,11 @@ def memory_group(limit: int) -> Path:
     one = (root / "memory").is_dir()
     group = (root / "memory" if one else root) / name
     group.mkdir()
-    (group / ("memory.limit_in_bytes" if one else "memory.max")).write_text(str(limit))
+    try:
+        (group / ("memory.limit_in_bytes" if one else "memory.max")).write_text(str(limit))
+        if not one:
+            (group / "memory.swap.max").write_text("0")
+    except OSError:
+        group.rmdir()
+        raise
     return group

@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
-from .fault import ANY, Act, Fault, Hosts, Truth
+from .fault import ANY, VICTIM, Act, Fault, Hosts, Truth
 from .in_rank import BEARS, SAVES, all_saved, fails
-from .job import VICTIM, Job, Seen
+
+if TYPE_CHECKING:
+    from .job import Job, Seen
 
 LEADER = "algo-1"
 TRAINS = (
@@ -141,11 +144,24 @@ def arrive_late(job: Job) -> None:
     job.mark("end")
 
 
+def says_what_is_wrong(seen: Seen) -> None:
+    """The host that can't find the leader says so; the leader can only say who is missing."""
+    assert f"{LEADER}  name     the name does not resolve" in seen.reason(VICTIM)
+    assert VICTIM in seen.reason(LEADER)
+
+
 def never_arrive(job: Job) -> None:
     """It comes when the others have given up."""
     job.until((job.local.output / "hosts" / LEADER / "opt/ml/output/outcome.json").exists)
     job.strike()
     job.mark("late")
+
+
+def no_archive(seen: Seen) -> None:
+    """What could not be kept is said; what was reserved for the report is used up."""
+    assert "model.tar.gz can't be written: No space left on device" in seen.ran.stderr, seen.ran.stderr
+    assert "internal error" not in seen.ran.stderr
+    assert not list((seen.ran.output / "hosts").glob("*/opt/ml/output/.*.reserved"))
 
 
 FILLS = """
@@ -226,24 +242,26 @@ OF_HOSTS = (
     ),
     Fault(
         "stop-one", "the platform stops one host (spot, eviction), and every rank takes its time to save",
-        Truth(143, f"stopped by the platform on {VICTIM}", kind="stopped", cause="platform", host=VICTIM),
+        Truth(143, f"stopped by the platform on {VICTIM}", kind="stopped", cause="platform", host=VICTIM,
+              status="Failed"),
         body=SAVES + "works()\nrest()\n", act=stop_one, also=all_saved, wait=60,
     ),
     Fault(
         "unnamed", "the leader's name never resolves on a host (`--rollcall-timeout 4`)",
         Truth(69, "muster: ", kind="infra", cause="muster", host=ANY), apart=True,
-        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(unnamed=True), wait=10,
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(unnamed=True), wait=30,
+        also=says_what_is_wrong,
     ),
     Fault(
         "absent", "a host never arrives (`--rollcall-timeout 4`)",
         Truth(69, "muster: ", words=(VICTIM,), kind="infra", cause="muster", host=ANY), survivors=(LEADER,),
-        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=10,
+        body="works()\n", options=("--rollcall-timeout", "4"), hosts=Hosts(late=True), act=never_arrive, wait=30,
     ),
     Fault(
         "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
     ),
     Fault(
-        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True),
+        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive,
         body=fails(FILLS + "raise LookupError('no such shard: 17')"),
     ),
     Fault(

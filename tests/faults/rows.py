@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-from .fault import Fault
+from .fault import Cell, Fault
 from .in_collective import IN_COLLECTIVE
 from .in_rank import IN_RANK
-from .job import Cell
 from .launchers import BY_NAME, LAUNCHERS, Launcher
 from .of_hosts import OF_HOSTS
 

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from ..hosts.network import usable
 from .cell import run
-from .job import Cell, Times
+from .fault import Cell
+from .job import Times
 from .rows import SEED, cut
 
 TIMES = Times(save=2.0, cut=17.0)
 
-pytestmark = [pytest.mark.netns, pytest.mark.torch, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.torch,
+    pytest.mark.timeout(420),
+    pytest.mark.skipif(not usable(), reason="can't make network namespaces here"),
+]
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in cut(SEED)])

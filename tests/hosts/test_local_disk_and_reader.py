@@ -12,44 +12,6 @@ import pytest
 
 from .conftest import Local, eventually
 
-FILLS = """
-import os, sys
-with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + os.environ["SM_CURRENT_HOST"]), "wb", buffering=0) as fill:
-    try:
-        while True:
-            fill.write(bytes(4096))
-    except OSError:
-        pass
-print("the disk is full", flush=True)
-"""
-ENDS = {"sys.exit(7)": 7, "raise ValueError('no room for the checkpoint')": 1, "os.kill(os.getpid(), 9)": 137}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-@pytest.mark.parametrize("end", ENDS)
-def test_a_full_disk_costs_neither_the_code_nor_the_reason(local: Local, end: str) -> None:
-    disk = local.folder / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=False, capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        local.output = disk / "job"
-        ran = local.run("--hosts", "2", "--backend", "process", "--launcher", "script", local.program(FILLS + end))
-        assert ran.code == ENDS[end], ran.stderr
-        assert "internal error" not in ran.stderr
-        for host in ("algo-1", "algo-2"):
-            output = disk / "job/hosts" / host / "opt/ml/output"
-            assert json.loads((output / "outcome.json").read_text())["code"] == ENDS[end]
-            assert f"exit code {ENDS[end]}" in (output / "failure").read_text()
-            assert not list(output.glob(".*.reserved"))
-        described = json.loads((disk / "job/job.json").read_text())
-        assert (described["ExitCode"], described["TrainingJobStatus"]) == (ENDS[end], "Failed")
-        assert "model.tar.gz can't be written: No space left on device" in ran.stderr
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
-
-
 TALKS = """
 import os, signal, sys, time
 def save(signo, frame):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-
-from .test_lost import both_work, entry_point
 
 LAUNCHER = """
 import os, subprocess, sys
@@ -59,48 +54,6 @@ if rank == 3:
     time.sleep(600)
 dist.recv(one, 3)
 """
-
-# how rank 3 ends -> code, class, the reason's first line
-ENDS = {
-    "raise": (1, "user", "LookupError: no such shard: 17"),
-    "exit": (7, "user", "the program's own torchrun says: its rank 3 ended with exit code 7"),
-    "kill": (137, "infra", "the program's own torchrun says: its rank 3 was killed by signal 9"),
-}
-
-
-@pytest.mark.parametrize("how", ENDS)
-def test_the_rank_that_failed_first_is_blamed_however_long_its_neighbours_take(local, how: str) -> None:  # type: ignore[no-untyped-def]
-    """The other host's torchrun ends seconds before: its ranks lost their peer, and nobody there takes his time."""
-    local.program(TRAIN, "train.py")
-    ran = local.run(
-        "--hosts", "2", "--backend", "process", "--launcher", "script", local.program(LAUNCHER, "launcher.py"), how
-    )
-    code, kind, lead = ENDS[how]
-    log = ran.log("algo-1") + ran.log("algo-2")
-    assert "rank 2 has saved" in log, log
-    assert ran.code == code, log
-    for host in ("algo-1", "algo-2"):
-        outcome = ran.outcome(host)
-        assert (outcome["host"], outcome["rank"], outcome["class"], outcome["cause"]) == ("algo-2", 3, kind, "user"), (
-            log
-        )
-        assert outcome["reason"].startswith(f"{lead}\nrank 3 (local rank 1) on algo-2, ")
-        assert outcome["reason"].endswith("\n1 other rank failed after it (peer lost)")
-
-
-@pytest.mark.netns
-def test_a_lost_host_is_named(local) -> None:  # type: ignore[no-untyped-def]
-    local.program(TRAIN, "train.py")
-    process = local.start(
-        "--hosts", "2", "--backend", "netns", "--launcher", "script", local.program(LAUNCHER, "launcher.py"), "wait"
-    )
-    both_work(local, process)
-    os.kill(entry_point(local, "algo-2"), signal.SIGKILL)
-    ran = local.finish(process)
-    outcome = ran.outcome("algo-1")
-    found = {key: outcome[key] for key in ("code", "cause", "class", "retryable", "host")}
-    assert found == {"code": 76, "cause": "host", "class": "infra", "retryable": True, "host": "algo-2"}, outcome
-    assert outcome["reason"].startswith("muster: host algo-2 was lost: ")
 
 
 @pytest.mark.parametrize(

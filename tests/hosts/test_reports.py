@@ -169,39 +169,6 @@ def test_a_value_that_is_set_already_wins_over_ours(local, launcher: str) -> Non
         assert not [name for name in seen if name.endswith("_VISIBLE_DEVICES") and name not in local.environ]
 
 
-THEIR_LAUNCHER = """
-import os, subprocess, sys
-command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--node-rank",
-           os.environ["NODE_RANK"], "--master-addr", os.environ["MASTER_ADDR"], "--master-port",
-           os.environ["MASTER_PORT"], "train.py", *sys.argv[1:]]
-subprocess.run(command, check=True)
-"""
-THEIR_TRAINING = """
-import os, sys, time
-
-def step():
-    raise ArithmeticError("loss is NaN")
-
-if os.environ["RANK"] == "1":
-    step() if "--raise" in sys.argv else sys.exit(5)
-time.sleep(600)
-"""
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [(["--raise"], 1, ["ArithmeticError: loss is NaN", "in step"]), ([], 5, ["on algo-2, exit code 5"])],
-    ids=["exception", "code"],
-)
-def test_a_launcher_of_the_users_own_hides_nothing(local, words: list[str], code: int, said: list[str]) -> None:  # type: ignore[no-untyped-def]
-    local.program(THEIR_TRAINING, "train.py")
-    ran = local.run(*TWO, "--launcher", "script", local.program(THEIR_LAUNCHER, "launcher.py"), *words)
-    assert ran.code == code, ran.stderr + ran.stdout
-    assert all(word in ran.reason for word in said), ran.reason
-    assert not ran.reason.startswith("subprocess.CalledProcessError"), ran.reason
-
-
 @pytest.mark.netns
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to take the network away")
 def test_a_plan_needs_no_network(local) -> None:  # type: ignore[no-untyped-def]

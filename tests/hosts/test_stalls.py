@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) ->
         stacks = ran.left(host, f"data/muster/{host}/stacks.txt")
         assert f"rank {rank}: still, state S" in stacks
         assert 'File "program.py", line' in stacks
+        assert f"last collective: gloo:{'barrier' if rank else 'all_reduce'}, number " in stacks
+        record = ran.output / f"hosts/{host}/opt/ml/output/data/muster/{host}/flight_recorder_rank_{rank}"
+        assert pickle.loads(record.read_bytes())["entries"][-1]["profiling_name"].startswith("gloo:")
 
 
 def test_a_busy_rank_is_said_and_a_stall_may_be_borne(local: Any, py_spy: None, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from musterpoint.processes import tree
 
-from .conftest import eventually, survivors
+from .conftest import eventually
 
 SAVES = """
 import os, pathlib, signal, sys, time
@@ -86,16 +86,6 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
     process.communicate(timeout=100)
     assert process.returncode == 143
     os.close(read)
-
-
-def test_a_reader_that_is_gone_holds_up_nobody(train) -> None:  # type: ignore[no-untyped-def]
-    train.program("import os\nfor _ in range(3000):\n    os.write(1, b'x' * 1000)\nraise SystemExit(6)\n")
-    read, write = os.pipe()
-    os.close(read)
-    process = train.start(stdout=write)
-    os.close(write)
-    process.communicate(timeout=100)
-    assert process.returncode == 6
 
 
 SHELLS = {
@@ -251,27 +241,6 @@ def family(train, process: subprocess.Popen[bytes]) -> tuple[int, int, int]:  # 
     train.ready(process, "family-0", "family-1")
     program, stub = map(int, (train.base / "model" / "family-0").read_text().split())
     return program, stub, int(Path(f"/proc/{stub}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-@pytest.mark.torch
-def test_torchrun_killed_in_the_middle(train) -> None:  # type: ignore[no-untyped-def]
-    train.program(FAMILY)
-    process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
-    os.kill(family(train, process)[2], signal.SIGKILL)
-    process.communicate(timeout=100)
-    assert process.returncode == 72
-    assert "torchrun ended while its ranks were running (killed by SIGKILL)" in train.reason
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
-def test_everything_dies_with_the_supervisor(train, launcher: str) -> None:  # type: ignore[no-untyped-def]
-    train.program(FAMILY)
-    process = train.start(MUSTER_LAUNCHER=launcher, MUSTER_SLOTS="2")
-    family(train, process)
-    process.kill()
-    process.communicate(timeout=100)
-    eventually(lambda: survivors(train.token) == [])
 
 
 @pytest.mark.torch

@@ -1,4 +1,4 @@
-"""``train`` on a terminal: the one rank reads it, Ctrl-C reaches it, and whoever started us gets it back."""
+"""A job on a terminal: the one rank that may reads it, Ctrl-C reaches it, and whoever started us gets it back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import time
+from typing import Sequence
 
 import pytest
 
@@ -32,10 +33,11 @@ print("THE END", code, os.tcgetpgrp(0) == job, flush=True)
 class Screen:
     """What a person at the terminal sees and types."""
 
-    def __init__(self, train, **environ: str) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, train, command: Sequence[str] = (), **environ: str) -> None:  # type: ignore[no-untyped-def]
         self.master, slave = os.openpty()
+        command = command or [train.python, "-m", "musterpoint.cli.train"]
         self.shell = subprocess.Popen(
-            [train.python, "-c", SHELL, train.python, "-m", "musterpoint.cli.train"], cwd="/",
+            [train.python, "-c", SHELL, *command], cwd="/",
             env={**train.environ, **environ}, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
@@ -101,3 +103,45 @@ def test_several_ranks_read_nothing_and_are_interrupted_together(train) -> None:
     screen.until(b"''\r\n''")
     screen.type(b"\x03")
     assert screen.end() == "130 True"
+
+
+ONE_STOPS = """
+import os, sys, time
+rank, meeting = os.environ["RANK"], sys.argv[1]
+answer = 41
+if rank == "1":
+    breakpoint()
+    open(meeting, "w").close()
+while not os.path.exists(meeting):
+    time.sleep(0.05)
+print("rank", rank, "went on", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("launcher", "backend"), [("ranks", "netns"), ("torchrun", "process")])
+def test_a_debugger_on_one_rank(local, launcher: str, backend: str) -> None:  # type: ignore[no-untyped-def]
+    """With ranks that musterpoint starts itself, and with those of a launcher: Ctrl-C is the debugger's, too."""
+    words = ("--hosts", "2", "--backend", backend, "--launcher", launcher, "--debug", "1")
+    program = local.program(ONE_STOPS)
+    screen = Screen(local, local.command(*words, program, local.folder / "went-on"))
+    screen.until(b"(Pdb) ")
+    screen.type(b"answer + 1\n")
+    screen.until(b"42")
+    screen.type(b"print('asleep'.upper(), flush=True); time.sleep(600)\n")
+    screen.until(b"ASLEEP\r\n")
+    screen.type(b"\x03")
+    screen.until(b"KeyboardInterrupt")
+    screen.type(b"continue\n")
+    screen.until(b"rank 1 went on")
+    assert screen.end() == "0 True"
+    assert b"algo-1 |" in screen.seen.partition(b"rank 0 went on")[0].splitlines()[-1], "only rank 1 has the terminal"
+    assert "(Pdb) continue" in (local.output / "terminal.log").read_text()
+
+
+def test_ctrl_c_stops_a_job_whose_debugged_rank_is_none(local) -> None:  # type: ignore[no-untyped-def]
+    program = local.program("import time; print('here', flush=True); time.sleep(600)")
+    command = local.command("--backend", "process", "--launcher", "ranks", "--debug", "7", program)
+    screen = Screen(local, command)
+    screen.until(b"here")
+    screen.type(b"\x03")
+    assert screen.end() == "143 True"

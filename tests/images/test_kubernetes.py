@@ -65,14 +65,33 @@ if how != "ends":
 """
 
 
-@pytest.fixture(scope="module")
-def manifest(stack: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
-    """The manifest's objects by kind, after the validation by Kubernetes' own schemas."""
+def manifest_of_page() -> str:
     (text,) = re.findall(r"<!-- the manifest[^>]*-->\n```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(text)
+
+
+def validated(stack: Callable[[str], Path], text: str) -> dict[str, dict[str, Any]]:
+    """The objects of a manifest by kind, after the validation by Kubernetes' own schemas."""
     command = [stack("kubernetes") / "python", "-c", READ, *VERSIONS]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return {each["kind"]: each for each in json.loads(done.stdout)}
+
+
+@pytest.fixture(scope="module")
+def manifest(stack: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
+    return validated(stack, manifest_of_page())
+
+
+def test_the_container_of_a_check_fits_the_jobs_pods(stack: Callable[[str], Path]) -> None:
+    page = PAGE.with_name("check.md").read_text()
+    (text,) = re.findall(r"```yaml\n(      initContainers:\n.*?)```", page, re.DOTALL)
+    whole = manifest_of_page().replace("      containers:\n", f"{text}      containers:\n")
+    pod = validated(stack, whole)["Job"]["spec"]["template"]["spec"]
+    (check,), (train,) = pod["initContainers"], pod["containers"]
+    assert check["command"][:2] == ["muster", "check"]
+    assert variables(check).items() <= variables(train).items()
+    assert all(mount in train["volumeMounts"] for mount in check["volumeMounts"])
 
 
 def test_what_the_api_server_asks_beyond_its_schemas(manifest: dict[str, dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from musterpoint.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.job.read import read_job
 from musterpoint.job.unnamed import unnamed_job
 from musterpoint.launch.plan import LaunchPlan
-from musterpoint.prepare import named_job, offer_of, plan_host, prepare_host
+from musterpoint.prepare import named_job, offer_of, ordered_job, plan_host, prepare_host
 from musterpoint.preview import assumed_roster
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.settings import Settings
@@ -166,6 +166,22 @@ def test_neurons_runtimes_meet_at_the_port_that_the_leader_offered(tmp_path: Pat
         found = fabric_plan(tmp_path, devices, Fabric(devices), ports)
         values = {setting.name: setting.value for setting in found.environment}
         assert values["NEURON_RT_ROOT_COMM_ID"] == expected
+
+
+def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    words = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1", "PATH": os.environ["PATH"]}
+    options = Settings(launcher="ranks", slots=2)
+    job = read_job(words, options, "", str(tmp_path / "train.py"), (), False)._replace(place="s0.s1.algo-1")
+    host = prepare_host(job, options, words)
+    assert offer_of(job, options, host).place == ""
+    options = options._replace(host_order="topology")
+    assert offer_of(job, options, host).place == "s0.s1.algo-1"
+    with pytest.raises(UsageError, match="--host-order topology with --rollcall names: only the full roll call"):
+        offer_of(job, options._replace(rollcall="names"), host)
+    seats = (Seat("algo-2", "10.0.0.2", 2), Seat("algo-1", "10.0.0.1", 2))
+    job = ordered_job(job, Roster("j", "s", seats, "10.0.0.2", 7777, "algo-1"))
+    assert (job.hosts, job.group_hosts, job.current_host) == (("algo-2", "algo-1"), ("algo-2", "algo-1"), "algo-1")
 
 
 def test_hosts_offer_their_versions_and_a_port_for_neuron(tmp_path: Path) -> None:

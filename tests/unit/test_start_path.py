@@ -94,6 +94,13 @@ def test_it_stays_in_the_core(imported: set[str]) -> None:
     assert "musterpoint.programs.rank_stub" not in imported
 
 
+def test_a_plain_host_has_no_fabric(imported: set[str]) -> None:
+    """What GPUs, RDMA networks and several hosts need is imported where there are any."""
+    rooms = {name for name in imported if name.startswith("musterpoint.fabric.")}
+    assert rooms == {f"musterpoint.fabric.{name}" for name in ("devices", "mpi", "setting")}
+    assert not imported & {"musterpoint.launch.fabric", "musterpoint.launch.counts", "musterpoint.processes.idle_gpus"}
+
+
 def test_the_program_waits_for_nothing_that_can_come_later(said: dict[str, Any]) -> None:
     assert sorted(AFTER_THE_START & set(said["at_fork"])) == []
     reports = {name for name in said["at_fork"] if name.startswith(("musterpoint.report.", "musterpoint.diagnosis"))}

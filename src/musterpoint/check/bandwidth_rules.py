@@ -135,7 +135,7 @@ def bandwidth_findings(
     found += _slow_pairs([each for each in measured if not named & set(each.pair)], usual)
     found += _slow_network(usual, expected, link_speed, measured)
     found += _late_hosts(speeds.keys() - named, measured)
-    return [*found, _summary(measured)]
+    return [*found, _summary(measured, usual)]
 
 
 def _slow_hosts(speeds: dict[str, float], measured: Sequence[Measured], usual: float) -> Iterator[Finding]:
@@ -184,8 +184,8 @@ def _late_hosts(hosts: "set[str]", measured: Sequence[Measured]) -> Iterator[Fin
                           f"{usual * 1e3:.1f} ms, as between others")  # fmt: skip
 
 
-def _summary(measured: Sequence[Measured]) -> Finding:
-    good = [each for each in measured if each.speed]
+def _summary(measured: Sequence[Measured], usual: float) -> Finding:
+    good = [each for each in measured if each.speed and each.speed >= SLOW * usual]
     if not good:
         return finding("bandwidth", "ok", "", f"{len(measured)} pairs were measured, and none of them worked")
     worst, middle = min(good, key=lambda each: each.speed), sorted(good, key=lambda each: each.bus)[len(good) // 2]
@@ -193,7 +193,7 @@ def _summary(measured: Sequence[Measured]) -> Finding:
         "bandwidth", "ok", "",
         f"{len(measured)} pairs ({middle.backend}): all-reduce {_rate(middle.all_reduce)} by algorithm and "
         f"{_rate(middle.bus)} on the bus, broadcast {_rate(middle.broadcast)}, {middle.latency * 1e6:.0f} µs for a "
-        f"small all-reduce; the slowest that worked: {worst.first} and {worst.second} with {_rate(worst.speed)}",
+        f"small all-reduce; the slowest of the sound ones: {worst.first} and {worst.second} with {_rate(worst.speed)}",
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from musterpoint.exit_codes import HOST_LOST
 from musterpoint.loop import Loop
 from musterpoint.processes.signals import STOPPING
 
+WHEN = "during the check"
 STEP = 30.0
 """Seconds that the leader waits for the hosts at a step."""
 _END = 5.0
@@ -35,13 +36,13 @@ class Conference:
         """A signal came to this process; a stop ends the check on all hosts."""
         if signo in STOPPING:
             self._peers.stopping(signo)
-            self._stop = self._stop or StoppedEarly(self._me, signo)
+            self._stop = self._stop or StoppedEarly(self._me, signo, WHEN)
 
     def _on_event(self, event: PeerEvent) -> None:
         if isinstance(event, PeerLost):
             self.lost[event.host] = event.why
         elif isinstance(event, StopAll):
-            self._stop = self._stop or StoppedEarly(event.host, event.signal)
+            self._stop = self._stop or StoppedEarly(event.host, event.signal, WHEN)
         elif isinstance(event, AllDone):
             self._done = True
 
@@ -71,6 +72,11 @@ class Conference:
             raise LeaderLost(f"the leader was lost during the check ({why})")
         return answers[0]
 
+    def check(self) -> None:
+        """Raises StoppedEarly where this host or another was told to stop."""
+        if self._stop is not None:
+            raise self._stop
+
     def wait(self, is_over: Callable[[], Any]) -> None:
         """Turns the loop until ``is_over``.
 
@@ -78,8 +84,7 @@ class Conference:
             StoppedEarly: this host or another was told to stop.
         """
         while not is_over():
-            if self._stop is not None:
-                raise self._stop
+            self.check()
             self._loop.turn()
 
     def close(self, code: int) -> None:

@@ -148,6 +148,10 @@ CODES: Mapping[str, Code] = {
         _WF, "a port of an RDMA device (EFA, InfiniBand) isn't active",
         "look at its cable and switch, or replace the host",
     ),
+    "rdma-hidden": Code(
+        _W, "the machine has an RDMA device that this container can't use",
+        "give the container its nodes in /dev/infiniband: docker --device, on Kubernetes the device plugin's resource",
+    ),
     "rdma-errors": Code(
         _W, "a port of an RDMA device lost its link or counted errors",
         "look at its cable; if the count grows, replace the host",

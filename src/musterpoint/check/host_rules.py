@@ -174,7 +174,11 @@ def _links(facts: HostFacts) -> Iterator[Finding]:
         elif each.carrier_changes > FLAPS:
             yield finding("nic-errors", "warn", host, f"{each.name} changed between up and down {each.carrier_changes} "
                           "times", f"{FLAPS} times at most")  # fmt: skip
-    ports = facts.links.rdma
+    hidden = [port.name for port in facts.links.rdma if not port.reachable]
+    if hidden:
+        yield finding("rdma-hidden", "warn", host, f"{', '.join(hidden[:4])} can't be used from here",
+                      "nodes in /dev/infiniband")  # fmt: skip
+    ports = [port for port in facts.links.rdma if port.reachable]
     active = [port for port in ports if port.state == "ACTIVE"]
     for port in ports:
         if port.state != "ACTIVE":

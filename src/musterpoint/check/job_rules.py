@@ -12,7 +12,7 @@ from musterpoint.check.findings import Finding, Severity, finding
 SKEW_WARNS, SKEW_FAILS = 2.0, 300.0
 """Seconds. Kerberos refuses requests that are five minutes off, S3 fifteen; two put the files of a shared directory out
 of order."""
-MUST_AGREE = frozenset({"musterpoint", "torch", "nccl", "tensorflow", "jax", "deepspeed"})
+MUST_AGREE = frozenset({"musterpoint", "torch", "NCCL", "tensorflow", "jax", "deepspeed"})
 """What refuses to talk to another version, or crashes: NCCL says ``NCCL version mismatch``."""
 _MOST_NAMES = 8
 
@@ -43,7 +43,7 @@ def job_findings(
     if names_looked_up:
         found += _names(looked)
     if len(looked) > 1 and not found:
-        what = "versions, devices, links and names" + (" and clocks" if clocks else "")
+        what = "clocks, versions, devices and links" if clocks else "versions, devices and links"
         found.append(finding("looked-at", "ok", "", f"{what} of {len(looked)} hosts: the same{_farthest(clocks)}"))
     return found
 

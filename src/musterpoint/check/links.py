@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 from musterpoint.fabric.devices import entries, read
+from musterpoint.fabric.rdma import survey_rdma
 
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""
@@ -29,7 +30,9 @@ class Interface(NamedTuple):
 
 
 class RdmaPort(NamedTuple):
-    """A port of an RDMA device, such as ``mlx5_0/1``. ``layer``: InfiniBand, Ethernet or Unspecified (EFA)."""
+    """A port of an RDMA device, such as ``mlx5_0/1``. ``layer``: InfiniBand, Ethernet or Unspecified (EFA).
+    ``reachable``: whether this container has the device's node in /dev/infiniband.
+    """
 
     name: str
     state: str
@@ -37,6 +40,7 @@ class RdmaPort(NamedTuple):
     rate: str = ""
     errors: int = 0
     link_downed: int = 0
+    reachable: bool = True
 
 
 class Links(NamedTuple):
@@ -79,6 +83,7 @@ def _interface(folder: str, name: str) -> Interface:
 
 def _rdma_ports(root: str) -> list[RdmaPort]:
     folder = os.path.join(root, "sys/class/infiniband")
+    reachable = {device.name: device.reachable for device in survey_rdma(root)}
     found = []
     for device in sorted(entries(folder)):
         for port in sorted(entries(os.path.join(folder, device, "ports"))):
@@ -92,6 +97,7 @@ def _rdma_ports(root: str) -> list[RdmaPort]:
                     read(os.path.join(here, "rate")).strip(),
                     sum(_number(os.path.join(counters, name)) for name in _RDMA_ERRORS),
                     _number(os.path.join(counters, "link_downed")),
+                    reachable.get(device, True),
                 )
             )
     return found

@@ -6,9 +6,9 @@ findings of all that, and every host gets them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Sequence
 
-from musterpoint import __version__, settings
+from musterpoint import __version__, probe, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.check.conference import Conference
 from musterpoint.check.findings import finding, in_order
@@ -19,6 +19,7 @@ from musterpoint.check.system import System
 from musterpoint.errors import RollCallError
 from musterpoint.job.read import read_job
 from musterpoint.prepare import named_job
+from musterpoint.probe import Answer
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
@@ -57,8 +58,12 @@ def _check(runtime: Runtime, subject: Subject) -> Checked:
         roster, peers = _call_the_roll(runtime, subject)
     except RollCallError as error:
         return _without_others(subject, error)
-    subject = subject._replace(job=named_job(subject.job, roster))
     conference = Conference(runtime.loop, peers, roster.me)
+
+    def ask(words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
+        return probe.ask(words, environ, cwd, errors, runtime.loop, conference.check)
+
+    subject = subject._replace(job=named_job(subject.job, roster), ask=ask)
     runtime.signals.route_to(conference.on_signal)
     code = 1
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence, TextIO
 
-from musterpoint.check.findings import CODES, SEVERITIES, worst
+from musterpoint.check.findings import CODES, SEVERITIES, Finding, worst
 from musterpoint.check.records import to_json
 from musterpoint.check.steps import Checked
 
@@ -23,7 +23,7 @@ def to_document(checked: Checked) -> dict[str, Any]:
 
 def show(checked: Checked, out: TextIO) -> None:
     """Writes the table and one sentence; with colours where ``out`` is a terminal and rich is installed."""
-    rows = [(each.severity, each.code, each.host or "all", each.found, each.expected) for each in checked.findings]
+    rows = _rows(checked.findings)
     todo = [f"{each.code}{f' on {each.host}' if each.host else ''}: {each.advice}" for each in checked.findings
             if each.severity != "ok"]  # fmt: skip
     if not _show_rich(rows, out):
@@ -32,6 +32,18 @@ def show(checked: Checked, out: TextIO) -> None:
         out.write(f"  {line}\n")
     out.write(summary(checked) + "\n")
     out.flush()
+
+
+def _rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
+    """A row for each finding; one for all hosts of which the same fine thing is said."""
+    hosts: dict[Finding, list[str]] = {}
+    for each in findings:
+        key = each._replace(host="") if each.severity == "ok" and each.host else each
+        hosts.setdefault(key, []).append(each.host or "all")
+    return [
+        (each.severity, each.code, its[0] if len(its) == 1 else f"{len(its)} hosts", each.found, each.expected)
+        for each, its in hosts.items()
+    ]  # fmt: skip
 
 
 def summary(checked: Checked) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
 from musterpoint.channel.peers import Report
 from musterpoint.check.blame import called_by
@@ -47,10 +48,13 @@ class Told(NamedTuple):
 
 
 class _Calls(NamedTuple):
-    """A host's report of its calls, and of names: those whose address here isn't that of the roster."""
+    """A host's report of its calls; of names: those whose address here isn't that of the roster, and the addresses of
+    its own.
+    """
 
     calls: tuple[Call, ...] = ()
     names: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 class _Verdict(NamedTuple):
@@ -130,6 +134,9 @@ class Steps:
             except ValueError:
                 continue
             self._calls += [call._replace(caller=host) for call in heard.calls if call.called in self._hosts]
+            if host in self._told:
+                told = self._told[host]
+                self._told[host] = told._replace(facts=told.facts._replace(own_addresses=heard.own))
             for name in heard.names:
                 if name in self._hosts:
                     self._names.setdefault(name, []).append(host)
@@ -182,30 +189,27 @@ class Steps:
         ]  # fmt: skip
         calls = Calls(self._loop, self._me, self._roster.session, endpoints)
         # names are looked up meanwhile, which may take as long as the resolver
-        names: list[str] = []
-        waiting = {seat.name for seat in called if seat.name != seat.address}
-
-        def answered(seat_name: str, addresses: tuple[str, ...], expected: str) -> None:
-            waiting.discard(seat_name)
-            if addresses and expected not in addresses:
-                names.append(seat_name)
-
-        _look_up(self._loop, {seat.name: seat.address for seat in called if seat.name in waiting}, answered)
+        found: dict[str, tuple[str, ...]] = {}
+        wanted = {seat.name: seat.address for seat in (*called, self._roster.seat) if seat.name != seat.address}
+        _look_up(self._loop, wanted, found)
         until = self._loop.clock() + LOOK / 3
-        self._conference.wait(lambda: calls.done is not None and (not waiting or self._loop.clock() > until))
-        return _Calls(calls.done or (), tuple(names))
+        self._loop.call_at(until, lambda: None)
+        self._conference.wait(
+            lambda: calls.done is not None and (found.keys() >= wanted.keys() or self._loop.clock() >= until)
+        )
+        own = found.pop(self._me, () if self._me in wanted else (self._me,))
+        differing = [name for name, addresses in found.items() if addresses and wanted[name] not in addresses]
+        return _Calls(calls.done or (), tuple(differing), own)
 
 
-def _look_up(
-    loop: Loop, names: dict[str, str], answered: Callable[[str, tuple[str, ...], str], None]
-) -> None:  # fmt: skip
-    """Looks every name up, many at a time; ``answered`` gets the addresses, and the one that is expected."""
-    from musterpoint.channel.names import Names
+def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]) -> None:
+    """Looks every name up, many at a time; their addresses come into ``found``."""
+    from musterpoint.channel.names import Answer, Names
 
-    found = Names(loop, {})
+    resolver = Names(loop, {})
 
-    def look_up(name: str, expected: str) -> None:
-        found.look_up_both(name, lambda answer: answered(name, answer.addresses, expected))
+    def answered(name: str, answer: Answer) -> None:
+        found[name] = answer.addresses
 
-    for name, expected in names.items():
-        look_up(name, expected)
+    for name in names:
+        resolver.look_up_both(name, partial(answered, name))

@@ -52,15 +52,12 @@ class Subject(NamedTuple):
         return self.environ.get(PYTHON) or sys.executable
 
     def facts(self, host: str, leader: str, whole: bool = True) -> HostFacts:
-        """This host's facts; ``leader`` is the leader's address. ``whole``: with what takes longer than some ms: the
-        versions of the user's Python, and its own name's addresses.
+        """This host's facts; ``leader`` is the leader's address. ``whole``: with the versions of the user's Python,
+        which take as long as that takes to start.
         """
         toward = interface_toward(leader, self.system.root)
         asked = Asked(host, self.slots_asked, toward, self.interpreter if whole else "")
-        facts = survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
-        if not whole or len(self.job.hosts) == 1:
-            return facts
-        return facts._replace(own_addresses=self.system.addresses(host))
+        return survey_host(asked, self.devices, self.job.paths, self.environ, self.ask, self.system)
 
 
 def subject_of(

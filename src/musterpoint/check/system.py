@@ -1,9 +1,8 @@
-"""What a check asks of the system beside files: sizes of file systems, limits of the process, clock, names."""
+"""What a check asks of the system beside files: sizes of file systems, limits of the process, the clock."""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import NamedTuple
 
@@ -58,11 +57,3 @@ class System:
 
     def is_root(self) -> bool:
         return hasattr(os, "geteuid") and os.geteuid() == 0
-
-    def addresses(self, name: str) -> tuple[str, ...]:
-        """The addresses of ``name``; empty where it doesn't resolve. It may take as long as the resolver."""
-        try:
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            return ()
-        return tuple(dict.fromkeys(str(each[4][0]) for each in found))

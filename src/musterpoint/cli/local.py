@@ -116,6 +116,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="a variable of the job, or one to take over from here; may be repeated")  # fmt: skip
     add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
     add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
+    add("--debug", type=_rank, metavar="RANK",
+        help="gives this rank your terminal, for breakpoint() and pdb; the other ranks wait")  # fmt: skip
     add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
     add(
         "--job-name",
@@ -168,6 +170,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             ),
             region=environ.get("AWS_REGION", ""),
             cpu_fallback=asked.cpu_fallback,
+            debug=_debugged(asked),
             stop_after=asked.stop_after,
             container=made,
             grace=platform.grace,
@@ -251,6 +254,22 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--hosts={text!r}: expected a whole number, 1 or more")
     return int(text)
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"--debug={text!r}: expected the number of a rank, 0 or more")
+    return int(text)
+
+
+def _debugged(asked: argparse.Namespace) -> int | None:
+    """The rank of ``--debug``. A UsageError where it can't have a terminal, or a limit would end its session."""
+    rank: int | None = asked.debug
+    limits = {"--stop-after": asked.stop_after, "--stall-timeout": getattr(asked, "stall_timeout", None)}
+    for flag, value in {"--image": asked.image, "--json": asked.json, **limits}.items():
+        if rank is not None and value:
+            raise UsageError(f"--debug {rank}: {flag} doesn't go with it; leave one of the two out")
+    return rank
 
 
 def _seconds(text: str) -> float:

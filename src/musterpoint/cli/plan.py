@@ -68,10 +68,10 @@ def _show(preview: Preview, asked: argparse.Namespace, environ: Mapping[str, str
     plans = [plan for plan in preview.plans if asked.host in ("", plan.host)]
     masker = preview.masker(environ)
     if asked.json:
-        json.dump(to_json(plans, preview.headline, preview.notes, masker), sys.stdout, indent=1)
+        json.dump(to_json(plans, preview.headline, preview.notes, masker, preview.used), sys.stdout, indent=1)
         print(flush=True)
     else:
-        print(to_text(plans, preview.headline, preview.notes, masker), end="", flush=True)
+        print(to_text(plans, preview.headline, preview.notes, masker, preview.used), end="", flush=True)
     return 0
 
 

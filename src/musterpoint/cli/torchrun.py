@@ -83,7 +83,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         preview = preview_request(request)
         notes = (*translated.notes, *preview.notes)
         plans = [plan for plan in preview.plans if plan.host == preview.job.current_host]
-        print(to_text(plans, preview.headline, notes, preview.masker(environ)), end="", flush=True)
+        print(to_text(plans, preview.headline, notes, preview.masker(environ), preview.used), end="", flush=True)
         return 0
     from musterpoint import entrypoint, nested
     from musterpoint.console import Console

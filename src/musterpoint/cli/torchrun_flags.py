@@ -90,7 +90,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("shutdown-timeout", "", "S", "honoured", "the time that ranks get between SIGTERM and SIGKILL (--stop-grace)"),
     Flag("virtual-local-rank", "", "", "honoured", "passed on to torchrun's agent: LOCAL_RANK is 0 for all"),
     Flag("use-env", "", "", "honoured", "of torch.distributed.launch: LOCAL_RANK alone tells the local rank, which is "
-         "the default here; --muster-local-rank argument adds --local_rank=N", False),
+         "the default here; --muster-local-rank argument adds --local_rank=N, dashed --local-rank=N", False),
 )  # fmt: skip
 """In the order of torchrun's own help."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from musterpoint.diagnosis.peer_texts import PEER_LOST
 from musterpoint.failure import Kind
 
 _OUT_OF_MEMORY = re.compile(
@@ -15,35 +16,6 @@ _OUT_OF_MEMORY = re.compile(
 _OWN_MISTAKE = re.compile(
     r"EADDRINUSE|[Aa]ddress already in use|failed to listen|ncclInvalid(?:Usage|Argument)|Duplicate GPU detected"
     r"|invalid usage|illegal memory access|device-side assert"
-)
-_PEER_LOST = re.compile(
-    # gloo and the store of torch.distributed
-    r"gloo/transport/.*(?:[Cc]onnection|[Tt]imed out|Read error|Write error|[Bb]roken pipe|[Ss]ocket)"
-    r"|\bConnection closed by peer \[|\bDist(?:Backend|Network|Store)Error\b|[Ss]ocket [Tt]imeout"
-    r"|\bRendezvous(?:Connection|Closed|Timeout|GracefulExit|State)Error\b|\bSignalException\b"
-    r"|recvValueWithTimeout failed|sendBytes failed|Failed to recv, got 0 bytes|monitoredBarrier"
-    r"|(?:TCPStore|c10d|ProcessGroup\w+|store->get).*"
-    r"(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe|time[d ]?.?out)"
-    r"|[Bb]roken pipe.*(?:TCPStore|c10d)|torch\.distributed.*(?:[Cc]onnection (?:reset|closed|refused)|[Bb]roken pipe)"
-    # NCCL
-    r"|ncclRemoteError|ncclSystemError|nccl\w*Error.*peer|remote process exited|NCCL communicator was aborted"
-    r"|NCCL (?:timeout|.*[Cc]onnection (?:reset|closed|refused))|Watchdog caught collective operation timeout"
-    # TensorFlow, Horovod, MPI
-    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b.*"
-    r"(?:/job:|worker|[Cc]ollective|[Ss]ocket closed|connect)"
-    r"|Collective ops is aborted by|connection (?:to|with) .*worker.* (?:was )?lost|HorovodInternalError"
-    r"|Fatal error in \w+: (?:Other MPI error|Unknown error class)"
-    r"|Horovod has been shut down|(?:ORTE|PRTE) has lost communication|MPI_ERR_PROC_FAILED|prte_.*lost connection"
-    # JAX: xla/pjrt/distributed/client.h, coordination_service.cc, coordination_service_agent.cc
-    r"|[Cc]oordination service.*(?:unavailable|shut|heartbeat)|heartbeat timeout|stopped sending heartbeats"
-    r"|JAX distributed service detected fatal errors|(?:error from|RPC to|disconnect from) coordination service"
-    r"|[Ss]hutdown barrier (?:in coordination service )?has failed|Gloo \w+ failed: "
-    # Ray: ray/exceptions.py, and what its core worker says of a raylet or a head that is gone
-    r"|\b(?:NodeDied|LocalRayletDied|OwnerDied)Error\b|node it was running on is dead|because its node has died"
-    r"|[Ff]ailed to connect to GCS|GCS server is dead"
-    # XGBoost: src/collective/, where every message of its communicator comes from
-    r"|XGBoostError: .*/src/collective/",
-    re.S,
 )
 _INFRASTRUCTURE = re.compile(
     r"uncorrectable ECC|GPU is lost|fallen off the bus|[Dd]river/library version mismatch|Input/output error"
@@ -61,7 +33,7 @@ def is_peer_lost(text: str) -> bool:
 
     A connection that the user's own code lost (a ``ConnectionResetError`` of an HTTP client) is not.
     """
-    return _PEER_LOST.search(text) is not None and not is_own_mistake(text)
+    return PEER_LOST.search(text) is not None and not is_own_mistake(text)
 
 
 def is_own_mistake(text: str) -> bool:

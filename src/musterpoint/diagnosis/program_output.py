@@ -290,10 +290,11 @@ def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:
         return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
     how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
     text = f"the program's own torchrun says: its rank {table.rank} {how}"
-    if table.status == 1:
+    if table.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
-        words = _last_words([line for line in lines if line.number < until and not line.label])
-        text = f"{words.text}\n{text}" if words is not None else text
+        before = [line for line in lines if line.number < until and not line.label]
+        words = _last_words(before) if table.status == 1 else _error_line(before)  # argparse ends with 2
+        text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
     return Error(text, "line", (), True, True, table.rank, table.local_rank)
 
 

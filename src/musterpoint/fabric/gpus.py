@@ -5,7 +5,7 @@ MIG User Guide's "Device Nodes and Capabilities", the kernel's ``Documentation/A
 """
 
 import os
-from typing import NamedTuple
+from typing import Mapping, NamedTuple, Sequence
 
 from musterpoint.fabric.devices import entries, read
 
@@ -36,6 +36,18 @@ def survey_gpus(root: str = "/") -> tuple[Gpu, ...]:
     described = {gpu.number: gpu for gpu in _described(root)}
     numbers = here or (set(described) if os.path.exists(os.path.join(root, "dev/nvidiactl")) else set())
     return tuple(described.get(number, Gpu(number)) for number in sorted(numbers))
+
+
+def seen_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
+    """The GPUs in CUDA's order, which for equal ones is that of the bus: those that CUDA_VISIBLE_DEVICES names."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.address, gpu.number))
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return ordered
+    words = [word.strip() for word in visible.split(",")]
+    if not all(word.isdecimal() and int(word) < len(ordered) for word in words):
+        return []
+    return [ordered[int(word)] for word in words]
 
 
 def numa_node(address: str, root: str = "/") -> int:

@@ -9,7 +9,7 @@ import os
 from typing import Mapping, NamedTuple, Sequence
 
 from musterpoint.fabric.devices import entries, read
-from musterpoint.fabric.gpus import Gpu, survey_gpus
+from musterpoint.fabric.gpus import seen_gpus, survey_gpus
 from musterpoint.fabric.setting import CpuSet, cpu_numbers
 
 BOUND_BY_USER = (
@@ -46,18 +46,6 @@ def cpu_sets(slots: int, how: str, environ: Mapping[str, str], root: str = "/") 
     if how == "auto" and (len(set(of_slots)) < 2 or -1 in of_slots):
         return ()
     return divide(survey_processors(root), of_slots)
-
-
-def seen_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
-    """The GPUs in CUDA's order, which for equal ones is that of the bus: those that CUDA_VISIBLE_DEVICES names."""
-    ordered = sorted(gpus, key=lambda gpu: (gpu.address, gpu.number))
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return ordered
-    words = [word.strip() for word in visible.split(",")]
-    if not all(word.isdecimal() and int(word) < len(ordered) for word in words):
-        return []
-    return [ordered[int(word)] for word in words]
 
 
 def divide(processors: Processors, of_slots: Sequence[int]) -> tuple[CpuSet, ...]:

@@ -20,6 +20,8 @@ HOSTFILE = "OMPI_MCA_orte_default_hostfile"
 ROLE = "K_MPI_JOB_ROLE"
 _FIRST_NODE = re.compile(r"(?P<job>.+)-node-0-0\.(?P=job)(?:\..*)?")
 """A TrainJob's first pod, by the name that the trainer gives to all of them."""
+_OWN_NODE = re.compile(r"(?P<job>.+)-node-0-(?P<place>[0-9]+)")
+"""A TrainJob's pod, as it calls itself."""
 _FIRST_REPLICA = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-0(?P<domain>(?:\..*)?)")
 """A PyTorchJob's first pod: its master, or the first worker of one that has none."""
 
@@ -77,6 +79,11 @@ def _trainjob_of(environ: Mapping[str, str]) -> tuple[Variables, str] | None:
         first = _FIRST_NODE.fullmatch(environ.get(kind.leader, "").partition(":")[0])
         if first:
             return kind, first["job"]
+    # for torchtune the trainer puts the first pod into the command line of `tune run`, in place of the variable
+    own = _OWN_NODE.fullmatch(pod_name(environ))
+    told = environ.get("PET_NNODES") and environ.get("PET_NODE_RANK") and not environ.get("PET_MASTER_ADDR")
+    if told and own and own["place"] == environ.get(INDEX):
+        return KINDS[0], own["job"]
     return None
 
 

@@ -167,6 +167,7 @@ class Job(NamedTuple):
     ``master_port``: the port for the framework's rendezvous that the platform prefers.
     ``rollcall_port``: the leader's port for the roll call, where the platform's hosts may be shared by several jobs; 0:
     the usual one.
+    ``place``: this host's switches from the network's root on, where the platform says them; names joined by dots.
     """
 
     platform: Platform
@@ -195,6 +196,7 @@ class Job(NamedTuple):
     started: StartedRank | None = None
     master_port: int = MASTER_PORT
     rollcall_port: int = 0
+    place: str = ""
 
     @property
     def rank_of_host(self) -> int:

@@ -10,6 +10,7 @@ from typing import Callable, Iterable, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import is_loopback, small_text
+from musterpoint.job.model import Note
 
 
 class Sign(NamedTuple):
@@ -79,11 +80,29 @@ def refuse_several(environ: Mapping[str, str]) -> None:
     if detected is None:
         return
     options = detected.platform.options
+    if detected.platform.name == "LSF":
+        options = _of_lsf(environ["LSB_MCPU_HOSTS"])
     raise UsageError(
         f"{shown_variables(detected.variables)}: by {detected.platform.name}'s variables this is one of several hosts "
         "or processes, and musterpoint doesn't read the others from them. Start one process per host, and "
         f"{f'pass {options} there' if options else _MORE}; or {_ALONE}"
     )
+
+
+def left_alone(environ: Mapping[str, str]) -> tuple[Note, ...]:
+    """A warning where --nnodes 1 makes this host a job of its own, and a platform's variables say that there are more.
+
+    Raises:
+        UsageError: a variable of a platform's can't be read.
+    """
+    detected = several(environ)
+    if detected is None:
+        return ()
+    words = (
+        f"{shown_variables(detected.variables)}: by {detected.platform.name}'s variables this is one of several hosts, "
+        "and --nnodes 1 (--standalone of torchrun) makes each that is started so a job of its own"
+    )
+    return (Note("warning", words),)
 
 
 def _refuse_unreadable(platform: Platform, name: str, environ: Mapping[str, str]) -> None:
@@ -182,6 +201,15 @@ def _containers(_text: str) -> int:
 def _lsf(text: str) -> int:
     """``host slots host slots``."""
     return len(text.split()[::2])
+
+
+def _of_lsf(text: str) -> str:
+    """The options for LSF's hosts, without a launch node: the first of them, with one slot where others have more."""
+    words = text.split()
+    hosts, slots = words[::2], words[1::2]
+    if len(hosts) > 1 and len(slots) == len(hosts) and slots[0] == "1" and set(slots[1:]) != {"1"}:
+        hosts = hosts[1:]
+    return _options(str(len(hosts)), hosts[0])
 
 
 def _is_set(_text: str) -> int:
@@ -287,7 +315,7 @@ PLATFORMS: tuple[Platform, ...] = (
     Platform("Determined", ((Sign("DET_ALLOCATION_ID", _containers),),)),
     Platform("LSF", (
         (Sign("LSB_MCPU_HOSTS", _lsf),),
-    ), _options("$(($(wc -w <<<\"$LSB_MCPU_HOSTS\") / 2))", "${LSB_MCPU_HOSTS%% *}")),
+    )),
     Platform("PBS", (
         (Sign("PBS_NUM_NODES"), Sign("PBS_NODENUM", _index), Sign("PBS_NODEFILE", _lines)),
     ), _options("$(sort -u \"$PBS_NODEFILE\" | wc -l)", "$(head -n 1 \"$PBS_NODEFILE\")")),

@@ -61,7 +61,8 @@ _LEADERS = (
 
 def _kubeflow(environ: Mapping[str, str]) -> bool:
     """One of the variables that only Kubeflow sets, or a leader that is called as its pods are."""
-    if not any(map(environ.get, _LEADERS)):
+    of_torchtune = environ.get("PET_NNODES") and environ.get("JOB_COMPLETION_INDEX")
+    if not of_torchtune and not any(map(environ.get, _LEADERS)):
         return False
     from musterpoint.job.kubeflow import has_variables
 

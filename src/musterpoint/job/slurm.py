@@ -77,6 +77,7 @@ def read_slurm(environ: Mapping[str, str], settings: Settings) -> Job:
         counted=_counted(environ),
         rollcall_port=port,
         started=step.started,
+        place="" if step.started else environ.get("SLURM_TOPOLOGY_ADDR", ""),
     )
 
 

@@ -296,14 +296,16 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
 def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``--local_rank=N`` behind a script's or module's name, where the settings or DeepSpeed want it."""
     wanted = inputs.settings.local_rank or ("argument" if inputs.launcher == "deepspeed" else "variable")
+    flag = "--local-rank" if wanted == "dashed" else "--local_rank"
     at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
     if wanted == "variable" or at < 0:
         return plan
     if plan.foreign:
         runner = 2 if inputs.launcher == "mpi" and "mpi4py" in inputs.modules else 0  # words before the script's name
-        return plan._replace(local_rank_at=at + runner)
-    processes = tuple(told_local_rank(process, inputs.workspace.argv, at) for process in plan.processes)
-    return plan._replace(processes=processes, local_rank_at=at if plan.of_others else plan.local_rank_at)
+        return plan._replace(local_rank_at=at + runner, local_rank_flag=flag)
+    processes = tuple(told_local_rank(process, inputs.workspace.argv, at, flag) for process in plan.processes)
+    at = at if plan.of_others else plan.local_rank_at
+    return plan._replace(processes=processes, local_rank_at=at, local_rank_flag=flag)
 
 
 MPI_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "ORTE_", "PRTE_", "HYDI_", "HYDRA_", "I_MPI_HYDRA_")

@@ -2,13 +2,13 @@
 
 from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Job
-from musterpoint.launch.choose import Choice, plural
+from musterpoint.launch.choose import plural
 from musterpoint.launch.inputs import capacity_of
 from musterpoint.launch.plan import ONE_PER_HOST
-from musterpoint.settings import Settings
+from musterpoint.settings import Launcher, Settings
 
 
-def miscounted(job: Job, settings: Settings, devices: Devices, choice: Choice | None = None) -> str:
+def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launcher = "script") -> str:
     """A warning where this host's slots differ from its GPUs or Neuron cores; else empty."""
     if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
         room = capacity_of(job, settings, devices)
@@ -20,7 +20,7 @@ def miscounted(job: Job, settings: Settings, devices: Devices, choice: Choice | 
     slots, variable = job.counted
     here, noun = (devices.neuron_cores, "Neuron core") if "NEURON" in variable else (devices.gpus, "GPU")
     if not variable or settings.slots or job.distribution.processes_per_host:
-        return _unequal(job, devices, choice) if choice is not None else ""
+        return _unequal(job, settings, devices, launcher)
     if slots == here:
         return ""
     capacity = plural(capacity_of(job, settings, devices), "slot")
@@ -30,11 +30,11 @@ def miscounted(job: Job, settings: Settings, devices: Devices, choice: Choice | 
     )
 
 
-def _unequal(job: Job, devices: Devices, choice: Choice) -> str:
+def _unequal(job: Job, settings: Settings, devices: Devices, launcher: Launcher) -> str:
     """A warning where slots were asked for that aren't as many as the devices that this host has."""
     here, noun = (devices.gpus, "GPU") if devices.gpus else (devices.neuron_cores, "Neuron core")
-    slots = choice.slots
-    if not here or slots in (0, here) or choice.launcher in ONE_PER_HOST or not job.in_group:
+    slots = capacity_of(job, settings, devices)
+    if not here or slots in (0, here) or launcher in ONE_PER_HOST or not job.in_group:
         return ""
     ranks = f"{plural(slots, 'rank')} run{'s' if slots == 1 else ''} on this host, which has {plural(here, noun)}"
     if slots < here:

@@ -12,22 +12,29 @@ _COLUMN = 44
 """The column of the reasons; after a longer word the reason follows directly."""
 
 
-def to_text(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> str:
-    """A page: the headline, then a block per host, then the notes."""
+def to_text(
+    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
+) -> str:  # fmt: skip
+    """A page: the headline, a block per host, the platform's variables here that are ``used`` or not, and the notes."""
     lines = [masker.mask(headline)]
     for plan in plans:
         lines += ["", *_host(plan, masker)]
+    if used:
+        lines += ["", "the platform's variables on this host", *_variables(used, masker)]
     remarks = list(dict.fromkeys([*notes, *(note for plan in plans for note in plan.notes)]))
     if remarks:
         lines += ["", *(f"note: {masker.mask(remark)}" for remark in remarks)]
     return "\n".join(lines) + "\n"
 
 
-def to_json(plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker) -> dict[str, Any]:
-    """``{"plan": headline, "notes": […], "hosts": […]}``; a host has ``processes``, each with its full ``argv``."""
+def to_json(
+    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
+) -> dict[str, Any]:
+    """``{"plan": headline, "notes": […], "variables": […], "hosts": […]}``; hosts have ``processes``, these an argv."""
     return {
         "plan": masker.mask(headline),
         "notes": [masker.mask(note) for note in notes],
+        "variables": _settings_json(used, masker),
         "hosts": [_host_json(plan, masker) for plan in plans],
     }
 

@@ -117,7 +117,7 @@ class LaunchInputs(NamedTuple):
         """What runs in the user's Python when a rank starts, as a variable; empty: nothing."""
         names = ["jax_cluster"] if self.launcher == "jax" else []
         watched = self.settings.stall_timeout is not None or self.settings.log_rules
-        names += ["stack_dumps"] if watched else []
+        names += ["stack_dumps", "flight_recorder"] if watched else []
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()

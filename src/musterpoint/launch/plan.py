@@ -120,13 +120,13 @@ def rank_process(
     )
 
 
-def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int) -> ProcessPlan:
-    """``process`` with ``--local_rank=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
+def told_local_rank(process: ProcessPlan, program: Sequence[str], at: int, flag: str) -> ProcessPlan:
+    """``process`` with ``flag=N`` at that place of the ``program`` at the end of its argv, if it is a rank."""
     before = len(process.argv) - len(program)
     if process.role != "rank" or process.words[before:] != list(program):
         return process
     at += before
-    word = Argument(f"--local_rank={process.local_rank or 0}", "--local-rank argument was given")
+    word = Argument(f"{flag}={process.local_rank or 0}", "--local-rank was given")
     return process._replace(argv=(*process.argv[:at], word, *process.argv[at:]))
 
 
@@ -178,6 +178,7 @@ class LaunchPlan(NamedTuple):
     daemons: file names of programs (MPI's) that the leader may ask this host to start; they start the ranks' stubs,
         and this host has no launcher process.
     local_rank_at: the place in the program's argv where the stub puts ``--local_rank=N``; -1: nowhere.
+    local_rank_flag: how that argument begins.
     of_others: what each other entry point runs that the platform started on this host; one process, or none.
     under_mpi: whether an mpirun of the platform's started the entry points.
     expands: whether the stubs replace ``$LOCAL_RANK`` and the like in the program's words.
@@ -200,6 +201,7 @@ class LaunchPlan(NamedTuple):
     notes: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     local_rank_at: int = -1
+    local_rank_flag: str = "--local_rank"
     temporary: str = ""
     meeting: Meeting | None = None
     of_others: tuple[ProcessPlan, ...] = ()
@@ -261,8 +263,7 @@ _RANK = (int, type(None))
 _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "launcher": _TEXT, "host": _TEXT, "local_ranks": _COUNT, "world_size": _COUNT, "first_rank": _COUNT,
     "user_cwd": _TEXT, "user_pythonpath": _TEXT, "tolerates_lost_peers": (bool,), "local_rank_at": _COUNT,
-    "under_mpi": (bool,), "expands": (bool,),
-    "temporary": _TEXT,
+    "local_rank_flag": _TEXT, "under_mpi": (bool,), "expands": (bool,), "temporary": _TEXT,
 }  # fmt: skip
 _MEETING_TYPES: dict[str, tuple[type, ...]] = {
     "port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT,

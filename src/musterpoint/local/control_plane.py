@@ -19,6 +19,7 @@ from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
 from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
+from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.environment import host_environment, threads
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.output import Pump, prefixes
@@ -31,6 +32,7 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
+from musterpoint.settings import TERMINAL
 from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
@@ -99,7 +101,8 @@ def _run(job: LocalJob, context: RunContext, output: OutputDirectory) -> dict[st
         context.console.say(f"warning: {warning}")
     left = {host: results.read_host_files(context.layout, host) for host in job.hosts}
     mask = masker_of(job, context.inherited).mask_user  # the reason may be the user's own words
-    end = results.job_end(hosts.ends, left, hosts.stopped)
+    head = results.ALGORITHM_ERROR if job.platform == "sagemaker" else ""
+    end = results.job_end(hosts.ends, left, hosts.stopped, head)
     end = end._replace(reason=mask(end.reason))
     phases.enter(end.status, end.reason or f"exit code {end.code}", mask)
     context.console.say(f"model: {context.layout.artifact('model.tar.gz')}; everything: {context.layout.output}")
@@ -158,6 +161,9 @@ class Hosts:
             lambda error, log: self._loop.post(lambda: self._no_log(error, log)),
             lambda: self._loop.post(self._look_for_ends),
         )
+        self._terminal: DebugTerminal | None = None
+        if job.debug is not None:
+            self._terminal = DebugTerminal(job.debug, self._loop, lambda: self._on_signal(signal.SIGINT))
         self._over_at: float | None = None
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []
@@ -173,8 +179,13 @@ class Hosts:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
         if "OMP_NUM_THREADS" not in inherited:
             own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
+        if self._terminal is not None:
+            own[TERMINAL] = self._terminal.variable
+            log = os.path.join(self.context.layout.output, "terminal.log")
+            self._pump.add(NAME, self._terminal.take_over(), log, b"")
         marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
-        stdin = 0 if len(self.job.hosts) == 1 and os.isatty(0) else subprocess.DEVNULL
+        alone = len(self.job.hosts) == 1 and self._terminal is None
+        stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
             here = PlayedHost(
@@ -205,6 +216,8 @@ class Hosts:
         self._signals.close()
         self.context.backend.close()
         self._pump.close()
+        if self._terminal is not None:
+            self._terminal.close()
         self._loop.close()
 
     def _look_for_ends(self) -> None:
@@ -217,7 +230,11 @@ class Hosts:
                 if self.ends[host].code:
                     self._end_the_rest_after(host)
         if len(self.ends) == len(self._handles):
-            if self._output_ended == set(self._handles) and self._pump.out.waiting_since is None:
+            streams = set(self._handles)
+            if self._terminal is not None:
+                self._terminal.release()
+                streams.add(NAME)
+            if self._output_ended == streams and self._pump.out.waiting_since is None:
                 self._loop.stop()
             elif self._over_at is None:
                 self._over_at = self._loop.clock()

@@ -61,6 +61,7 @@ class LocalJob(NamedTuple):
     ``region``: the AWS region, or empty.
     ``interface``: the network interface in the hosts' configuration.
     ``cpu_fallback``: whether CUDA is replaced by the CPU.
+    ``debug``: the rank that gets this terminal; None: none does.
     ``stop_after``: seconds after which the job is stopped; None: never.
     ``grace``: seconds that a host gets between SIGTERM and SIGKILL.
     ``container``: the containers that serve as hosts; None: hosts aren't containers.
@@ -82,6 +83,7 @@ class LocalJob(NamedTuple):
     region: str = ""
     interface: str = "eth0"
     cpu_fallback: bool = False
+    debug: int | None = None
     stop_after: float | None = None
     grace: float = 120.0
     container: Container | None = None

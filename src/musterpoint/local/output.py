@@ -102,6 +102,8 @@ class Pump:
             data = os.read(fd, CHUNK)
         except BlockingIOError:
             return False
+        except OSError:  # a terminal that nobody has open any more
+            data = b""
         if data:
             log.write(data)
             self.out.write(lines.feed(data))

@@ -8,13 +8,14 @@ from typing import Any, Mapping
 from musterpoint import settings
 from musterpoint.errors import UsageError
 from musterpoint.job.read import read_job
+from musterpoint.job.variables import Watched
 from musterpoint.local.environment import host_environment
 from musterpoint.local.job import LocalJob
 from musterpoint.local.netns_hosts import address_of
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
-from musterpoint.preview import HostView, Preview, preview
+from musterpoint.preview import HostView, Preview, preview, used_variables
 
 ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""
@@ -34,11 +35,14 @@ def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Pre
             "Python of this machine"
         )
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
-        made = preview([_view(job, host, Layout(folder), environ) for host in job.hosts], typed=False)
-        return made._replace(plans=moved(made.plans, folder, output))
+        views = [_view(job, host, Layout(folder), environ) for host in job.hosts]
+        made = preview([view for view, _ in views], typed=False)
+        used = used_variables(views[0][0].job, views[0][1], made.plans[0])
+        return made._replace(plans=moved(made.plans, folder, output), used=moved(used, folder, output))
 
 
-def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) -> HostView:
+def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) -> tuple[HostView, Watched]:
+    """A host's view, and its variables, of which those that the job is read from were looked up."""
     platform = played(job.platform)
     platform.prepare(job, host, layout)
     addresses = {name: address_of(index) for index, name in enumerate(job.hosts, 1)}
@@ -46,11 +50,11 @@ def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) 
     here = PlayedHost(job, host, layout, addresses, layout.tree(host), own)
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}
-    options = settings.from_environ(variables)
+    options, watched = settings.from_environ(variables), Watched(variables)
     if job.platform == "sagemaker":
-        return HostView(read_job(variables, options), options, variables)
-    made = read_job(variables, options, "", job.program, job.arguments, job.module)
-    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables)
+        return HostView(read_job(watched, options), options, variables), watched
+    made = read_job(watched, options, "", job.program, job.arguments, job.module)
+    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables), watched
 
 
 def moved(value: Any, old: str, new: str) -> Any:

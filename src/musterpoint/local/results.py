@@ -57,6 +57,10 @@ class Phase(NamedTuple):
     message: str
 
 
+ALGORITHM_ERROR = "AlgorithmError: "
+"""How SageMaker's reasons begin where a job's program failed."""
+
+
 class JobEnd(NamedTuple):
     """How the job ended.
 
@@ -70,8 +74,10 @@ class JobEnd(NamedTuple):
     reason: str = ""
 
 
-def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool) -> JobEnd:
-    """How the job ended. ``stopped``: the control plane stopped it.
+def job_end(
+    ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped: bool, head: str = ALGORITHM_ERROR
+) -> JobEnd:
+    """How the job ended. ``stopped``: the control plane stopped it. ``head``: how it begins the reason of a failure.
 
     A host's ``outcome.json`` counts before bare exit codes: a host that was killed has a code too, but the others know
     why the job ended.
@@ -91,7 +97,6 @@ def job_end(ends: Mapping[str, HostEnd], left: Mapping[str, HostFiles], stopped:
             text = f"{host} ran out of memory: the kernel killed its container (OOMKilled)\n{text}".strip()
     # SageMaker's own has ", exit code: 1" behind the last word, even where that is a line of the program's source
     suffix = "" if _names_code(text, code) else f"\nexit code {code}" if text else f"exit code {code}"
-    head = "AlgorithmError: "
     return JobEnd("Failed", code, head + text[: REASON_LENGTH - len(head) - len(suffix)] + suffix)
 
 

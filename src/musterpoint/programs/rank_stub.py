@@ -227,9 +227,9 @@ def main() -> None:
     words = sys.argv[end + 1 :]
     rank, local, world = identity()
     local = "".join(sys.argv[1:end]) or local  # torchrun's number of the slot where it calls all of them 0
-    at = int(os.environ.get("MUSTER_LOCAL_RANK_AT") or -1)
-    if at >= 0:  # DeepSpeed's own launcher passes it so
-        words.insert(at, f"--local_rank={local}")
+    at, dashes, flag = os.environ.get("MUSTER_LOCAL_RANK_AT", "").partition("--")
+    if dashes and int(at) >= 0:  # as in 2--local_rank: DeepSpeed's own launcher passes it so
+        words.insert(int(at), f"{dashes}{flag}={local}")
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     for signo in SWALLOWED + (_signal.SIGCHLD,):

@@ -9,8 +9,8 @@ MOST_BYTES = 4 << 20
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def keep(directory: str, host: str, name: str, text: str) -> str:
-    """Writes ``text`` to ``<directory>/muster/<host>/<name>`` (replaced if it is there) and returns that path.
+def keep(directory: str, host: str, name: str, content: str | bytes) -> str:
+    """Writes ``content`` to ``<directory>/muster/<host>/<name>`` (replaced if it is there) and returns that path.
 
     Links that the user's program has put there aren't followed.
 
@@ -30,7 +30,8 @@ def keep(directory: str, host: str, name: str, text: str) -> str:
             folder = below
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         with open(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
-            file.write(text.encode("utf-8", "replace")[:MOST_BYTES])
+            data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+            file.write(data[:MOST_BYTES])
     finally:
         os.close(folder)
     return os.path.join(directory, "muster", host, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.rollcall.roster import LONGEST_LIBRARY, MOST_LIBRARIES, MOST_PORTS, MOST_SLOTS, Offer
+from musterpoint.rollcall.roster import LONGEST_LIBRARY, LONGEST_PLACE, MOST_LIBRARIES, MOST_PORTS, MOST_SLOTS, Offer
 from musterpoint.settings import MOST_HOSTS
 from musterpoint.untrusted import printable
 
@@ -38,6 +38,8 @@ class Hello(NamedTuple):
         more: dict[str, Any] = {"nnodes": self.nnodes, "place": self.place} if self.nnodes else {}
         if self.offer.libraries:
             more["libraries"] = list(self.offer.libraries)
+        if self.offer.place:
+            more["place_in_network"] = self.offer.place
         return wire.pack(
             "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
             slots=self.offer.slots, version=self.offer.version, room=self.offer.capacity, ports=list(self.offer.ports),
@@ -56,6 +58,7 @@ class Hello(NamedTuple):
             wire.number(message, "slots", MOST_SLOTS), wire.text(message, "version", 64),
             wire.number(message, "room", MOST_SLOTS), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
             wire.texts(message, "libraries", MOST_LIBRARIES, LONGEST_LIBRARY) if "libraries" in message else (),
+            wire.text(message, "place_in_network", LONGEST_PLACE) if "place_in_network" in message else "",
         )  # fmt: skip
         dialled = wire.text(message, "dialled", 64)
         if dialled and not wire.is_address(dialled):

@@ -406,6 +406,8 @@ class LeaderCall:
     def _roster(self, calls: dict[str, Call]) -> Roster:
         address = self._attendance.address()
         seats = []
+        if self._settings.host_order == "topology":
+            self._order_hosts(calls)
         for host in self._hosts:
             grouped = host in self._grouped
             if host == self._me:
@@ -418,6 +420,14 @@ class LeaderCall:
             self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
             max_restarts=self._settings.max_restarts,
         )  # fmt: skip
+
+    def _order_hosts(self, calls: dict[str, Call]) -> None:
+        from musterpoint.rollcall.host_order import by_topology
+
+        places = {host: calls[host].hello.offer.place if host in calls else self._offer.place for host in self._hosts}
+        ordered, told = by_topology(self._hosts, self._grouped, places)
+        self._hosts = tuple(ordered)
+        self._say(told)
 
     def _deadline(self, why: str = "") -> None:
         rows = self._attendance.rows(self._listener.waiting())

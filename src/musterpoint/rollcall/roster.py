@@ -16,6 +16,8 @@ MOST_LIBRARIES = 16
 """How many libraries a host may name in its offer."""
 LONGEST_LIBRARY = 128
 """Characters of one library's name and version."""
+LONGEST_PLACE = 512
+"""Characters of a host's place in the network."""
 _MOST_NUMBER = 65535
 
 
@@ -25,7 +27,8 @@ class Offer(NamedTuple):
     ``slots`` is the number of ranks this host will run (0 outside the distribution group), ``capacity`` the number it
     has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
     host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
-    launcher's framework. ``libraries``: versions that should be the same on all hosts, such as ``NCCL=2.27.3``.
+    launcher's framework. ``libraries``: versions that should be the same on all hosts,
+    such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for.
     """
 
     job: str
@@ -35,6 +38,7 @@ class Offer(NamedTuple):
     capacity: int = 1
     ports: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
+    place: str = ""
 
 
 class Participant(NamedTuple):

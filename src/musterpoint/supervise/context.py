@@ -49,8 +49,8 @@ class SupervisorContext(NamedTuple):
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none). ``oom_kills`` counts
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
-    writes a text for people to a file of that name, and returns its path (empty: the job has no place for it); it
-    raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
+    writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
+    it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes.
     """
 
@@ -64,7 +64,7 @@ class SupervisorContext(NamedTuple):
     code: str = ""
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints | None = None
-    keep: Callable[[str, str], str] = lambda _name, _text: ""
+    keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
     about_job: "Callable[[], JobFacts] | None" = None
     terminal: "RankTerminal | None" = None
 

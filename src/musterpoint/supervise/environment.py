@@ -39,7 +39,7 @@ def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
     environment.pop("PYTHONPATH", None)
     if plan.local_rank_at >= 0:
-        environment["MUSTER_LOCAL_RANK_AT"] = str(plan.local_rank_at)
+        environment["MUSTER_LOCAL_RANK_AT"] = f"{plan.local_rank_at}{plan.local_rank_flag}"
     if plan.cpu_sets:
         environment["MUSTER_CPUS"] = ";".join(cpus.cpus for cpus in plan.cpu_sets)
     if plan.expands:

@@ -213,6 +213,7 @@ class StallWatch:
             self._context.say(f"the job stands still: {event.sentence}; it goes on (--on-stall dump)")
         if not self._facts:
             return
+        self._keep_flight_records()
         text = self._context.mask(f"{event.sentence}\n\n{_text_of(self._facts)}")
         try:
             path = self._context.keep(STACKS, text)
@@ -220,6 +221,21 @@ class StallWatch:
             self._context.say(f"warning: the stacks of the ranks here can't be kept: {error.strerror}")
         else:
             self._context.say(f"the stacks of the ranks here are in {path}" if path else text)
+
+    def _keep_flight_records(self) -> None:
+        """Keeps what torch's flight recorder has of the ranks here that could be asked."""
+        records = {rank: facts.pop("flight") for rank, facts in self._facts.items() if "flight" in facts}
+        if not records:
+            return
+        import base64
+
+        from musterpoint.diagnosis.flight_records import last_collective
+        from musterpoint.supervise.flight_dumps import keep_record
+
+        for rank, text in records.items():
+            record = base64.b64decode(text)
+            self._facts[rank]["last"] = last_collective(record)
+            keep_record(self._context, rank, record)
 
     def close(self) -> None:
         self._closed = True
@@ -233,6 +249,8 @@ def _text_of(facts: dict[str, Any]) -> str:
     parts = []
     for rank, found in facts.items():
         parts.append(f"rank {rank}: {'busy' if found.get('moving') else 'still'}, {_process(found)}")
+        if found.get("last"):
+            parts[-1] += f"  last collective: {found['last']}\n"
         parts += [f"rank {rank}, a process that it started: {_process(child)}" for child in found.get("children", ())]
     return "\n".join(parts)
 

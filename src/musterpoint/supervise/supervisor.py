@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from musterpoint.supervise.stall_watch import StallWatch
     from musterpoint.supervise.waiting import WaitingWatch
 
+NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
 DRAIN_SECONDS_STOPPED = 3.0
@@ -109,6 +110,7 @@ class Supervisor:
             while not self._finished:
                 self._loop.turn()
             self._end_what_is_left()
+            self._collect_dumps(plan)
         except BaseException:
             self._processes.kill()
             raise
@@ -121,6 +123,15 @@ class Supervisor:
         outcome = self._outcome(self._state)
         self._say_what_ended_it(outcome)
         return outcome
+
+    def _collect_dumps(self, plan: LaunchPlan | None) -> None:
+        if plan is None or all(setting.name != NCCL_DUMPS for setting in plan.environment):
+            return
+        from musterpoint.supervise.flight_dumps import collect, stem_of  # only hosts with GPUs have such files
+
+        stem = stem_of(plan)
+        if stem:
+            collect(self._context, stem, failed=code_of(self._state, self._rules) != 0 and not self._state.stop_signal)
 
     def _say_what_ended_it(self, outcome: Outcome) -> None:
         """Prints what ended the job after a launcher's own complaint, so that the log ends with the reason."""
@@ -286,6 +297,10 @@ class Supervisor:
             too_long.cancel()
             self._processes.reap()
         return len(self._processes.remaining)
+
+    def reap(self) -> None:
+        """Collects what has ended, between two attempts."""
+        self._processes.reap()
 
     def _end_services(self) -> None:
         """Services that end by themselves when they are told to get their time for it."""

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 """Seconds that processes which were killed get to vanish on a busy machine."""
 
 

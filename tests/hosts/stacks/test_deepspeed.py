@@ -61,69 +61,6 @@ def test_zero2_trains_under_other_launchers(  # type: ignore[no-untyped-def]
         assert f"rank {rank} of 2: argument -1, device 0, stage 2" in ran.stdout
 
 
-# the last of three ranks ends so: the job's code, and words of the reason
-ENDS = {
-    "exit7": (7, ["giving up", "exit code 7"]),
-    "kill": (137, ["killed by SIGKILL"]),
-    "raise": (1, ["LookupError: no such shard", "exit code 1", "in fails"]),
-}
-ENDING = """
-import argparse, os, signal, sys, time
-
-parser = argparse.ArgumentParser()
-parser.add_argument("how")
-parser.add_argument("--local_rank")
-how = parser.parse_args().how
-
-def fails():
-    raise LookupError("no such shard")
-
-if os.environ["RANK"] != "2":
-    time.sleep(600)
-if how == "exit7":
-    print("giving up", file=sys.stderr)
-    sys.exit(7)
-if how == "raise":
-    fails()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize("how", ENDS)
-def test_a_ranks_end_is_the_jobs(deep, how: str) -> None:  # type: ignore[no-untyped-def]
-    code, words = ENDS[how]
-    ran = deep.run("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
-                   deep.program(ENDING), how)  # fmt: skip
-    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [code] * 3, ran.stderr
-    for word in [*words, "rank 2 (local rank 1) on algo-2"]:
-        assert word in ran.reason, ran.reason
-
-
-CHECKPOINT = """
-import os, pathlib, signal, sys, time
-
-def save(signo, frame):
-    time.sleep(3)
-    (pathlib.Path(os.environ["SM_MODEL_DIR"]) / f"checkpoint-{os.environ['RANK']}").touch()
-    sys.exit(0)
-
-signal.signal(signal.SIGTERM, save)
-print("trains", flush=True)
-while True:
-    time.sleep(0.05)
-"""
-
-
-def test_a_stop_leaves_time_for_checkpoints(deep) -> None:  # type: ignore[no-untyped-def]
-    """All three ranks are up, with their handlers, before the stop arrives at one host."""
-    ran = deep.stop("--hosts", "2", "--backend", "process", "--host-slots", "1,2", "--launcher", "deepspeed",
-                    deep.program(CHECKPOINT), when="trains", lines=3)  # fmt: skip
-    assert ran.code == 143, ran.stderr
-    assert ran.job["TrainingJobStatus"] == "Stopped"
-    saved = (ran.output / "hosts").glob("*/opt/ml/model/checkpoint-*")
-    assert sorted(path.name for path in saved) == ["checkpoint-0", "checkpoint-1", "checkpoint-2"]
-
-
 KILLER = """
 import os, signal, sys, time
 if sys.argv[1:]:

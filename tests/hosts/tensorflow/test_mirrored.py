@@ -68,13 +68,3 @@ def test_fit_of_keras_3_fails_with_what_to_do(tensor: Any) -> None:
     assert "TF_USE_LEGACY_KERAS=1" in ran.reason
     assert 'File "keras3_fit.py", line 11' in ran.reason
     assert len(ran.left("algo-1", "failure").encode()) <= 900
-
-
-def test_the_worker_that_raised_is_the_reason(tensor: Any) -> None:
-    ran = tensor.run(2, "tensorflow", "training_loop.py", "--", "--fails", "1")
-    assert ran.code == 1
-    assert ran.reason.startswith("ArithmeticError: loss is nan at step 7\nrank 1 (local rank 0) on algo-2, exit code 1")
-    assert "in train" in ran.reason
-    for host in ("algo-1", "algo-2"):
-        outcome = ran.outcome(host)
-        assert (outcome["host"], outcome["rank"], outcome["class"]) == ("algo-2", 1, "user"), outcome

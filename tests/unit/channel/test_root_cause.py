@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from musterpoint import exit_codes
 from musterpoint.channel.root_cause import (
@@ -13,7 +17,7 @@ from musterpoint.channel.root_cause import (
     loss_by_silence,
     root_cause_without_leader,
 )
-from musterpoint.failure import Failure, Secondary
+from musterpoint.failure import Failure, Kind, Secondary
 from musterpoint.failure import lost_host as lost
 
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -39,6 +43,30 @@ def test_a_cause_is_announced_at_once() -> None:
 
 def test_the_first_cause_wins() -> None:
     assert play(("failed", BOOM, 1.0), ("failed", LATER, 1.0), ("tick", 9.0)) == [Announce(BOOM, Secondary())]
+
+
+KINDS: list[Kind] = ["user", "oom", "infra", "peer"]
+REPORTS = st.lists(st.tuples(st.sampled_from(KINDS), st.floats(-1e9, 1e12), st.floats(0, 3)), min_size=1, max_size=6)
+
+
+@given(REPORTS, st.randoms(use_true_random=False))
+def test_clocks_of_hosts_decide_nothing(reports: list[tuple[Kind, float, float]], random: Random) -> None:
+    """The leader's own clock and the kinds do: with any other clocks on the hosts the same failure is the cause."""
+
+    def cause(times: list[float]) -> Failure:
+        finder, now = RootCauseFinder(2.0), 100.0
+        for number, ((kind, _, pause), at) in enumerate(zip(reports, times, strict=True)):
+            now += pause
+            finder.tick(now)
+            finder.failed(Failure(f"algo-{number}", 1, "user", kind, "it failed", at=at), now)
+        finder.tick(now + 60)
+        assert finder.announced is not None
+        return finder.announced.failure._replace(at=0.0)
+
+    times = [at for _, at, _ in reports]
+    found = cause(times)
+    random.shuffle(times)
+    assert cause(times) == found == cause([0.0] * len(times))
 
 
 def test_a_symptom_waits_for_the_cause() -> None:

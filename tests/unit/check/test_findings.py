@@ -21,7 +21,8 @@ def test_the_codes_are_those_promised() -> None:
     assert list(CODES) == [
         "shm-small", "shm-full", "disk-full", "inodes-few", "not-writable", "memlock-low", "open-files-low",
         "processes-few", "memory-low", "cpus-few", "gpus-missing", "gpus-unchecked", "gpu-recovery", "gpu-memory",
-        "gpu-xid", "gpu-throttled", "gpu-link-narrow", "gpu-busy", "rdma-down", "rdma-errors", "nic-down", "nic-errors",
+        "gpu-xid", "gpu-throttled", "gpu-link-narrow", "gpu-busy", "rdma-down", "rdma-hidden",
+        "rdma-errors", "nic-down", "nic-errors",
         "name-unresolved", "name-loopback", "name-differs", "host-missing", "host-silent", "port-blocked",
         "large-packets-lost", "clock-skew", "devices-differ", "versions-differ", "mtu-differs", "link-speed-differs",
         "host-slow", "host-mute", "pair-slow", "pair-mute", "network-slow", "bandwidth-unmeasured", "bandwidth",

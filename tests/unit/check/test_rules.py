@@ -94,6 +94,7 @@ def bad(found: list[Finding]) -> list[tuple[str, str]]:
         (links(LINK, rdma=(ACTIVE, ACTIVE._replace(state="DOWN"))), [("rdma-down", "warn")]),
         (links(LINK, rdma=(ACTIVE._replace(state="DOWN"),)), [("rdma-down", "fail")]),
         (links(LINK, rdma=(ACTIVE._replace(link_downed=1),)), [("rdma-errors", "warn")]),
+        (links(LINK, rdma=(ACTIVE._replace(state="DOWN", reachable=False),)), [("rdma-hidden", "warn")]),
         (FINE._replace(own_addresses=("127.0.1.1",)), [("name-loopback", "warn")]),
         (FINE._replace(own_addresses=("127.0.1.1", "10.0.0.1")), []),
     ],

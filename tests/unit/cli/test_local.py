@@ -52,6 +52,9 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
     ("words", "message"),
     [
         ((), "no PROGRAM given"),
+        (("--debug", "one", "train.py"), "--debug='one': expected the number of a rank"),
+        (("--debug", "0", "--stop-after", "9", "train.py"), "--debug 0: --stop-after doesn't go with it"),
+        (("--debug", "0", "--stall-timeout", "9", "train.py"), "--debug 0: --stall-timeout doesn't go with it"),
         (("--hosts", "two", "train.py"), "--hosts='two': expected a whole number"),
         (("--stop-after", "-1", "train.py"), "--stop-after='-1': expected a number of seconds"),
         (("--host-slots", "1,2", "train.py"), "expected one number for each of the 1 hosts"),

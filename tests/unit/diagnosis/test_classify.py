@@ -15,7 +15,7 @@ TAILS = Path(__file__).parent / "tails"
 RECORDED = {
     "gloo_closed": "peer", "gloo_reset": "peer", "gloo_timeout": "peer", "store_gone": "peer", "nccl_remote": "peer",
     "master_gone": "peer", "connreset": "user", "addrinuse": "user", "cuda_oom": "oom", "cpuoom": "oom",
-    "tf_socket_closed": "peer", "tf_graph_error": "user", "tf_keras3_fit": "user",
+    "horovod_gloo_peer": "peer", "tf_socket_closed": "peer", "tf_graph_error": "user", "tf_keras3_fit": "user",
     "jax_peer": "peer", "jax_abort": "peer", "jax_shutdown": "peer", "xgboost_peer": "peer",
     "mpich_finalize": "peer", "mpich_raise": "user",
     "segfault": "user", "thread": "user", "multi": "user", "module": "user", "torchrun_exit": "user",

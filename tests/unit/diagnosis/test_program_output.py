@@ -291,3 +291,21 @@ def test_a_group_below_the_programs_own_torchrun_is_told_whole(label: bytes) -> 
     assert error is not None
     assert error.text == "ExceptionGroup: loading failed (2 sub-exceptions)\nValueError: bad shard 3 (and 1 other)"
     assert (error.rank, error.kind, error.symptom) == (1, "exception", False)
+
+
+@pytest.mark.parametrize(
+    ("said", "lead"),
+    [
+        (b"usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lr\n", "train.py: error: unrecognized arg"),
+        (b"giving up\n", "the program's own torchrun says: its rank 1 ended with exit code 7"),
+    ],
+    ids=["an error", "no error"],
+)
+def test_words_before_a_code_below_the_programs_own_torchrun(said: bytes, lead: str) -> None:
+    tail = TAILS["torchrun_exit"]
+    start, at = tail.index(b"[rank0]"), tail.index(b"E1121 10:13")
+    error = find_error(tail[:start] + said + tail[at:])
+    assert error is not None
+    assert error.text.startswith(lead)
+    assert error.text.endswith("its rank 1 ended with exit code 7")
+    assert error.rank == 1

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.fabric.placement import Processors, cpu_sets, divide, listed, seen_gpus, survey_processors
+from musterpoint.fabric.gpus import seen_gpus
+from musterpoint.fabric.placement import Processors, cpu_sets, divide, listed, survey_processors
 from musterpoint.fabric.setting import cpu_numbers
 
 from .trees import unpack

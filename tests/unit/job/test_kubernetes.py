@@ -75,6 +75,8 @@ READ = [
         "a-node-0-0-node-0-1.a-node-0-0",
         None,
     ),
+    # a torchtune runtime's, whose command line has the first pod's name
+    ("kubeflow", {**TORCH, "PET_MASTER_ADDR": "", "PET_MASTER_PORT": ""}, NODES, "tj-node-0-1.tj", None),
     ("kubeflow", JAX, NODES, "tj-node-0-1.tj", None),
     ("kubeflow", XGBOOST, NODES, "tj-node-0-1.tj", None),
     ("kubeflow", {**XGBOOST, "DMLC_NUM_WORKER": "16", "MUSTER_SLOTS": "8"}, NODES, "tj-node-0-1.tj", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from fnmatch import fnmatchcase
@@ -219,7 +220,6 @@ OPTIONS: list[tuple[str, dict[str, str], tuple[str, ...]]] = [
                           "LEPTON_JOB_WORKER_PREFIX": "w", "LEPTON_SUBDOMAIN": "s"}, ("2", "1", "w-0.s")),
     ("Base Command", {"NGC_ARRAY_SIZE": "2", "NGC_ARRAY_INDEX": "1", "NGC_MASTER_ADDR": "h1"}, ("2", "1", "h1")),
     ("Volcengine", {"MLP_WORKER_NUM": "2", "MLP_ROLE_INDEX": "1", "MLP_WORKER_0_HOST": "h1"}, ("2", "1", "h1")),
-    ("LSF", {"LSB_MCPU_HOSTS": "h1 4 h2 4"}, ("2", "h1")),
     ("PBS", {"PBS_NODEFILE": "two"}, ("2", "h1")),
     ("OAR", {"OAR_NODEFILE": "two"}, ("2", "h1")),
     ("Grid Engine", {"NHOSTS": "2", "PE_HOSTFILE": "slots"}, ("2", "h1")),
@@ -295,3 +295,29 @@ def test_whatever_they_hold_only_usage_errors_come_out(environ: dict[str, str]) 
         read_job(environ, Settings(), os.devnull, "train.py")
     except UsageError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("listed", "options"),
+    [
+        ("h1 4 h2 4", '--nnodes "2" --rollcall-leader "h1"'),
+        ("batch5 1 a01n01 42 a01n02 42", '--nnodes "2" --rollcall-leader "a01n01"'),  # where jobs are launched from
+        ("batch5 1 a01n01 42", '--nnodes "1" --rollcall-leader "a01n01"'),
+        ("h1 1 h2 1", '--nnodes "2" --rollcall-leader "h1"'),
+    ],
+)
+def test_lsfs_launch_node_is_none_of_the_hosts(listed: str, options: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"pass {options} there")):
+        read_job({"LSB_MCPU_HOSTS": listed}, Settings(), "/nowhere", "train.py")
+
+
+def test_a_world_of_one_on_a_platform_of_several_is_said() -> None:
+    """By `muster torchrun --standalone` or --nnodes 1, where each host would be a job of its own."""
+    two = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "0"}
+    job = read_job(two, Settings(nnodes=1), "/nowhere", "train.py")
+    (note,) = job.notes
+    assert note.level == "warning"
+    assert note.text.startswith(
+        "SKYPILOT_NUM_NODES=2: by SkyPilot's variables this is one of several hosts, and --nnodes 1"
+    )
+    assert read_job({"SKYPILOT_NUM_NODES": "1"}, Settings(nnodes=1), "/nowhere", "train.py").notes == ()

@@ -183,6 +183,9 @@ def test_every_launcher_can_tell_the_local_rank_by_an_argument(plan: Callable[..
         words = [process.words[-4:] for process in made.processes if process.role == "rank"]
         assert words == [["train.py", f"--local_rank={local}", "--lr", "0.1"] for local in range(len(words))]
         assert words
+    dashed = plan(launcher, {"a": 2}, local_rank="dashed")
+    assert (dashed.local_rank_at, dashed.local_rank_flag) == (made.local_rank_at, "--local-rank")
+    assert all("--local_rank" not in word for process in dashed.processes for word in process.words)
     without = plan(launcher, {"a": 2}, local_rank="variable")
     assert without.local_rank_at == -1
     assert not any("--local_rank" in word for process in without.processes for word in process.words)
@@ -212,6 +215,7 @@ def test_ranks_that_the_platform_has_started(given: dict[str, Any], typed: bool,
 
 
 SAMPLES: dict[str, tuple[Any, Any]] = {
+    "cpu_binding": ("auto", "off"),
     "rendezvous": ("static", "c10d"), "numa_binding": ("", "node"), "ray_options": ("", "--include-dashboard=true"),
     "tf_hosts": ("addresses", "names"), "tf_port": (None, 3000), "tf_roles": ("", "worker=1,ps=1"),
     "accelerate_config": ("", "/etc/accelerate.yaml"), "slots": (2, 4),
@@ -245,7 +249,8 @@ def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(
             words = [process.argv for process in planned.processes]
             made.append(str((wanted_ports(launcher, frozenset(), options, job(hosts=2)), variables, words)))
         reads = made[0] != made[1]
-        if field in ("numa_binding", "accelerate_config"):  # refused, or asked of accelerate before there is a plan
+        # refused, asked of accelerate, or settled by the devices before there is a plan
+        if field in ("numa_binding", "accelerate_config", "cpu_binding"):
             assert reads <= (launcher in BY_FIELD[field].launchers) or "is torchrun's" in made[1]
         else:
             assert reads == (launcher in BY_FIELD[field].launchers), (field, launcher)

@@ -156,7 +156,9 @@ def test_it_exits_when_it_is_not_wanted(supervisor: Supervisor) -> None:
 def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -> None:
     """For DeepSpeed: its launcher said LOCAL_RANK 1 of the host whose first rank is 3."""
     program = "import os,sys; print(sys.argv[1:], os.environ['LOCAL_RANK'], 'MUSTER_FIRST_RANK' in os.environ)"
-    stub = supervisor.start(sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3", MUSTER_FIRST_RANK="3")
+    stub = supervisor.start(
+        sys.executable, "-c", program, "--lr", "1", MUSTER_LOCAL_RANK_AT="3--local_rank", MUSTER_FIRST_RANK="3"
+    )
     assert supervisor.wait_for("rank") == f"rank 5 2 8 {stub.pid} 0"
     supervisor.wait_for("ended")
     assert supervisor.connection is not None
@@ -193,10 +195,14 @@ def test_every_launchers_words_for_a_ranks_place(supervisor: Supervisor, launche
     assert supervisor.output().decode().split() == place.split()[:2]
 
 
-@pytest.mark.parametrize(("at", "words"), [(2, "a b --local_rank=1 c"), (0, "--local_rank=1 a b c"), (-9, "a b c")])
-def test_deepspeeds_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("at", "flag", "words"),
+    [(2, "--local_rank", "a b --local_rank=1 c"), (0, "--local-rank", "--local-rank=1 a b c"),
+     (-9, "--local_rank", "a b c")],
+)  # fmt: skip
+def test_a_local_rank_goes_where_the_plan_says(supervisor: Supervisor, at: int, flag: str, words: str) -> None:
     program = ["/bin/sh", "-c", 'shift; echo "$@"', "sh", "-"]
-    stub = supervisor.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=str(at + len(program)))
+    stub = supervisor.start(*program, "a", "b", "c", MUSTER_LOCAL_RANK_AT=f"{at + len(program)}{flag}")
     supervisor.wait_for("ended")
     supervisor.release(stub)
     assert supervisor.output().decode().strip() == words

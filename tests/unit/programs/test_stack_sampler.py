@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import json
 import os
@@ -123,3 +124,42 @@ def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
     )
     sampler.communicate(timeout=60)
     assert sampler.returncode == 1
+
+
+DUMPS = """
+import os, sys, threading, time
+
+prefix, rank = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"], os.environ["RANK"]
+os.mkfifo(f"{prefix}{rank}.pipe")  # as torch's DumpPipe does
+asked = os.open(f"{prefix}{rank}.pipe", os.O_RDONLY | os.O_NONBLOCK)
+print("ready", flush=True)
+while True:
+    try:
+        if os.read(asked, 128):
+            break
+    except BlockingIOError:
+        pass
+    time.sleep(0.01)
+with open(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + rank, "wb", buffering=0) as file:
+    file.write(b"a record ")
+    time.sleep(0.1)
+    file.write(b"of NCCL.")
+time.sleep(60)
+"""
+
+
+def test_nccl_is_asked_through_its_pipe_where_no_thread_of_ours_answers(tmp_path: Path) -> None:
+    """The program stands for torch with NCCL: it makes the pipe, and answers, as torch's source says."""
+    stem = f"{tmp_path}/muster-nccl-"
+    environ = {**os.environ, stack_sampler.PIPE: stem, stack_sampler.DUMP: stem, "RANK": "5"}
+    rank = subprocess.Popen([sys.executable, "-c", DUMPS], env=environ, stdout=subprocess.PIPE)
+    silent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        found = stack_sampler.flights({5: rank.pid, 6: silent.pid})
+        assert {number: base64.b64decode(text) for number, text in found.items()} == {5: b"a record of NCCL."}
+    finally:
+        for process in (rank, silent):
+            process.kill()
+            process.communicate()

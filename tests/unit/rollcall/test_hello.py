@@ -48,6 +48,14 @@ def test_libraries_survive_the_wire_and_others_are_refused() -> None:
             Hello.from_wire({**as_sent(HELLO.pack()), "libraries": libraries})
 
 
+def test_a_place_in_the_network_survives_the_wire() -> None:
+    told = HELLO._replace(offer=HELLO.offer._replace(place="s0.s4.algo-2"))
+    assert Hello.from_wire(as_sent(told.pack())) == told
+    for place in ("x" * 513, 7, None):
+        with pytest.raises(wire.WireError, match="place_in_network"):
+            Hello.from_wire({**as_sent(HELLO.pack()), "place_in_network": place})
+
+
 def test_a_million_ports_are_no_hello() -> None:
     frames = wire.Frames(wire.HELLO_LIMIT)
     frames.feed(HELLO._replace(offer=HELLO.offer._replace(ports=(21000,) * 10**6)).pack())

@@ -27,4 +27,6 @@ def run_next() -> None:
 import_module("muster_gloo_exit")
 if os.environ.get("MUSTER_CPU_FALLBACK"):
     import_module("muster_cpu_fallback")
+if os.environ.get("MUSTER_DEBUG_TERMINAL"):
+    import_module("muster_patience")
 run_next()

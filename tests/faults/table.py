@@ -1,0 +1,86 @@
+"""The matrix as tables of docs/endings.md: from the rows and columns, and from what runs of scripts/faults measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .launchers import LAUNCHERS
+from .rows import FAULTS, excluded
+
+MEASURED = Path(__file__).resolve().parent / "measured.json"
+"""Per fault: ``code`` and ``lead``, with which a job ended, and ``seconds`` until then by launcher."""
+WIDEST = 90
+"""Characters of a reason's first line."""
+
+
+def measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    return found
+
+
+def note(cells: list[tuple[str, str, int, str, float]]) -> None:
+    """Keeps what came of cells: fault, launcher, code, first line of the reason, seconds from the fault to the end."""
+    found = measured()
+    for fault, launcher, code, lead, seconds in cells:
+        row = found.setdefault(fault, {"seconds": {}})
+        row["seconds"][launcher] = round(seconds, 1)
+        if launcher == next(each.name for each in LAUNCHERS if each.name in row["seconds"]):
+            row.update(code=code, lead=lead if len(lead) <= WIDEST else lead[: WIDEST - 1] + "…")
+    order = [fault.name for fault in FAULTS if fault.name in found]
+    columns = [launcher.name for launcher in LAUNCHERS]
+    for name in order:
+        seconds = found[name]["seconds"]
+        found[name]["seconds"] = {column: seconds[column] for column in columns if column in seconds}
+    text = json.dumps({name: found[name] for name in order}, indent=1, ensure_ascii=False)
+    MEASURED.write_text(text + "\n", encoding="utf-8")
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def table_of_faults() -> str:
+    """What each fault is, and how a job ends that it strikes."""
+    rows = ["| `--faults` | what happens | code | the reason begins with |", "|---|---|---|---|"]
+    for fault in FAULTS:
+        row = measured().get(fault.name, {})
+        lead = f"`{cell(row['lead'])}`" if row.get("lead") else ""
+        rows.append(f"| `{fault.name}` | {cell(fault.about)} | {row.get('code', '')} | {lead} |")
+    return "\n".join(rows)
+
+
+def table_of_launchers() -> str:
+    rows = ["| `--launchers` | what starts the ranks | hosts × ranks |", "|---|---|---|"]
+    rows += [f"| `{one.name}` | {one.about} | {one.hosts} × {one.slots} |" for one in LAUNCHERS]
+    return "\n".join(rows)
+
+
+def table_of_seconds() -> str:
+    """Seconds from the fault to the end of the last host, for every cell."""
+    names = [launcher.name for launcher in LAUNCHERS]
+    rows = ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "|---|" + "---:|" * len(names)]
+    for fault in FAULTS:
+        seconds = measured().get(fault.name, {}).get("seconds", {})
+        cells = ["–" if excluded(fault, launcher) else str(seconds.get(launcher.name, "")) for launcher in LAUNCHERS]
+        rows.append(f"| `{fault.name}` | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def table_of_gaps() -> str:
+    """The cells that make no sense, by their reasons."""
+    rows = ["| there is no | under | because |", "|---|---|---|"]
+    for fault in FAULTS:
+        reasons: dict[str, list[str]] = {}
+        for launcher in LAUNCHERS:
+            if why := excluded(fault, launcher):
+                reasons.setdefault(why, []).append(f"`{launcher.name}`")
+        rows += [f"| `{fault.name}` | {', '.join(under)} | {cell(why)} |" for why, under in reasons.items()]
+    return "\n".join(rows)
+
+
+def table_of_leftovers() -> str:
+    rows = ["| under | may stay | which is |", "|---|---|---|"]
+    rows += [f"| `{one.name}` | `{cell(one.leaves)}` | {one.why} |" for one in LAUNCHERS if one.leaves]
+    return "\n".join(rows)

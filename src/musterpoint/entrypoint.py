@@ -122,8 +122,6 @@ def _run_job(
     if options.check != "off" and not roster.attempt:
         refusal = _check(runtime, request, job, options, roster, peers) or refusal
     runtime.output.reserve()
-    if host is not None and host.devices.gpus:
-        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
     attempt = Attempt(runtime, request, job, options, host, refusal, others)
@@ -168,6 +166,8 @@ class Attempt(NamedTuple):
                 if runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
                     runtime.start_sync(job, options, environ, self.host.workspace.interpreter)
         runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
+        if plan is not None and self.host is not None and self.host.devices.gpus and not roster.attempt:
+            _watch_gpus(runtime, self.request)
         pump = _pump(job, options, plan)
         runtime.console.write_through(pump.write_message)
         for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():

@@ -115,9 +115,10 @@ def prepare_host(
         return PreparedHost(workspace, devices, choice)
     log_rules: tuple[LogRule, ...] = ()
     if options.log_rules:
-        from musterpoint.job.log_rules import read_log_rules
+        from musterpoint.job.log_rules import check_channel, read_log_rules
 
         log_rules = read_log_rules(options.log_rules, job.paths.code)
+        check_channel(log_rules, len(job.hosts), options.rollcall)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 

@@ -91,7 +91,13 @@ class StallWatch:
         environ = self._processes.sessions[0].environ
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
-        words = (str(window), py_spy, result, *(f"{n}={pid}" for n, pid in ranks.items()))
+        words = (
+            str(window),
+            py_spy,
+            self._texts.path("gpu_activity"),
+            result,
+            *(f"{n}={pid}" for n, pid in ranks.items()),
+        )
         complaint: list[str] = []
         try:
             argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
@@ -249,6 +255,9 @@ def _text_of(facts: dict[str, Any]) -> str:
     parts = []
     for rank, found in facts.items():
         parts.append(f"rank {rank}: {'busy' if found.get('moving') else 'still'}, {_process(found)}")
+        if found.get("gpus"):
+            busy = ", ".join(f"{kernels} % kernels, {memory} % memory" for kernels, memory in found["gpus"])
+            parts[-1] += f"  this host's GPUs, at most: {busy}\n"
         if found.get("last"):
             parts[-1] += f"  last collective: {found['last']}\n"
         parts += [f"rank {rank}, a process that it started: {_process(child)}" for child in found.get("children", ())]

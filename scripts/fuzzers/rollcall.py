@@ -49,7 +49,7 @@ TIMEOUTS = Timeouts(
 MEMBER_INPUTS = 40
 """Messages of one hostile member before the job is begun anew."""
 
-MEMBERS_OWN = ("failed", "stopping", "arrive", "done", "started", "ended")
+MEMBERS_OWN = ("failed", "stopping", "arrive", "done", "started", "ended", "quiet", "looked")
 
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 15, 9, 255, 256, 2**31, 2**53, 2**53 + 1, 2**63, 10**400, 0.5, -0.0, 1e308,
@@ -171,7 +171,10 @@ class Fuzzer:
             "host": "algo-1", "signal": 15}, {"t": "stopping", "signal": 15}, {"t": "failed", "failure": failure},
             {"t": "arrive", "point": "ready"}, {"t": "arrived", "point": "ready"}, {"t": "done", "code": 0,
             "failures": 0}, {"t": "started", "number": 1}, {"t": "ended", "number": 1, "status": 0, "said": "x"},
-            {"t": "alldone", "failures": 0}, {"t": "start", "number": 1, "words": ["orted"]}, {"t": "verdict",
+            {"t": "alldone", "failures": [0, 0, 0], "stopped": False}, {"t": "quiet", "on": True}, {"t": "look"},
+            {"t": "looked", "positions": [[0, "place", "is in read", "train.py:41", False]]},
+            {"t": "looked", "positions": None}, {"t": "stalled", "sentence": "rank 0 waits"}, {"t": "start",
+            "number": 1, "words": ["orted"]}, {"t": "verdict",
             "failure": failure, "secondary": 0}, {"t": "stop", "host": "algo-1", "signal": 15}, {"t": "lost",
             "host": "algo-2", "why": "gone"}, {"t": "over", "text": "table"}, {"t": "refused", "reason": "no",
             "over": True}, {"t": "resumed", "answer": "a", "got": 0},

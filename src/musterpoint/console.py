@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from typing import Callable
 
+from musterpoint.untrusted import printable
+
 PREFIX = "musterpoint: "
+_LONGEST = 1024 * 1024
 
 
 def _write_all(data: bytes) -> None:
@@ -33,7 +36,8 @@ class Console:
 
     def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
         """Prints a message; its further lines are indented. ``mask`` replaces the console's own."""
-        first, *rest = (mask or self._mask)(text).splitlines() or [""]
+        masked = (mask or self._mask)(text)
+        first, *rest = printable(masked, _LONGEST, lines=True).splitlines() or [""]  # it may quote a variable or a file
         lines = [PREFIX + first, *(" " * 4 + line for line in rest)]
         self._sink(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 

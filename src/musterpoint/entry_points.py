@@ -30,9 +30,16 @@ from musterpoint.processes.process import CannotStart, Streams, spawn
 from musterpoint.processes.signals import STOPPING
 from musterpoint.programs.registry import Texts
 from musterpoint.runtime import Runtime
+from musterpoint.untrusted import printable
 
 _LONGEST_NAME = 100
 _MOST_WAITING = 4096
+_LONGEST_LINE = 16 * 1024 * 1024
+"""Bytes of a line; the longest one has a rank's argv and variables, which the kernel bounds at 6 MiB."""
+_MOST_DESCRIPTORS = 2
+_LONGEST_REFUSAL = 400
+_MOST_STRANGERS = 64
+"""Connections that haven't said who they are, beside those of the entry points that are missing."""
 _PATIENCE = 10.0
 """Seconds after which a socket that takes no connection is given up."""
 _AGAIN = 0.01
@@ -114,7 +121,12 @@ class _Lines:
             return None
         self.descriptors += descriptors
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        found = [json.loads(line) for line in lines]
+        if len(self._buffer) > _LONGEST_LINE or len(self.descriptors) > _MOST_DESCRIPTORS:
+            raise ValueError("expected shorter lines, and two descriptors")
+        try:
+            found = [json.loads(line) for line in lines]
+        except RecursionError:
+            raise ValueError("expected a plain object") from None
         if not all(isinstance(value, dict) for value in found):
             raise ValueError("expected an object")
         return found if data else None
@@ -222,6 +234,9 @@ class Leader:
         if not is_same_user(sock):
             sock.close()
             return
+        if len(self._new) >= self._started.local_size + _MOST_STRANGERS:
+            sock.close()
+            return
         sock.setblocking(False)
         other = self._new[sock.fileno()] = _Lines(sock)
         self._runtime.loop.watch(sock.fileno(), READ, lambda _ready: self._read(other, None))
@@ -236,7 +251,7 @@ class Leader:
                 local = self._greet(other, value)
                 if local is None:
                     return
-            elif isinstance(value.get("signal"), int):
+            elif value.get("signal") in STOPPING:
                 self._runtime.signals.deliver(value["signal"])
         if values is None:
             self._lost(other, local)
@@ -247,13 +262,13 @@ class Leader:
         self._new.pop(fd, None)
         rank, local, world = (value.get(name) for name in ("rank", "local_rank", "world_size"))
         mine = self._started
-        if not isinstance(rank, int) or not isinstance(local, int) or not 0 <= local < mine.local_size:
-            why = f"local rank {local} isn't one of this host's {mine.local_size}"
+        if type(rank) is not int or type(local) is not int or not 0 <= local < mine.local_size:
+            why = f"local rank {local!r:.40} isn't one of this host's {mine.local_size}"
         elif local == mine.local_rank or local in self._others:
             why = f"two entry points of this host have the local rank {local}"
         elif world != mine.world_size:
-            why = f"the entry point of local rank {local} has {world} processes in all, that of {mine.local_rank} " \
-                  f"{mine.world_size}"  # fmt: skip
+            why = f"the entry point of local rank {local} has {world!r:.40} processes in all, that of " \
+                  f"{mine.local_rank} {mine.world_size}"  # fmt: skip
         else:
             self._others[local], self._ranks[local] = other, rank
             self._runtime.loop.watch(fd, READ, lambda _ready: self._read(other, local))
@@ -331,12 +346,12 @@ class _Follower:
         for value in values or ():
             if isinstance(value.get("start"), dict):
                 self._start(value["start"])
-            elif isinstance(value.get("end"), int):
+            elif value.get("end") in range(256):
                 self._code, self._over = value["end"], True
             elif value.get("kill"):
                 tree.kill_below(os.getpid())
             elif value.get("refused"):
-                raise LauncherError(str(value["refused"]))
+                raise LauncherError(printable(str(value["refused"]), _LONGEST_REFUSAL))
         if values is None and not self._over:
             self._over = True
             if self._child:
@@ -347,19 +362,27 @@ class _Follower:
                 self._code = exit_codes.HOST_LOST
 
     def _start(self, order: Mapping[str, Any]) -> None:
-        gone = set(order["unset"])
+        argv, given, unset = order.get("argv"), order.get("set"), order.get("unset")
+        texts = [*given.values()] if isinstance(given, dict) else None
+        if not argv or given is None or not all(map(_is_texts, (argv, texts, unset))):
+            raise LauncherError("the entry point that leads this host says to start a rank, but not how")
+        gone = set(unset or ())
         environ = {name: value for name, value in settings.without_own(self._environ).items() if name not in gone}
-        environ.update(order["set"])
+        environ.update(given)
         environ.update(RANK=str(self._started.rank), LOCAL_RANK=str(self._started.local_rank))
         environ["MUSTER_STUB"] = self._texts.path("rank_stub")
         stdin = os.open(os.devnull, os.O_RDONLY)
         try:
             streams = Streams(stdin, 1, 2)
-            self._child = spawn([*order["argv"], *self._job.arguments], environ, "/", streams)
+            self._child = spawn([*argv, *self._job.arguments], environ, "/", streams)
         except CannotStart as error:
             raise LauncherError(f"local rank {self._started.local_rank} can't be started: {error}") from None
         finally:
             os.close(stdin)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) and "\0" not in text for text in value)
 
 
 def _reap() -> None:

@@ -19,7 +19,9 @@ from musterpoint.console import Console
         ("", "musterpoint: \n"),
         ("ends with a newline\n", "musterpoint: ends with a newline\n"),
         ("grün", "musterpoint: grün\n"),
-        ("not\ud800text", "musterpoint: not?text\n"),
+        ("not\ud800text", "musterpoint: not\\ud800text\n"),
+        ("job \x1b[2J\r:", "musterpoint: job \\x1b[2J\\r:\n"),
+        ("a\ttable\n\tof two", "musterpoint: a\ttable\n    \tof two\n"),
     ],
 )
 def test_a_message_is_one_write_of_whole_lines(text: str, written: str) -> None:

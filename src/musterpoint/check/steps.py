@@ -161,7 +161,7 @@ class Steps:
         for each in facts:
             found += host_findings(each)
         clocks = [clock for host, each in self._clocks.items() if (clock := clock_of(host, each)) is not None]
-        found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else ())
+        found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else (), self._subject.named)
         found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
         for name, others in self._names.items():
             found.append(finding("name-differs", "warn", name, f"{', '.join(others[:8])} find it at another address "
@@ -190,14 +190,17 @@ class Steps:
         calls = Calls(self._loop, self._me, self._roster.session, endpoints)
         # names are looked up meanwhile, which may take as long as the resolver
         found: dict[str, tuple[str, ...]] = {}
-        wanted = {seat.name: seat.address for seat in (*called, self._roster.seat) if seat.name != seat.address}
+        looked_up = (*called, self._roster.seat) if self._subject.named else ()
+        wanted = {seat.name: seat.address for seat in looked_up if seat.name != seat.address}
         _look_up(self._loop, wanted, found)
         until = self._loop.clock() + LOOK / 3
         self._loop.call_at(until, lambda: None)
         self._conference.wait(
             lambda: calls.done is not None and (found.keys() >= wanted.keys() or self._loop.clock() >= until)
         )
-        own = found.pop(self._me, () if self._me in wanted else (self._me,))
+        own = found.pop(self._me, ())
+        if self._subject.named and self._me not in wanted:  # its name is an address
+            own = (self._me,)
         differing = [name for name, addresses in found.items() if addresses and wanted[name] not in addresses]
         return _Calls(calls.done or (), tuple(differing), own)
 

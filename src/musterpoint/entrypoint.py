@@ -7,14 +7,13 @@ Each step turns one typed value into the next::
 :mod:`musterpoint.prepare` has the steps that ``muster plan`` takes, too; :mod:`musterpoint.finish` is the end.
 """
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from musterpoint import exit_codes, settings
 from musterpoint.channel.peers import Peers
 from musterpoint.errors import MusterError, StoppedEarly
+from musterpoint.failure import Failure
 from musterpoint.finish import finish, warn_of_missing_model
 from musterpoint.job.directories import made
 from musterpoint.job.hyperparameters import text_value
@@ -25,6 +24,7 @@ from musterpoint.launch.plan import LaunchPlan
 from musterpoint.prepare import (
     PreparedHost,
     empty_offer,
+    free_ports,
     named_job,
     offer_of,
     ordered_job,
@@ -36,6 +36,7 @@ from musterpoint.prepare import (
 from musterpoint.processes.pump import Pump
 from musterpoint.processes.signals import STOPPING
 from musterpoint.processes.streams import OutputOptions, ranks_of
+from musterpoint.rollcall.ports import is_free, next_master_port
 from musterpoint.rollcall.roll_call import RollCall
 from musterpoint.rollcall.roster import Offer, Participant, Roster
 from musterpoint.runtime import Request, Runtime
@@ -89,7 +90,7 @@ def run(request: Request) -> int:
 
 
 def _run_job(
-    runtime: Runtime, request: Request, job: Job, options: Settings, others: Leader | None
+    runtime: Runtime, request: Request, job: Job, options: Settings, others: "Leader | None"
 ) -> Outcome:  # fmt: skip
     """All steps in order. A host that can't run its part, or was stopped, still takes part in the roll call: the others
     would wait for it.
@@ -97,7 +98,7 @@ def _run_job(
     for note in job.notes:
         if note.level != "plan":
             runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
-    host, plan, refusal, stop = None, None, None, None
+    host, refusal, stop = None, None, None
     offer = empty_offer(job)
     try:
         host, offer = _prepare(runtime, request, job, options)
@@ -118,45 +119,98 @@ def _run_job(
     elif options.host_order == "topology":
         job = ordered_job(job, roster)
         runtime.set_job(job)
-    if options.check != "off":
+    if options.check != "off" and not roster.attempt:
         refusal = _check(runtime, request, job, options, roster, peers) or refusal
-    if host is not None:
-        try:
-            plan = plan_host(job, options, host, roster, request.environ)
-        except MusterError as error:
-            refusal = runtime.failure_of(error)
-        else:
-            runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
-            for text in plan.notes:
-                runtime.console.say(text)
-            for setting in plan.environment:
-                if setting.name == settings.PROGRESS:
-                    runtime.watch_progress(setting.value)
-            if text_value(job.hyperparameters, "sagemaker_s3_output"):
-                runtime.start_sync(job, options, request.environ, host.workspace.interpreter)
     runtime.output.reserve()
-    runtime.loop.call_later(0, lambda: warn_of_build_locks(request.environ, runtime.console.say))
-    if plan is not None and host is not None and host.devices.gpus:
-        _watch_gpus(runtime, request)
     if job.platform == "azureml":
         runtime.loop.call_later(0, runtime.watch_scheduled_events)  # when the ranks have been started
-    pump = _pump(job, options, plan)
-    runtime.console.write_through(pump.write_message)
-    for rank, (out, err) in others.outlets.items() if others is not None else ():
-        pump.give(rank, out, err)
-    context = _context(runtime, job, pump)._replace(
-        others=others, about_job=lambda: _facts(job, plan, request),
-        terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
-    )  # fmt: skip
-    rules = _rules(job, options, plan, host)
-    supervisor = Supervisor(context, rules, peers, roster)
-    runtime.masker.know(supervisor.token)
-    runtime.signals.route_to(supervisor.on_signal)
-    outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
+    attempt = Attempt(runtime, request, job, options, host, refusal, others)
+    if roster.max_restarts:
+        outcome = _with_restarts(attempt, roster, peers)
+    else:
+        _supervisor, outcome = attempt.run(roster, peers)
     peers.close()
-    if plan is not None and plan.launcher in TENSORFLOW and roster.me == job.leader and not outcome.code:
+    in_tensorflow = host is not None and host.choice.launcher in TENSORFLOW
+    if in_tensorflow and job.in_group and roster.me == job.leader and not outcome.code:
         warn_of_missing_model(runtime)
     return outcome
+
+
+class Attempt(NamedTuple):
+    """What the attempts of a job have in common; most jobs have one. ``refusal``: why this host can't run its part."""
+
+    runtime: Runtime
+    request: Request
+    job: Job
+    options: Settings
+    host: PreparedHost | None
+    refusal: Failure | None
+    others: "Leader | None"
+
+    def run(self, roster: Roster, peers: Peers) -> tuple[Supervisor, Outcome]:
+        """Plans this host's part and runs it until nothing of it is left."""
+        runtime, job, options, environ = self.runtime, self.job, self.options, self.request.environ
+        plan, refusal = None, self.refusal
+        if self.host is not None:
+            try:
+                plan = plan_host(job, options, self.host, roster, environ)
+            except MusterError as error:
+                refusal = runtime.failure_of(error)
+            else:
+                runtime.masker.know_named((setting.name, setting.value) for setting in plan.environment)
+                for text in plan.notes:
+                    runtime.console.say(text)
+                for setting in plan.environment:
+                    if setting.name == settings.PROGRESS:
+                        runtime.watch_progress(setting.value)
+                if runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
+                    runtime.start_sync(job, options, environ, self.host.workspace.interpreter)
+        runtime.loop.call_later(0, lambda: warn_of_build_locks(environ, runtime.console.say))
+        if plan is not None and self.host is not None and self.host.devices.gpus and not roster.attempt:
+            _watch_gpus(runtime, self.request)
+        pump = _pump(job, options, plan)
+        runtime.console.write_through(pump.write_message)
+        for rank, (out, err) in self.others.outlets.items() if self.others is not None else ():
+            pump.give(rank, out, err)
+        facts = lambda: _facts(job, plan, self.request)  # noqa: E731
+        context = _context(runtime, job, pump)._replace(
+            others=self.others, about_job=facts,
+            terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
+        )  # fmt: skip
+        rules = _rules(job, options, plan, self.host)
+        supervisor = Supervisor(context, rules, peers, roster)
+        runtime.masker.know(supervisor.token)
+        runtime.signals.route_to(supervisor.on_signal)
+        outcome = supervisor.run(plan, settings.without_own(environ), refusal)
+        pump.close()
+        return supervisor, outcome
+
+
+def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
+    """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
+    from musterpoint.supervise.restart_rules import RestartRules
+    from musterpoint.supervise.restarts import Between, Restarts
+
+    runtime, options, job = attempt.runtime, attempt.options, attempt.job
+
+    def ports() -> tuple[int, ...]:
+        try:
+            return free_ports(job, options, attempt.host) if attempt.host is not None else ()
+        except MusterError:  # the plan says so
+            return roster.seat.ports
+
+    between = Between(
+        runtime.loop, lambda text: runtime.console.say(text, runtime.masker.mask_user), runtime.timeline.add,
+        runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
+        (job.paths.checkpoints, job.paths.model), options.stop_exit_code,
+    )  # fmt: skip
+    rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
+    restarts = Restarts(between, peers, roster, rules)
+    while True:
+        following = restarts.after(*attempt.run(roster, peers))
+        if isinstance(following, Outcome):
+            return following
+        roster = following
 
 
 def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) -> tuple[PreparedHost, Offer]:
@@ -170,31 +224,13 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _say_what_has_no_effect(
     runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
 ) -> None:  # fmt: skip
-    """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
     typed = request.program is not None
     if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
         return
-    from musterpoint import unheeded
+    from musterpoint.unheeded import unheeded
 
-    chosen = host.choice
-    texts = unheeded.unknown_variables(request.environ)
-    leads = job.current_host == job.leader
-    if leads and not is_launcher(job):
-        texts += unheeded.without_effect(request.environ, request.given, chosen.launcher, chosen.reason)
-    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
-    if leads and by_itself and request.environ.get(settings.LOCAL):
-        texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
-    if leads and typed and options.installer == "auto" and not options.requirements:
-        texts += unheeded.requirements(job)
-    for text in texts:
+    for text in unheeded(job, options, request.environ, request.given, host.choice, typed):
         runtime.console.say(text)
-
-
-def is_launcher(job: Job) -> bool:
-    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
-    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
-        word.partition("=")[0] == "--train-script" for word in job.arguments
-    )
 
 
 def _call_the_roll(
@@ -261,7 +297,7 @@ def _context(runtime: Runtime, job: Job, pump: Pump) -> SupervisorContext:
     )  # fmt: skip
 
 
-def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> JobFacts:
+def _facts(job: Job, plan: LaunchPlan | None, request: Request) -> "JobFacts":
     """What a failure's hint depends on."""
     from musterpoint.diagnosis.facts import JobFacts
 

@@ -194,12 +194,17 @@ def fit(parts: Iterable[str], limit: int = MOST_REASON, last_first: bool = False
     return clip("\n".join([first, *parts[1:]]), limit)
 
 
-def with_secondary(failure: Failure, others: Secondary) -> str:
-    """``failure``'s reason with the counts of the others."""
+def with_secondary(failure: Failure, others: Secondary, end: str = "") -> str:
+    """``failure``'s reason with the counts of the others, and with the sentence ``end``."""
+    last = "\n".join(filter(None, (_counted(others), end)))
+    return fit([failure.reason, last], last_first=True) if last else failure.reason
+
+
+def _counted(others: Secondary) -> str:
     if not others.total:
-        return failure.reason
+        return ""
     what = {"the same way": others.same, "after it (peer lost)": others.lost, "with another error": others.other}
     kinds = [(how, count) for how, count in what.items() if count]
     who = "1 other rank" if others.total == 1 else f"{others.total} other ranks"
     said = kinds[0][0] if len(kinds) == 1 else ", ".join(f"{count} {how}" for how, count in kinds)
-    return fit([failure.reason, f"{who} failed{' ' if len(kinds) == 1 else ': '}{said}"], last_first=True)
+    return f"{who} failed{' ' if len(kinds) == 1 else ': '}{said}"

@@ -11,6 +11,7 @@ from typing import Mapping
 
 from musterpoint import exit_codes, settings
 from musterpoint.console import Console
+from musterpoint.errors import UsageError
 from musterpoint.failure import Failure
 from musterpoint.job.model import Counted, Job
 from musterpoint.job.read import masker_of, read_job
@@ -42,6 +43,11 @@ def launch_nested(request: Request) -> int | None:
     for signo in STOPPING:
         signal.signal(signo, signal.SIG_DFL)  # until ranks run, a stop ends us at once
     options = settings.from_environ(request.environ, request.given)
+    if options.max_restarts:
+        raise UsageError(
+            f"--max-restarts {options.max_restarts}: this launcher is part of another musterpoint's job, which starts "
+            "its ranks again: set MUSTER_MAX_RESTARTS in that job's environment"
+        )
     job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
     # variables that the outer one set for its own launcher aren't the user's
     planned = set(request.environ.get(PLANNED, "").split(","))

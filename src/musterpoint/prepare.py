@@ -91,6 +91,10 @@ def prepare_host(
     Raises:
         MusterError: the program, its code, packages or launcher are missing.
     """
+    if options.max_restarts:
+        from musterpoint.job.restarts import check
+
+        check(job, options)
     interpreter = environ.get(PYTHON) or sys.executable
     job, options, accelerate, slots_asked = _typed_accelerate(job, options, interpreter, environ, ask)
     requirements = options.requirements and _file(options.requirements)
@@ -111,9 +115,10 @@ def prepare_host(
         return PreparedHost(workspace, devices, choice)
     log_rules: tuple[LogRule, ...] = ()
     if options.log_rules:
-        from musterpoint.job.log_rules import read_log_rules
+        from musterpoint.job.log_rules import check_channel, read_log_rules
 
         log_rules = read_log_rules(options.log_rules, job.paths.code)
+        check_channel(log_rules, len(job.hosts), options.rollcall)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -235,6 +240,10 @@ def plan_host(
     if job.in_group:
         smdistributed.check_layout(job, environ, plan)
     _check_size(plan, environ)
+    if options.max_restarts and not roster.attempt:
+        from musterpoint.job.restarts import note as note_of_restarts
+
+        notes += (note_of_restarts(options),)
     if job.in_group:
         notes += smdistributed.notes(job, environ, host.choice.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
@@ -285,7 +294,7 @@ def offer_of(job: Job, options: Settings, host: PreparedHost) -> Offer:
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    capacity, ports = capacity_of(job, options, host.devices), _free_ports(job, options, host)
+    capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host)
     place = _place(job, options)
     libraries = host.fabric.libraries.compared if host.fabric is not None else ()
     return Offer(job.name, host.choice.launcher, host.choice.slots, __version__, capacity, ports, libraries, place)
@@ -303,8 +312,12 @@ def _place(job: Job, options: Settings) -> str:
     return job.place[:LONGEST_PLACE]
 
 
-def _free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
-    """Ports of this host for servers of the launcher's framework."""
+def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:
+    """Ports of this host for servers of the launcher's framework.
+
+    Raises:
+        MusterError: a port that all hosts must use is taken.
+    """
     launcher = host.choice.launcher
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and options.rollcall == "full" and host.devices.neuron_cores:

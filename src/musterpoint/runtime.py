@@ -105,6 +105,8 @@ class Runtime:
         from musterpoint.report import trainjob_status
         from musterpoint.report.trainjob_progress import ProgressWatch
 
+        if self._progress is not None:  # of the attempt before
+            return
         self.loop.prepare_posts()
         self._progress = ProgressWatch(
             path, lambda status: trainjob_status.send(status, self.environ),

@@ -59,6 +59,9 @@ class Settings(NamedTuple):
     pid1_watch: Switch = "auto"
     check: Literal["off", "warn", "fail"] = "off"
     on_failure: Literal["end", "finish"] = "end"
+    max_restarts: int = 0
+    restart_on: Literal["infra", "user"] = "infra"
+    rejoin_timeout: float = 300.0
     outside: Literal["wait", "stop"] = "wait"
     log_ranks: str = "all"
     log_dir: str = ""
@@ -174,6 +177,12 @@ def _positive_seconds(text: str) -> float:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number, 1 or more")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 6:
+        raise ValueError("expected a whole number, 0 (never) to 999999")
     return int(text)
 
 
@@ -316,6 +325,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("check", "whether every host looks at itself before its ranks start (/dev/shm, disks, limits, GPUs, links) "
            "and all are compared: warn says what is wrong, fail ends the job with code 78 where one fails", "HOW"),
     Option("on_failure", "whether the first failure on any host ends all", "HOW"),
+    Option("max_restarts", "how often all ranks are started again on the same hosts when one was killed, a host or a "
+           "device failed, or the job stalled; they go on from their own last checkpoint", "N", _restarts),
+    Option("restart_on", "after which failures: infra: those of hosts, devices and the network, ranks killed by a "
+           "signal, and stalls; user: after errors of the program's own, too", "WHAT",
+           unless_given="muster torchrun: user"),
+    Option("rejoin_timeout", "before a restart, how long a lost host is waited for, which the platform may start anew "
+           "under its name", "S", _seconds),
     Option("outside", "hosts outside the distribution group: waited for, or stopped when the group is done", "HOW"),
     Option("log_ranks", "global ranks (or local: and local ranks) whose output is forwarded; a failing rank's tail is "
            "always shown",

@@ -72,6 +72,7 @@ class Fault(NamedTuple):
     ``memory``: MiB that the whole job may use; 0: no limit.
     ``apart``: whether the hosts may give different reasons: they can't hear each other, or all were told to stop.
     ``victim``: the host on which a rank fails.
+    ``longest_save``: seconds that a checkpoint may take: after a failure ranks have 30 s.
     ``in_cut``: whether the part of the matrix that runs with all tests may have it; no where it waits for long.
     """
 
@@ -94,6 +95,7 @@ class Fault(NamedTuple):
     memory: int = 0
     apart: bool = False
     victim: str = VICTIM
+    longest_save: float = 40.0
     in_cut: bool = True
 
     def expected(self, launcher: str, own: bool) -> Truth:

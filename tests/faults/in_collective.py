@@ -81,6 +81,7 @@ IN_COLLECTIVE = (
         Fault(
             f"slow-{how}", f"a rank {about} while others wait for it, and its neighbour takes its time to save",
             truth, own=own, collective=True, also=neighbour_saved, wait=SLOW_SAVE,
+            longest_save=20,
             body=f"{NEIGHBOUR}{JOINED}if VICTIM:\n    until('ready')\n    strike()\n    {end}\n{REST}{WAITS}",
             without={
                 **dict.fromkeys(("script", "c10d", "tensorflow"), "its ranks have no neighbour on their host"),

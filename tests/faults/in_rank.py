@@ -212,6 +212,7 @@ IN_RANK = (
         "neighbour", "a rank raises, and the others take their time to save",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
         body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
+        longest_save=20,
     ),
     Fault(
         "alike", "all ranks fail for the same wrong argument",

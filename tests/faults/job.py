@@ -48,8 +48,8 @@ class Job:
         victim = f"{self.fault.victim} {self.launcher.slots - 1}"
         self.local.environ.update(
             self.fault.environ, FAULT_FOLDER=str(folder / "events"), FAULT_VICTIM=victim, FAULT_HOSTS=hosts,
-            FAULT_RANKS=str(self.ranks), FAULT_SAVE=str(times.save), TMPDIR=str(folder / "scratch"),
-            OMP_NUM_THREADS="1",
+            FAULT_RANKS=str(self.ranks), FAULT_SAVE=str(min(times.save, self.fault.longest_save)),
+            TMPDIR=str(folder / "scratch"), OMP_NUM_THREADS="1",
         )  # fmt: skip
         python = sys.executable
         if self.launcher.stack:

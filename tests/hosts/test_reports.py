@@ -12,7 +12,7 @@ import pytest
 
 HOSTS = ("algo-1", "algo-2")
 TWO = ("--hosts", "2", "--backend", "process")
-KEYS = ["code", "cause", "class", "retryable", "host", "rank", "signal", "attempt", "reason"]
+KEYS = ["code", "cause", "class", "retryable", "host", "rank", "signal", "attempt", "attempts", "reason"]
 
 FOUR_FAIL = """
 import os, pathlib, sys, time

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
+from musterpoint import exit_codes
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
 from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
+from musterpoint.channel.newcomers import Newcomers
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
@@ -40,6 +42,9 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary, after_others, l
 from musterpoint.loop import Timer
 from musterpoint.position import Position
 
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
+
 _MOST_FAILURES = 4096
 _MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
@@ -60,6 +65,7 @@ class JobHosts(NamedTuple):
     group: frozenset[str]
     opaque: frozenset[str] = frozenset()
     ranks: Mapping[str, range] = {}
+    max_restarts: int = 0
 
 
 class LeaderChannel(EventQueue):
@@ -70,26 +76,18 @@ class LeaderChannel(EventQueue):
         self._timeouts = context.timeouts
         self._record = context.log.record
         self._me = hosts.me
-        self._members = hosts.others
+        self._hosts = hosts
+        self._members = dict(hosts.others)
+        self._newcomers = Newcomers(hosts.me)
         self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
         self._returns = Sampler()
-        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, hosts.opaque)
-        self._barriers = Barriers(hosts.group)
-        self._quiet = QuietHosts(hosts.group)
         self._consultations = Consultations(hosts.me, hosts.others)
         self._questions: dict[str, int] = {}
-        self._requests = Requests(hosts.others, self._emit)
-        self._lost: set[str] = set()
-        self._losses: dict[str, Failure] = {}
-        self._code: int | None = None
-        self._failures = Secondary()
         self._stopped = False
-        self._all_done = False
         self._due: Timer | None = None
-        self._asked = False
-        self._unanswered: set[str] = set()
+        self._begin()
         self._beats = Beats(hosts.others.values())
         self._sweeper = Sweeper(context, self._forgive, self._sweep)
         self._by_link: dict[Link, HostState] = {}
@@ -98,6 +96,26 @@ class LeaderChannel(EventQueue):
             if member.link is not None:
                 self._by_link[member.link] = member
                 member.link.hand_over(self._owner)
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
+        self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, self._hosts.opaque)
+        self._barriers = Barriers(self._hosts.group)
+        self._quiet = QuietHosts(self._hosts.group)
+        self._requests = Requests(self._members, self._emit)
+        self._lost: set[str] = set()
+        self._losses: dict[str, Failure] = {}
+        self._code: int | None = None
+        self._failures = Secondary()
+        self._all_done = False
+        self._asked = False
+        self._unanswered: set[str] = set()
+        self._ready: dict[str, Ready] = {}
+        self._goodbyes: set[str] = set()
+        self._late_stop = False
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
     # what this host reports
 
@@ -149,6 +167,29 @@ class LeaderChannel(EventQueue):
         self._broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
+    def ready(self, ready: Ready) -> None:
+        self._is_ready(self._me, ready)
+
+    def restart(self, attempt: NextAttempt) -> bool:
+        from musterpoint.channel.attempt_messages import pack_restart
+
+        if self._stopped or self._late_stop:
+            return False
+        self._begin()
+        self._broadcast(pack_restart(attempt))
+        for member in self._members.values():
+            member.begin()
+        self._newcomers.join(attempt)
+        self._emit(attempt)
+        return True
+
+    def end_attempts(self, end: NoRestart) -> None:
+        from musterpoint.channel.attempt_messages import pack_no_restart
+
+        self._broadcast(pack_no_restart(end))
+        self._newcomers.dismiss(end)
+        self._emit(end)
+
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         self._answer(self._consultations.ask(point, Report(text, time.time()), decide, on_answer))
         self._loop.call_later(seconds, lambda: self._answer(self._consultations.expire(point)))
@@ -159,12 +200,41 @@ class LeaderChannel(EventQueue):
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
+        self._newcomers.leave()
         for member in self._members.values():
             if member.session.state != OVER:
                 member.post(wire.pack("bye"))
                 member.session.end()
         self._close_listener()
         say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+
+    # hosts that were started anew
+
+    def follow_restarts(self, roster_of: Callable[[NextAttempt], bytes]) -> None:
+        """``roster_of`` gives the packed roster of an attempt, for the hosts that join in it."""
+        self._newcomers.roster_of = roster_of
+
+    def rejoined(self, member: HostState, ready: Ready) -> None:
+        """``member`` has the seat of a host that was lost. It gets its roster with the next attempt."""
+        earlier, link = self._members[member.name], member.link
+        self._beats.remove(earlier)
+        self._disconnect(earlier)
+        earlier.session.end()
+        self._members[member.name] = member
+        member.done(exit_codes.HOST_LOST)  # of this attempt it has no part
+        self._newcomers.add(member)
+        self._goodbyes.discard(member.name)
+        self._beats.add(member)
+        if link is not None:
+            self._by_link[link] = member
+            link.hand_over(self._owner)
+        self._record("host-rejoined", host=member.name)
+        self._emit(PeerBack(member.name))
+        self._is_ready(member.name, ready)
+
+    def awaits_roster(self, host: str) -> bool:
+        """Whether ``host`` has a seat from the next attempt on."""
+        return host in self._newcomers
 
     def _wait_until_heard(self) -> None:
         """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
@@ -195,6 +265,7 @@ class LeaderChannel(EventQueue):
 
     def _message(self, member: HostState, message: dict[str, Any]) -> None:
         kind = message["t"]
+        self._newcomers.check(member.name, kind)
         if kind == "failed":
             self._failure(member, message)
         elif kind in ("stopping", "abandon"):
@@ -217,6 +288,12 @@ class LeaderChannel(EventQueue):
             self._about_quiet(self._quiet.quiet(member.name, wire.boolean(message, "on")))
         elif kind == "looked":
             self._about_quiet(self._quiet.looked(member.name, wire.positions(message, "positions")))
+        elif kind == "ready":
+            from musterpoint.channel.attempt_messages import read_ready
+
+            if member.code is None or member.name in self._ready:
+                raise wire.WireError("that it is ready, before it was done or twice")
+            self._is_ready(member.name, read_ready(message))
         elif kind == "report":
             self._answer(self._consultations.report(member.name, message, time.time()))
         elif kind == "rule":
@@ -242,6 +319,7 @@ class LeaderChannel(EventQueue):
         if member.code is None and not self._settled:
             self._gone(member, "it left before its ranks were done")
             return
+        self._goodbyes.add(member.name)
         member.session.end()
         self._disconnect(member)
         self._requests.gone(member.name, f"host {member.name} has left")
@@ -392,12 +470,19 @@ class LeaderChannel(EventQueue):
 
     def _stop(self, host: str, signal: int) -> None:
         """A stop ends the job unless it is ending: all hosts end as what came first here."""
-        if self._stopped or self._all_done or (self._causes.announced is not None and not self._goes_on):
+        if self._stopped:
+            return
+        if self._all_done or (self._causes.announced is not None and not self._goes_on):
+            if self._hosts.max_restarts:  # it comes before the next attempt
+                self._late_stop = True
+                if host != self._me:
+                    self._emit(StopAll(host, signal))
             return
         self._stopped = True
         if host != self._me:
             self._emit(StopAll(host, signal))
         self._broadcast(wire.pack("stop", host=host, signal=signal), but=host)
+        self._newcomers.stop(host, signal)
         self._job_ending()
 
     def _job_ending(self) -> None:
@@ -426,6 +511,21 @@ class LeaderChannel(EventQueue):
             self._all_done = True
             self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
             self._emit(AllDone(self._failures, self._stopped))
+        if self._ready:
+            self._check_ready()
+
+    def _is_ready(self, host: str, ready: Ready) -> None:
+        self._ready[host] = ready
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """All hosts are ready for another attempt, or gone, now or again."""
+        from musterpoint.channel.attempts import AllReady
+
+        away = {name for name, member in self._members.items() if member.session.state == OVER}
+        if self._me in self._ready and self._ready.keys() | away >= self._members.keys():
+            hosts = {name: each for name, each in self._ready.items() if name not in away}
+            self._emit(AllReady(hosts, tuple(sorted(away - self._goodbyes)), tuple(sorted(away & self._goodbyes))))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
@@ -446,7 +546,7 @@ class LeaderChannel(EventQueue):
 
     def _broadcast(self, data: bytes, but: str = "") -> None:
         for member in self._members.values():
-            if member.session.state != OVER and member.name != but:
+            if member.session.state != OVER and member.name != but and member.name not in self._newcomers:
                 member.post(data)
 
 

@@ -21,6 +21,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop, Timer
 
 if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt, NoRestart, Ready
     from musterpoint.channel.quiet_hosts import QuietDecision, QuietHosts
     from musterpoint.channel.root_cause import Decision, RootCauseFinder
     from musterpoint.position import Position
@@ -102,6 +103,20 @@ class LoneChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))
 
+    def ready(self, ready: Ready) -> None:
+        from musterpoint.channel.attempts import AllReady
+
+        self._emit(AllReady({"": ready}))
+
+    def restart(self, attempt: NextAttempt) -> bool:
+        self._causes = self._hosts = None
+        self._cancel()
+        self._emit(attempt)
+        return True
+
+    def end_attempts(self, end: NoRestart) -> None:
+        self._emit(end)
+
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         import time
 
@@ -109,6 +124,10 @@ class LoneChannel(EventQueue):
         self._loop.call_later(0, lambda: on_answer(answer))
 
     def close(self) -> None:
+        self._cancel()
+        self._stop_listening()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_listening()
+            self._timer = None

@@ -10,6 +10,7 @@ from musterpoint.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.loop import Loop
 
 if TYPE_CHECKING:
+    from musterpoint.channel.attempts import AllReady, NextAttempt, NoRestart, Ready
     from musterpoint.position import Position
 
 
@@ -170,7 +171,7 @@ class Stalled(NamedTuple):
 
 PeerEvent = Union[
     JobFailed, StopAll, PeerLost, PeerSilent, PeerBack, Arrived, AllDone, StartAsked, Started, StartEnded, LookAsked,
-    AllLooked, Stalled, StillRunning,
+    AllLooked, Stalled, StillRunning, "AllReady", "NextAttempt", "NoRestart",
 ]  # fmt: skip
 
 
@@ -192,6 +193,9 @@ class Peers(Protocol):
 
     def listen(self, on_event: Callable[[PeerEvent], None]) -> None:
         """Sends all events, earlier ones included, to ``on_event``."""
+
+    def hold(self) -> None:
+        """Keeps all events from now on until somebody listens again."""
 
     def failed(self, failure: Failure) -> None:
         """Reports that something failed here. The root cause comes back as :class:`JobFailed`, on a lone host too."""
@@ -246,6 +250,17 @@ class Peers(Protocol):
     def stalled(self, sentence: str) -> None:
         """Tells all hosts that the job stands still; only who gets :class:`AllLooked` may."""
 
+    def ready(self, ready: "Ready") -> None:
+        """Reports that nothing of this attempt is left here, after its :meth:`done`; :class:`NextAttempt` or
+        :class:`NoRestart` comes. The leader decides which when it gets :class:`AllReady`.
+        """
+
+    def restart(self, attempt: "NextAttempt") -> bool:
+        """Begins the next attempt on all hosts; only who gets :class:`AllReady` may. False: a stop came before it."""
+
+    def end_attempts(self, end: "NoRestart") -> None:
+        """Tells all hosts that there is no other attempt; only who gets :class:`AllReady` may."""
+
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         """Reports ``text`` at ``point``, which every host does once; ``on_answer`` gets what the leader's ``decide``
         makes of all reports, None where the leader is lost. Hosts that have reported nothing ``seconds`` after the
@@ -274,6 +289,9 @@ class EventQueue:
         if self._waiting:
             self._loop.call_later(0, self._deliver)
 
+    def hold(self) -> None:
+        self._on_event = None
+
     def has_events(self) -> bool:
         return bool(self._waiting)
 
@@ -286,6 +304,12 @@ class EventQueue:
     def start_ended(self, number: int, status: int, said: str = "") -> None:
         self.started(number)
 
+    def restart(self, attempt: "NextAttempt") -> bool:
+        raise RuntimeError(f"attempt {attempt.number}: only the leader begins one")
+
+    def end_attempts(self, end: "NoRestart") -> None:
+        raise RuntimeError("no other attempt: only the leader says so")
+
     def _emit(self, event: PeerEvent) -> None:
         self._waiting.append(event)
         if self._on_event is not None and len(self._waiting) == 1:
@@ -293,9 +317,9 @@ class EventQueue:
 
     def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            if self._on_event is not None:
-                self._on_event(event)
+        while waiting and self._on_event is not None:
+            self._on_event(waiting.pop(0))
+        self._waiting = waiting + self._waiting
 
     def _stop_listening(self) -> None:
         self._on_event = None

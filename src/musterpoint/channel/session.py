@@ -120,6 +120,10 @@ class Session:
         self._ending = True
         return self.tick(now)
 
+    def job_goes_on(self) -> None:
+        """The job is started again: a silent peer is waited for as before."""
+        self._ending = False
+
     @property
     def is_away(self) -> bool:
         """The peer left, is lost, or closed its connection: its silence says nothing about the network."""
@@ -322,3 +326,9 @@ class HostState(PeerState):
     def done(self, code: int) -> None:
         """Its ranks ended with ``code``."""
         self.code = code
+
+    def begin(self) -> None:
+        """Its ranks are started again."""
+        self.code = None
+        self.failed = 0
+        self.session.job_goes_on()

@@ -15,7 +15,7 @@ from musterpoint.failure import Failure
 from musterpoint.position import Position
 from musterpoint.untrusted import is_host_name, printable
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from functools import partial
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
@@ -53,6 +53,9 @@ from musterpoint.loop import Timer
 from musterpoint.position import Position
 from musterpoint.settings import MOST_HOSTS, Settings
 from musterpoint.untrusted import is_host_name, printable
+
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NoRestart, Ready
 
 _LONGEST_WHY = 600
 _MOST_STARTS = 1024
@@ -110,16 +113,21 @@ class WorkerChannel(EventQueue):
         self._attempt: Link | None = None
         self._handshake: Handshake
         self._attempt_timer: Timer | None = None
+        self._stopped = self._alone = False
+        self._questions: dict[str, OnAnswer] = {}
+        self._begin()
+        self._loss = PeerLost(self._leader, "")
+        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+
+    def _begin(self) -> None:
+        """What is known of one attempt; before the first, and again before each later one."""
         self._pending: list[Failure] = []
         self._points: list[str] = []
         self._once: set[tuple[str, str]] = set()
         self._reached = 0
         self._starts: dict[int, int] = {}
-        self._questions: dict[str, OnAnswer] = {}
-        self._done = self._announced = self._stopped = self._all_done = False
-        self._alone = False
-        self._loss = PeerLost(self._leader, "")
-        self._sweeper = Sweeper(context, session.forgive, self._sweep)
+        self._done = self._announced = self._all_done = self._ready = False
+        self._end: NoRestart | None = None
 
     # what this host reports
 
@@ -180,6 +188,17 @@ class WorkerChannel(EventQueue):
     def stalled(self, sentence: str) -> None:
         self._emit(Stalled(sentence))  # without a leader this host looks for itself
 
+    def ready(self, ready: Ready) -> None:
+        if self._end is not None:
+            self._emit(self._end)
+        elif self._alone:
+            self._no_restart()
+        else:
+            self._ready = True
+            from musterpoint.channel.attempt_messages import pack_ready
+
+            self._post(pack_ready(ready))
+
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
         if self._alone:
             self._loop.call_later(0, partial(on_answer, None))
@@ -239,10 +258,36 @@ class WorkerChannel(EventQueue):
             self._emit(StillRunning(hosts, wire.number(message, "more", MOST_HOSTS)))
         elif kind == "stalled":
             self._emit(Stalled(printable(wire.text(message, "sentence", MOST_REASON), MOST_REASON)))
+        elif kind in ("restart", "norestart"):
+            self._after_attempt(kind, message)
         elif kind == "bye":
             self._lose("it left before the job was over")
         else:
             raise wire.WireError(f"an unknown message {kind!r}")
+
+    def _after_attempt(self, kind: str, message: dict[str, Any]) -> None:
+        from musterpoint.channel.attempt_messages import read_no_restart, read_restart
+
+        if kind == "restart":
+            if not self._ready:
+                raise wire.WireError("a 'restart' before this host was ready")
+            attempt = read_restart(message, self._membership.hosts)
+            self._begin()
+            self._peer.session.job_goes_on()
+            self._emit(attempt)
+        else:
+            self._check_first(kind)
+            self._end = read_no_restart(message)
+            if self._ready:
+                self._ready = False
+                self._emit(self._end)
+
+    def _no_restart(self) -> None:
+        """The leader is gone, who would begin the next attempt."""
+        from musterpoint.channel.attempts import NoRestart
+
+        self._ready = False
+        self._emit(NoRestart(None, f"{self._leader}, the leader, is gone: {self._loss.why}"))
 
     def _check_first(self, kind: str, host: str = "") -> None:
         """Refuses a message that a leader sends only once: repeated, it would fill logs and memory."""
@@ -403,6 +448,8 @@ class WorkerChannel(EventQueue):
             self._emit(AllDone(stopped=self._stopped))
         for point in self._points:
             self._emit(Arrived(point))
+        if self._ready:
+            self._no_restart()
         for on_answer in self._questions.values():
             self._loop.call_later(0, partial(on_answer, None))
         self._questions = {}

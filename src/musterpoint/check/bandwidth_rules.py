@@ -13,7 +13,7 @@ from musterpoint.check.findings import Finding, Severity, finding
 SLOW, VERY_SLOW = 0.5, 0.2
 """Parts of what is usual among the hosts: below the first is warned about, below the second fails."""
 SMALL = 5
-"""Up to so many hosts, two bad ones may be in every pair of a round, so that all look alike: every pair is measured."""
+"""Up to so many hosts every pair is measured: two bad ones may be in every pair of a round, so that all look alike."""
 ENOUGH = 2
 """Sound hosts that a suspect is paired with: with one alone, what is between the two may be slow."""
 MOST_ROUNDS = 10
@@ -69,13 +69,13 @@ def next_pairs(hosts: Sequence[str], measured: Sequence[Measured], rounds: int) 
     done = {frozenset(each.pair) for each in measured}
     if len(hosts) < 2 or rounds >= MOST_ROUNDS:
         return ()
+    if len(hosts) <= SMALL:
+        return _untried(hosts, done)
     speeds = host_speeds(hosts, measured)
     best = max(speeds.values(), default=0.0)
     sound = [host for host in speeds if best and speeds[host] >= SLOW * best]
     if len(sound) in (0, len(speeds)):
         # every pair is as good as any other: all hosts are sound, or each pair has one that isn't
-        if len(hosts) <= SMALL:
-            return _untried(hosts, done)
         if not measured or (not best and rounds < _TRIES):
             return _matched(hosts, hosts, done)
         return _matched([host for host in hosts if host not in speeds], hosts, done)

@@ -27,7 +27,9 @@ class Wanted(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """``environ``: as the user's program sees it; ``ask`` asks programs of this host."""
+    """``environ``: as the user's program sees it; ``ask`` asks programs of this host. ``named``: whether the platform
+    names the hosts, so that their names should resolve.
+    """
 
     job: Job
     options: Settings
@@ -36,6 +38,7 @@ class Subject(NamedTuple):
     ask: Ask
     wanted: Wanted = Wanted()
     system: System = System()
+    named: bool = True
 
     @property
     def slots_asked(self) -> int | None:
@@ -71,4 +74,6 @@ def subject_of(
     """
     system = system or System()
     environ = user_environment(environ, options.python)
-    return Subject(job, options, environ, survey(environ, system.root), ask, wanted or Wanted(), system)
+    return Subject(
+        job, options, environ, survey(environ, system.root), ask, wanted or Wanted(), system, job.unnamed is None
+    )

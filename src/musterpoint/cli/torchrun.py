@@ -130,6 +130,10 @@ def translate(said: Mapping[str, Said], environ: Mapping[str, str], own: dict[st
     options.update(_hosts(said))
     options.update(_ports_and_times(said))
     options.update(_output(said))
+    if "max_restarts" in said:
+        options["max_restarts"] = BY_FIELD["max_restarts"].read(*_told(said["max_restarts"]))
+        if not environ.get("MUSTER_RESTART_ON"):  # torchrun starts its ranks again after any failure
+            options["restart_on"] = "user"
     if "numa_binding" in said:
         options["numa_binding"] = BY_FIELD["numa_binding"].read(*_told(said["numa_binding"]))
     if environ.get("PYTHON_EXEC") and not environ.get("MUSTER_PYTHON"):
@@ -161,13 +165,6 @@ def _refuse(said: Mapping[str, Said]) -> None:
             raise UsageError(f"muster torchrun: {said[flag.dest].source} is not followed: {flag.help}")
     if "module" in said and "no_python" in said:
         raise UsageError("muster torchrun: --module and --no-python exclude each other")
-    restarts = said.get("max_restarts")
-    if restarts is not None and _whole(restarts, 0):
-        raise UsageError(
-            f"muster torchrun: {restarts.source}={restarts.text}: ranks are not started again in this release, the "
-            "first failure ends the job on all hosts; leave it out, and let the platform start the job again from its "
-            "last checkpoint"
-        )
     if "monitor_interval" in said and not _is_number(said["monitor_interval"].text):
         said["monitor_interval"].wrong("expected a number of seconds")
     if "start_method" in said and said["start_method"].text not in ("spawn", "fork", "forkserver"):

@@ -59,8 +59,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("rdzv-conf", "", "KEY=VALUE,...", "honoured", "join_timeout (c10d) or timeout (static) is --rollcall-timeout; "
          "other keys are ignored: the roll call has its own options"),
     Flag("standalone", "", "", "honoured", "this host is the whole job (--nnodes 1)"),
-    Flag("max-restarts", "", "N", "honoured", "only 0: the first failure ends the job on all hosts; let the platform "
-         "start it again from its last checkpoint"),
+    Flag("max-restarts", "", "N", "honoured", "how often all ranks are started again, on all hosts, after any failure "
+         "of a rank (--max-restarts, and --restart-on user unless --muster-restart-on is given)"),
     Flag("monitor-interval", "", "S", "honoured", "passed on to torchrun's agent; an end of a rank is seen at once"),
     Flag("start-method", "", "spawn|fork|forkserver", "honoured", "passed on to torchrun's agent"),
     Flag("event-log-handler", "", "NAME", "honoured", "passed on to torchrun's agent"),

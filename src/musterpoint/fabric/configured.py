@@ -6,7 +6,7 @@ variables named ``OMPI_MCA_…``.
 """
 
 import os
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 
 from musterpoint.fabric.devices import read
 
@@ -30,11 +30,6 @@ _PREFIXES = (
 )  # fmt: skip
 
 
-def nccl_configured(environ: Mapping[str, str], root: str = "/") -> set[str]:
-    """Names of the variables that NCCL's own files set."""
-    return {name for file in _nccl_files(environ) for name, _ in _assignments(file, root)}
-
-
 def _nccl_files(environ: Mapping[str, str]) -> tuple[str, str]:
     """NCCL's own files, the user's before the system's."""
     return environ.get("NCCL_CONF_FILE") or _home(environ) + "/.nccl.conf", "/etc/nccl.conf"
@@ -56,3 +51,13 @@ def _assignments(file: str, root: str) -> Iterator[tuple[str, str]]:
         name, equals, value = line.partition("#")[0].partition("=")
         if equals and name.strip():
             yield name.strip(), value.strip()
+
+
+def fits_any(value: str, names: Sequence[str], exact: bool = False) -> bool:
+    """Whether NCCL, which takes names for prefixes unless ``=`` or ``^`` comes first, would find one of ``names``."""
+    if value.startswith("^"):
+        words = value[1:].lstrip("=").split(",")
+        return any(not any(name.startswith(word) for word in words if word) for name in names)
+    exact = exact or value.startswith("=")
+    words = [word.strip().partition(":")[0] for word in value.lstrip("=").split(",")]
+    return any(name == word if exact else name.startswith(word) for name in names for word in words if word)

@@ -5,6 +5,7 @@ Nothing of it is changed. Every sentence names the variable, its value and where
 
 from typing import Callable, Iterator, NamedTuple
 
+from musterpoint.fabric.configured import fits_any
 from musterpoint.fabric.facts import Fabric
 from musterpoint.fabric.libraries import Libraries
 
@@ -64,36 +65,32 @@ def _switched_off(fabric: Fabric) -> Iterator[str]:
         )
     if (fabric.infiniband or fabric.efa) and _is(fabric, "NCCL_NET", "socket"):
         yield f"warning: {_set(fabric, 'NCCL_NET')} keeps NCCL from this host's RDMA network, and ranks talk over TCP"
+    if fabric.efa and _is(fabric, "NCCL_NET_PLUGIN", "none"):
+        yield f"warning: {_set(fabric, 'NCCL_NET_PLUGIN')} keeps NCCL from this host's EFA, and ranks talk over TCP"
+    if not fabric.efa and _is(fabric, "NCCL_NET", "aws libfabric", "ofi", "libfabric"):
+        yield f"warning: {_set(fabric, 'NCCL_NET')}, but there is no EFA device here: NCCL finds no such network"
+    if not fabric.infiniband and not fabric.roce and _is(fabric, "NCCL_NET", "ib"):
+        yield f"warning: {_set(fabric, 'NCCL_NET')}, but no InfiniBand or RoCE port is up here: NCCL fails"
 
 
 def _named(fabric: Fabric) -> Iterator[str]:
-    """Interfaces, devices and files that variables name and that aren't here."""
-    here = fabric.devices.interfaces
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-        value = fabric.value(name)
-        if value and here and not _matches(value, here, exact=name != "NCCL_SOCKET_IFNAME"):
-            yield (
-                f"warning: {_set(fabric, name)} names no interface of this host, which has {_listed(list(here))}: the "
-                "ranks' connections will fail"
-            )
+    """Devices and files that variables name and that aren't here."""
     ports = [device.name for device in fabric.rdma if device.kind != "efa"]
-    if ports and fabric.value("NCCL_IB_HCA") and not _matches(fabric.value("NCCL_IB_HCA"), ports):
+    if ports and fabric.value("NCCL_IB_HCA") and not fits_any(fabric.value("NCCL_IB_HCA"), ports):
         yield (
             f"warning: {_set(fabric, 'NCCL_IB_HCA')} names no RDMA device of this host, which has {_listed(ports)}: "
             "NCCL will use TCP"
         )
+    known = {device.name for device in fabric.rdma} | set(fabric.devices.interfaces)
+    words = [word.strip().partition(":")[0] for word in fabric.value("UCX_NET_DEVICES").split(",") if word.strip()]
+    strange = [word for word in words if word != "all" and word not in known]
+    if words and strange and known:
+        yield (
+            f"warning: {_set(fabric, 'UCX_NET_DEVICES')}: this host has no {_listed(strange)}, and UCX fails without "
+            "the devices it is told"
+        )
     for name, path in fabric.missing.items():
         yield f"warning: {_set(fabric, name)}: there is no {path} in this container"
-
-
-def _matches(value: str, names: "tuple[str, ...] | list[str]", exact: bool = False) -> bool:
-    """Whether NCCL, which takes names for prefixes unless ``=`` or ``^`` comes first, would find one of ``names``."""
-    if value.startswith("^"):
-        words = value[1:].lstrip("=").split(",")
-        return any(not any(name.startswith(word) for word in words if word) for name in names)
-    exact = exact or value.startswith("=")
-    words = [word.strip().partition(":")[0] for word in value.lstrip("=").split(",")]
-    return any(name == word if exact else name.startswith(word) for name in names for word in words if word)
 
 
 _FORK_SAFE = ("RDMAV_FORK_SAFE", "IBV_FORK_SAFE")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.fabric.configured import nccl_configured
+from musterpoint.fabric.configured import configured, fits_any
 from musterpoint.fabric.devices import Devices, read
 from musterpoint.fabric.setting import EnvSetting
 
@@ -40,8 +40,25 @@ def network_settings(
         EnvSetting(GLOO, interface, reason),
         EnvSetting(TENSORPIPE, interface, reason),
     )
-    taken = nccl_configured(environ, root)
-    return tuple(setting for setting in settings if setting.name not in environ and setting.name not in taken)
+    taken = configured(environ, root)
+    return tuple(setting for setting in settings if setting.name not in taken)
+
+
+def wrong_interfaces(devices: Devices, leader: str, environ: Mapping[str, str], root: str = "/") -> tuple[str, ...]:
+    """Warnings about interfaces that are set already, and by which the hosts of a job can't meet."""
+    here, taken, found = devices.interfaces, configured(environ, root), []
+    for name in (NCCL, GLOO, TENSORPIPE):
+        value, where = taken.get(name, ("", ""))
+        if not value or not here:
+            continue
+        if not fits_any(value, here, exact=name != NCCL):
+            found.append(
+                f"warning: {name}={value} ({where}) names no interface of this host, which has {', '.join(here)}: the "
+                "ranks' connections will fail"
+            )
+        elif value.lstrip("=") == "lo" and interface_toward(leader, root) not in ("lo", ""):
+            found.append(f"warning: {name}=lo ({where}): the loopback reaches no other host, and ranks will not meet")
+    return tuple(found)
 
 
 def missing_interface(devices: Devices, platform: str, leader: str, root: str = "/") -> str:

@@ -14,6 +14,7 @@ from musterpoint.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Co
 from musterpoint.job.azureml_outputs import outputs_of, unexpanded
 from musterpoint.job.fields import first_set
 from musterpoint.job.model import Distribution, EntryPoint, Job, Note, StartedRank
+from musterpoint.job.unknown_platforms import suspected
 from musterpoint.settings import AZUREML_PORT, Settings
 
 _NAMES = ("AZUREML_RUN_ID", "AZUREML_ROOT_RUN_ID", "AZ_BATCH_JOB_ID", "AZ_BATCHAI_JOB_NAME")
@@ -67,6 +68,7 @@ def read(environ: Mapping[str, str], settings: Settings) -> Job:
         notes=(
             Note("info", _about(form, environ, count, cluster, started)),
             *cluster.notes, *started.notes, *unexpanded(environ), *output_notes,
+            *(suspected(environ) if count.number == 1 and not count.variable else ()),
         ),
         unnamed=cluster.unnamed,
         started=started.rank,

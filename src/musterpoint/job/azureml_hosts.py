@@ -4,7 +4,7 @@ from typing import Any, Literal, Mapping, NamedTuple
 
 from musterpoint.errors import UsageError
 from musterpoint.job.fields import count as whole_number
-from musterpoint.job.fields import each_once, first_set, host, mapping, parse, shown, small_text, wrong
+from musterpoint.job.fields import each_once, first_set, host, is_loopback, mapping, parse, shown, small_text, wrong
 from musterpoint.job.model import Note, StartedRank, UnnamedHosts
 from musterpoint.job.other_platforms import refuse_several
 from musterpoint.settings import MOST_HOSTS, split_endpoint
@@ -116,6 +116,8 @@ def _count_of_processes(environ: Mapping[str, str], form: Form) -> Count:
     if node and (rank - local) % node == 0 and rank > local:
         each = (rank - local) // node
         return Count(max(1, world // each), "WORLD_SIZE, RANK and NODE_RANK")
+    if is_loopback(environ.get("MASTER_ADDR", "")):
+        return Count(1, "MASTER_ADDR, which is this host itself")
     if world == 1 or (not node and rank == local == world - 1):
         return Count(1, "WORLD_SIZE, all of them on this host")
     raise UsageError(

@@ -16,7 +16,8 @@ from musterpoint.job.model import Job, Note
 from musterpoint.job.other_platforms import refuse_started_ranks, shown_variables
 from musterpoint.settings import MASTER_PORT, Settings
 
-HOSTFILE = "OMPI_MCA_orte_default_hostfile"
+HOSTFILES = ("OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE")
+"""Of Open MPI, Intel MPI and MPICH; an MPIJob's file is below /etc/mpi."""
 ROLE = "K_MPI_JOB_ROLE"
 _FIRST_NODE = re.compile(r"(?P<job>.+)-node-0-0\.(?P=job)(?:\..*)?")
 """A TrainJob's first pod, by the name that the trainer gives to all of them."""
@@ -70,7 +71,7 @@ def _of_mpijob(environ: Mapping[str, str]) -> str:
     """The variable that only an MPIJob's pods have; empty where it isn't set."""
     if environ.get(ROLE):
         return ROLE
-    return HOSTFILE if environ.get(HOSTFILE, "").startswith("/etc/mpi/") else ""
+    return next((name for name in HOSTFILES if environ.get(name, "").startswith("/etc/mpi/")), "")
 
 
 def _trainjob_of(environ: Mapping[str, str]) -> tuple[Variables, str] | None:

@@ -114,6 +114,20 @@ def read_log_rules(given: str, code: str = "") -> tuple[LogRule, ...]:
     return rules
 
 
+def check_channel(rules: tuple[LogRule, ...], hosts: int, rollcall: str) -> None:
+    """Checks that hosts can tell each other which lines came, where a line of any rank of the job is asked for.
+
+    Raises:
+        UsageError: there are several hosts without the roll call's channel.
+    """
+    for rule in rules:
+        if hosts > 1 and rollcall != "full" and rule.ranks == "any" and (rule.start or rule.recurring):
+            raise UsageError(
+                f"--rollcall {rollcall}: log rule {rule.name!r} asks for a line of any rank of the job, and only "
+                '--rollcall full tells hosts of each other\'s lines: use that, or say whose line it is ("ranks": "all")'
+            )
+
+
 def as_json(given: str, folder: str) -> str:
     """A file of this machine, relative to ``folder``, as the JSON in it, for hosts that don't have it; anything else as
     it is.

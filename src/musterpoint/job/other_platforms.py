@@ -263,7 +263,7 @@ PLATFORMS: tuple[Platform, ...] = (
         (Sign("OMPI_COMM_WORLD_SIZE"), Sign("PMI_SIZE"), Sign("MV2_COMM_WORLD_SIZE"), Sign("MVP_COMM_WORLD_SIZE"),
          Sign("JSM_NAMESPACE_SIZE"), Sign("PALS_SIZE")),
         (Sign("OMPI_COMM_WORLD_RANK", _index), Sign("PMI_RANK", _index), Sign("PMIX_RANK", _index),
-         Sign("PALS_RANKID", _index), Sign("PALS_LOCAL_SIZE")),
+         Sign("PALS_RANKID", _index), Sign("PALS_LOCAL_SIZE"), Sign("OMPI_COMM_WORLD_LOCAL_SIZE")),
     )),
     Platform("Horovod", ((Sign("HOROVOD_SIZE"), Sign("HOROVOD_RANK", _index)),)),
     Platform("TensorFlow", ((Sign("TF_CONFIG", _cluster_tasks),),)),

@@ -55,7 +55,7 @@ def _load_slurm() -> Callable[[Mapping[str, str], Settings], Job]:
 
 _LEADERS = (
     "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_URI", "MASTER_ADDR", "PET_RDZV_ENDPOINT",
-    "K_MPI_JOB_ROLE", "OMPI_MCA_orte_default_hostfile",
+    "K_MPI_JOB_ROLE", "OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE",
 )  # fmt: skip
 
 

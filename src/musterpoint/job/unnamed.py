@@ -54,6 +54,11 @@ def settled(job: Job, settings: Settings) -> Job:
 
 def _from_options(job: Job, settings: Settings) -> Job:
     count = settings.nnodes or 1
+    if settings.nnodes is None and settings.rollcall_leader and settings.platform != "plain":
+        raise UsageError(
+            f"--rollcall-leader={settings.rollcall_leader} is given, but not how many hosts there are: pass --nnodes N "
+            "too (MUSTER_NNODES), also where it is 1"
+        )
     if count == 1 and not settings.node_rank:
         return job
     if settings.nnodes is None:

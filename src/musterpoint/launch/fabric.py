@@ -32,12 +32,13 @@ def with_fabric(inputs: LaunchInputs, fabric: "Fabric | None") -> tuple[LaunchIn
 
         settings += flight_recorder_settings(devices, inputs.roster.session, inputs.roster.me, inputs.environ)
     if several or slots > 1:
-        from musterpoint.fabric.network import missing_interface, network_settings
+        from musterpoint.fabric.network import missing_interface, network_settings, wrong_interfaces
 
         leader = inputs.roster.master_address
         settings += network_settings(devices, leader, inputs.hosts, inputs.environ)
         missing = missing_interface(devices, inputs.job.network_interface, leader) if several else ""
         notes += (missing,) if missing else ()
+        notes += wrong_interfaces(devices, leader, inputs.environ) if several else ()
     if fabric is not None and inputs.job.in_group:
         from musterpoint.fabric.nccl import advise
 

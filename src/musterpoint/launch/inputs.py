@@ -202,6 +202,8 @@ class LaunchInputs(NamedTuple):
             *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
             EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
+            EnvSetting("TORCHELASTIC_RESTART_COUNT", str(self.roster.attempt), "the same, by torchrun's name"),
             *self._tasks,
             *self._progress,
             *self.network,

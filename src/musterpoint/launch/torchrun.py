@@ -35,7 +35,7 @@ OVERRIDDEN: dict[str, str] = {
     "RDZV_ID": "the job's name is the rendezvous id",
     "RDZV_CONF": "agents meet as the roll call says",
     "STANDALONE": "agents meet as the roll call says",
-    "MAX_RESTARTS": "the first failure ends the job",
+    "MAX_RESTARTS": "restarts, on all hosts, are --max-restarts of musterpoint's",
     "MODULE": "a module is started by -m",
     "NO_PYTHON": "the stub starts whatever the program is",
     "RUN_PATH": "the stub starts the program",
@@ -66,7 +66,7 @@ def plan_torchrun(inputs: LaunchInputs) -> LaunchPlan:
         *(_c10d(inputs) if inputs.settings.rendezvous == "c10d" else _static(inputs)),
         Argument(f"--local-addr={inputs.own_address}", "this host's address, so that no name is looked up"),
         Argument(f"--rdzv-id={inputs.job.name or 'muster'}", "the job's name: agents of another job can't join"),
-        Argument("--max-restarts=0", "the first failure ends the job"),
+        Argument("--max-restarts=0", "musterpoint starts all ranks again, where that was asked for"),
         *_binding(inputs),
         Argument("--no-python", "what follows is a whole command"),
     )

@@ -6,13 +6,16 @@ comes, without a prefix, and to a log; other ranks' output goes the usual way.
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
-import termios
 from typing import Any, Callable
 
 from musterpoint.errors import UsageError
 from musterpoint.loop import READ, Loop
+
+with contextlib.suppress(ModuleNotFoundError):  # Windows has neither
+    import fcntl
+    import termios
 
 CTRL_C = b"\x03"
 NAME = "terminal"

@@ -164,6 +164,11 @@ class Pump:
             self._thread.join(timeout)
         return self._over
 
+    def close(self) -> None:
+        """Gives its descriptors back once it is drained; messages can still be written."""
+        if self._over:
+            self._loop.close()
+
     # what follows runs in the thread, except for _pipe, _tail and _read_ahead
 
     def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:

@@ -78,6 +78,8 @@ def environment_of(rank: str, local: str) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["RANK"] = environment.get("RANK") or rank
     environment["LOCAL_RANK"] = environment.get("LOCAL_RANK") or local
+    if environment.get("MUSTER_ATTEMPT"):  # torchrun's agent is another one in every attempt, and always says 0
+        environment["TORCHELASTIC_RESTART_COUNT"] = environment["MUSTER_ATTEMPT"]
     for name in ("PYTHONPATH", "TMPDIR"):
         value = os.environ.get("MUSTER_USER_" + name)
         if value is not None:

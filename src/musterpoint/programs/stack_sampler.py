@@ -1,8 +1,9 @@
-"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY RESULT RANK=PID...``.
+"""Looks twice at ranks that print nothing: ``stack_sampler.py SECONDS PY_SPY GPUS RESULT RANK=PID...``.
 
 Between the looks lie SECONDS. Writes to the file RESULT a JSON object: for each rank what
 :func:`musterpoint.diagnosis.stalls.position` takes, the stacks those of the second look. PY_SPY is the program that
-reads the stacks of Python processes, ``-`` where there is none. The job's processes are looked at, never stopped.
+reads the stacks of Python processes, ``-`` where there is none; GPUS the one that says how busy GPUs are. The job's
+processes are looked at, never stopped.
 
 Run by musterpoint's own Python from its text, since a look may block for seconds. Ends with its stdin.
 """
@@ -26,6 +27,12 @@ Facts = dict[str, Any]
 TICKS_PER_SECOND = 1.0
 """Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
 IDLE_BYTES = 4096
+GPU_PERCENT = 1
+"""Percent of the time in which a GPU's memory is in use. A kernel of NCCL's that waits runs 100 % of the time, but uses
+none to speak of.
+"""
+GPU_SECONDS = 5.0
+"""For the end of the program that looks at GPUs."""
 PY_SPY_SECONDS = 20.0
 MOST_CHILDREN = 16
 MOST_FRAMES = 60
@@ -289,21 +296,38 @@ def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int
 
 
 def main() -> None:
-    seconds, py_spy, result = float(sys.argv[1]), sys.argv[2], sys.argv[3]
-    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[4:])}
+    seconds, py_spy, gpus, result = float(sys.argv[1]), *sys.argv[2:5]
+    ranks = {int(rank): int(pid) for rank, _, pid in (word.partition("=") for word in sys.argv[5:])}
+    watched = subprocess.Popen(
+        [sys.executable, "-I", "-S", gpus], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     first = look(ranks, py_spy)
     threading.Event().wait(seconds)
     second = look(ranks, py_spy)
+    busy = gpus_busy(watched)
     found = {}
     for rank, (facts, (ticks, size)) in second.items():
         before, (old_ticks, old_size) = first[rank]
         worked = ticks - old_ticks > max(2.0, seconds * TICKS_PER_SECOND) or size - old_size > IDLE_BYTES
-        facts["moving"] = worked or before.get("threads") != facts.get("threads")
+        computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
+        facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
+        facts["gpus"] = busy
         found[str(rank)] = facts
     for rank, record in flights(ranks).items():
         found[str(rank)]["flight"] = record
     with open(result, "w", encoding="utf-8") as file:
         json.dump(found, file)
+
+
+def gpus_busy(watched: subprocess.Popen[bytes]) -> list[list[int]]:
+    """The most that each GPU was busy so far, as ``gpu_activity`` says; empty where it says nothing."""
+    try:
+        said = watched.communicate(timeout=GPU_SECONDS)[0]
+    except subprocess.TimeoutExpired:  # a call into the driver doesn't return
+        watched.kill()
+        return []
+    lines = [json.loads(line) for line in said.splitlines()]
+    return [[max(values) for values in zip(*each, strict=True)] for each in zip(*lines, strict=True)]
 
 
 def end_with_stdin() -> None:

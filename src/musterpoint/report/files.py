@@ -17,14 +17,14 @@ TERMINATION_LOG = "/dev/termination-log"
 
 def write(
     outcome: Outcome, paths: Paths, output: OutputDirectory, environ: Mapping[str, str], *,
-    attempt: int = 1, termination_log: str = TERMINATION_LOG,
+    termination_log: str = TERMINATION_LOG,
 ) -> list[str]:  # fmt: skip
     """Writes ``failure`` or ``success``, ``outcome.json`` and, on Kubernetes, the termination log.
 
     A non-empty failure file that the user's script wrote in this run is kept, and no ``success`` is written then. A
     stopped job gets neither file. Returns what could not be written, as sentences.
     """
-    record = OutcomeRecord.from_outcome(outcome, attempt)
+    record = OutcomeRecord.from_outcome(outcome)
     problems: list[str] = []
     failure, success = os.path.basename(paths.failure), os.path.basename(paths.success)
     output.reopen()
@@ -112,7 +112,8 @@ class OutcomeRecord(NamedTuple):
     """What ``outcome.json`` holds: how the job ended.
 
     ``cause`` is empty when all went well. ``kind`` is the ``class``. ``retryable`` says whether the same job may well
-    succeed. ``host`` and ``rank`` are where it began; ``signal`` is what killed the rank, if one did.
+    succeed. ``host`` and ``rank`` are where it began; ``signal`` is what killed the rank, if one did. ``attempt`` is
+    which one ended so, 1 for the first; ``attempts`` how many were made.
     """
 
     code: int
@@ -123,26 +124,27 @@ class OutcomeRecord(NamedTuple):
     rank: int | None
     signal: int | None
     attempt: int
+    attempts: int
     reason: str
 
     @classmethod
-    def from_outcome(cls, outcome: Outcome, attempt: int = 1) -> "OutcomeRecord":
-        failure = outcome.failure
+    def from_outcome(cls, outcome: Outcome) -> "OutcomeRecord":
+        failure, made = outcome.failure, (outcome.attempts, outcome.attempts)
         if failure is not None:
             retryable = failure.kind in RETRYABLE and failure.code != exit_codes.INTERNAL
             return cls(
                 outcome.code, failure.cause, failure.kind, retryable, failure.host, failure.rank, failure.signal,
-                attempt, with_secondary(failure, outcome.secondary),
+                *made, with_secondary(failure, outcome.secondary, outcome.no_restart),
             )  # fmt: skip
         if outcome.stopped_by:
             reason = f"stopped by the platform on {outcome.stopped_by}"
             if outcome.spoilt is not None:
                 reason = fit([f"{reason}; while it was stopping:", outcome.spoilt.reason])
-            return cls(outcome.code, "platform", "stopped", True, outcome.stopped_by, None, None, attempt, reason)
+            return cls(outcome.code, "platform", "stopped", True, outcome.stopped_by, None, None, *made, reason)
         if outcome.code:
             reason = f"muster: ended with exit code {outcome.code} for a reason nobody reported"
-            return cls(outcome.code, "muster", "infra", True, "", None, None, attempt, reason)
-        return cls(outcome.code, "", "done", False, "", None, None, attempt, "")
+            return cls(outcome.code, "muster", "infra", True, "", None, None, *made, reason)
+        return cls(outcome.code, "", "done", False, "", None, None, *made, "")
 
     def to_json(self) -> dict[str, Any]:
         """The object in ``outcome.json``; ``kind`` is called ``class`` there."""

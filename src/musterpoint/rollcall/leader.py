@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from signal import SIGINT
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Beats, Sweeper
@@ -31,6 +32,9 @@ from musterpoint.rollcall.places import Places, unique_names
 from musterpoint.rollcall.reconnects import Reconnects
 from musterpoint.rollcall.roster import Participant, Roster, Seat
 from musterpoint.untrusted import printable
+
+if TYPE_CHECKING:
+    from musterpoint.rollcall.rejoin import Rejoin
 
 
 class LeaderCall:
@@ -355,13 +359,31 @@ class LeaderCall:
         # under "script" programs may start ranks by themselves
         script = any(call.hello.offer.launcher == "script" for call in calls.values())
         opaque = self._grouped if script else frozenset[str]()
-        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks)
+        hosts = JobHosts(self._me, others, self._grouped, opaque, {} if script else roster.ranks, roster.max_restarts)
         goes_on = self._settings.on_failure == "finish"
-        channel = LeaderChannel(self._context, hosts, goes_on, self._listener.close)
-        Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places)
+        channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
+        rejoin = partial(self._rejoin, roster) if self._may_rejoin else None
+        reconnects = Reconnects(self._context, self._listener, roster, packed, calls, channel, self._places, rejoin)
         for link in self._calls:
             link.send(packed)
         self.result = roster, channel
+
+    @property
+    def _may_rejoin(self) -> bool:
+        """Whether a host that the platform starts anew may have its seat back."""
+        return bool(self._settings.max_restarts and self._settings.rejoin_timeout and self._places is None)
+
+    def _rejoin(self, roster: Roster, reconnects: Reconnects) -> Rejoin:
+        from musterpoint.rollcall.rejoin import Members, Rejoin
+
+        members = Members(self._offer, roster, self._settings)
+        return Rejoin(
+            self._context, self._names, self._listener, members, reconnects.earlier, reconnects.take, reconnects.lose
+        )
+
+    def _close(self, reconnects: Reconnects) -> None:
+        reconnects.close()
+        self._listener.close()
 
     def _different_libraries(self, calls: dict[str, Call]) -> list[str]:
         """Warnings about the group's hosts, as far as they say what they have."""
@@ -394,7 +416,10 @@ class LeaderCall:
                 offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
-        return Roster(self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me)
+        return Roster(
+            self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
+            max_restarts=self._settings.max_restarts,
+        )  # fmt: skip
 
     def _order_hosts(self, calls: dict[str, Call]) -> None:
         from musterpoint.rollcall.host_order import by_topology

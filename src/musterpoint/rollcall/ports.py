@@ -34,6 +34,16 @@ def leaders_master_port(
     return asked or any_free()
 
 
+def next_master_port(asked: int | None, last: int, is_free: Callable[[int], bool]) -> int:
+    """The master port of another attempt: a late rank of the ``last`` one must not meet its ranks.
+
+    A port that was ``asked`` for stays.
+    """
+    if asked:
+        return asked
+    return last + 1 if is_free(last + 1) else any_free()
+
+
 def offered(wanted: Iterable[int], insisted: str = "") -> tuple[int, ...]:
     """One free port for each in ``wanted``: that port if it is free, else any (0: any).
 

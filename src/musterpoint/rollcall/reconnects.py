@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.channel import wire
 from musterpoint.channel.leader import LeaderChannel
@@ -15,6 +15,10 @@ from musterpoint.rollcall.listener import Listener, ListenerOwner
 from musterpoint.rollcall.places import Places
 from musterpoint.rollcall.roster import Roster
 
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt
+    from musterpoint.rollcall.rejoin import Rejoin
+
 _MOST_TOLD = 8
 """Addresses of which a line says that their call was refused."""
 
@@ -23,7 +27,7 @@ class Reconnects:
     """Takes over the ``listener``: gives connections that resume a session to the ``channel``, refuses others.
 
     ``calls``: the seated hosts' calls by name; ``packed``: the roster as it was sent; ``places``: set where the
-    platform doesn't name the hosts.
+    platform doesn't name the hosts; ``rejoin`` makes what seats hosts that were started anew, where they may come back.
 
     Without a secret, another process at a host's address can claim to be that host, restarted. So the host is sent a
     beat first, and is given up only if it doesn't answer in time.
@@ -31,18 +35,45 @@ class Reconnects:
 
     def __init__(
         self, context: Context, listener: Listener, roster: Roster, packed: bytes, calls: Mapping[str, Call],
-        channel: LeaderChannel, places: Places | None = None,
+        channel: LeaderChannel, places: Places | None = None, rejoin: Callable[[Reconnects], Rejoin] | None = None,
     ) -> None:  # fmt: skip
         self._context = context
         self._listener = listener
         self._roster = roster
         self._packed = packed
-        self._calls = calls
+        self._calls = dict(calls)
         self._channel = channel
         self._places = places
         self._asked: set[str] = set()
         self._told: set[str] = set()
+        self._rejoin = rejoin(self) if rejoin is not None else None
+        channel.follow_restarts(self._next_roster)
         listener.hand_over(ListenerOwner(self._hello, self._resume, self._unproved))
+
+    def earlier(self, host: str) -> Call:
+        """The last call of ``host`` that had its seat."""
+        return self._calls[host]
+
+    def lose(self, call: Call) -> None:
+        """The host of this call was started anew, so its session is over."""
+        self._channel.restarted(call.state)
+
+    def take(self, call: Call) -> None:
+        """``call`` has the seat of its host from the next attempt on."""
+        from musterpoint.channel.attempts import Ready
+
+        self._calls[call.name] = call
+        self._channel.rejoined(call.state, Ready(ports=call.hello.offer.ports, address=call.address))
+
+    def close(self) -> None:
+        """The channel is closed: nobody comes any more."""
+        if self._rejoin is not None:
+            self._rejoin.close()
+
+    def _next_roster(self, attempt: NextAttempt) -> bytes:
+        self._roster = self._roster.next(attempt)
+        self._packed = wire.pack_large("roster", roster=self._roster.to_wire())
+        return self._packed
 
     def _hello(self, link: Link, hello: Hello, proved: bool) -> None:
         if self._places is not None:
@@ -52,7 +83,10 @@ class Reconnects:
         if call is None or hello.offer.job != self._roster.job:
             self._refuse(link, f"{hello.host} is not one of the hosts of {self._roster.job}" if proved else NO_SEAT)
         elif hello.incarnation == call.incarnation:
-            self._go_on(link, call, 0, [call.welcome(self._roster.me), self._packed])
+            roster = [] if self._channel.awaits_roster(call.name) else [self._packed]
+            self._go_on(link, call, 0, [call.welcome(self._roster.me), *roster])
+        elif self._rejoin is not None and self._roster.attempt < self._roster.max_restarts:
+            self._rejoin.claim(link, hello, proved)
         elif proved or link.peer == call.address:
             self._refuse(link, f"this job has already started with an earlier start of {hello.host}")
             if proved:

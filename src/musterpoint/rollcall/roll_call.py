@@ -290,4 +290,5 @@ class RollCall:
         # no host could learn of another port
         agreed = agreed_master_port(self._settings.master_port, self._preferred_port)
         port = self._master_port() if len(self._hosts) == 1 else agreed
-        return Roster(offer.job, offer.job, seats, addresses[self._participant.leader], port, me)
+        leader, restarts = addresses[self._participant.leader], self._settings.max_restarts
+        return Roster(offer.job, offer.job, seats, leader, port, me, max_restarts=restarts)

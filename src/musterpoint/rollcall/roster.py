@@ -1,9 +1,12 @@
 """The roster: every host of the job with its address, slots and version. The same on all hosts."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musterpoint.job.model import UnnamedHosts
 from musterpoint.settings import Settings
+
+if TYPE_CHECKING:
+    from musterpoint.channel.attempts import NextAttempt
 
 MOST_PORTS = 64
 """How many ports one host may offer."""
@@ -86,6 +89,7 @@ class Roster(NamedTuple):
     """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader.
 
     ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
+    ``attempt``: how often the ranks were started again; ``max_restarts``: how often they may be.
     """
 
     job: str
@@ -94,6 +98,8 @@ class Roster(NamedTuple):
     master_address: str
     master_port: int
     me: str
+    attempt: int = 0
+    max_restarts: int = 0
 
     @property
     def group(self) -> tuple[Seat, ...]:
@@ -143,6 +149,17 @@ class Roster(NamedTuple):
             ranks = f"{len(self.group)} independent programs, no common world"
         return f"{len(self.group)} hosts are here: launcher {launcher}, {ranks}{others}"
 
+    def next(self, attempt: "NextAttempt") -> "Roster":
+        """The roster of another attempt."""
+        changes = {change.host: change for change in attempt.seats}
+        seats = tuple(
+            seat._replace(address=changes[seat.name].address, ports=changes[seat.name].ports)
+            if seat.name in changes
+            else seat
+            for seat in self.seats
+        )
+        return self._replace(seats=seats, attempt=attempt.number, master_port=attempt.master_port)
+
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""
         value = self._asdict()
@@ -165,7 +182,7 @@ class Roster(NamedTuple):
                     raise ValueError("not a roster: this host's seat has no host's name")
             roster = cls(
                 value["job"], value["session"], tuple(map(_seat, value["seats"])), value["master_address"],
-                value["master_port"], me,
+                value["master_port"], me, value["attempt"], value["max_restarts"],
             )  # fmt: skip
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
@@ -179,6 +196,8 @@ class Roster(NamedTuple):
                 raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
         if not 0 < roster.master_port <= _MOST_NUMBER:
             raise ValueError(f"not a roster: master_port is {roster.master_port}, not 1 to {_MOST_NUMBER}")
+        if min(roster.attempt, roster.max_restarts) < 0:
+            raise ValueError("not a roster: its attempt or max_restarts is negative")
         texts = (
             roster.session,
             roster.master_address,
@@ -203,6 +222,7 @@ _TEXT = (str,)
 _NUMBER = (int,)
 _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
     "job": _TEXT, "session": _TEXT, "seats": (tuple,), "master_address": _TEXT, "master_port": _NUMBER, "me": _TEXT,
+    "attempt": _NUMBER, "max_restarts": _NUMBER,
 }  # fmt: skip
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "capacity": _NUMBER,

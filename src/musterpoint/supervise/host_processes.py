@@ -144,6 +144,11 @@ class HostProcesses:
         """The pids of ranks that run here, by global rank."""
         return self._ranks.live
 
+    @property
+    def awaited_ranks(self) -> set[int]:
+        """The ranks of this host that haven't ended, also those that its launcher hasn't started yet."""
+        return self._ranks.awaited(lambda session: self.sessions[session].plan.first_rank)
+
     def local_rank(self, rank: int) -> int | None:
         """The local rank of a global one of this host; None where it has none."""
         return self._ranks.local_rank(rank)

@@ -77,13 +77,13 @@ class LogWatch:
         if kind in ("fault", "metric"):
             self._fault(rule, rank, found["line"], found.get("value", ""))
             return
-        live = self._processes.live_ranks
+        awaited = self._processes.awaited_ranks
         ranks: tuple[int, ...] = () if rank is None else (rank,)
         if kind == "late" and rule.ranks != "any":
-            ranks = tuple(one for one in live if one not in found["came"] and _is_of(one, rule))
+            ranks = tuple(one for one in sorted(awaited) if one not in found["came"] and _is_of(one, rule))
             if not ranks:
                 return
-        if kind in ("late", "overdue") and not (live.keys() & set(ranks) if ranks else live):
+        if kind in ("late", "overdue") and not (awaited.intersection(ranks) if ranks else awaited):
             return  # who should have printed it has ended
         self._context.record("log-rule", rule=rule.name, state=kind, rank=rank)
         line = printable(self._context.mask(found["line"]), LONGEST_LINE)

@@ -115,6 +115,13 @@ class Ranks:
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
 
+    def awaited(self, first_rank: Callable[[int], int]) -> set[int]:
+        """The global numbers of ranks that haven't ended, also of those that haven't come up yet: they count from the
+        ``first_rank`` of their session.
+        """
+        ranks = self._ranks
+        return {ranks[key].number if key in ranks else first_rank(key[0]) + key[1] for key in self._expected}
+
     def local_rank(self, number: int) -> int | None:
         """The local rank of the rank with this global number; None where there is none."""
         return next((rank.local_rank for rank in self._ranks.values() if rank.number == number), None)

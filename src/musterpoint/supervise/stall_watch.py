@@ -55,6 +55,7 @@ class StallWatch:
         self._quiet = self._closed = False
         self._since = time.monotonic()
         self._facts: dict[str, Any] = {}
+        self._records: dict[str, bytes] = {}
         self._said = ""
         self._sampler: Sidecar | None = None
         self._texts = Texts()
@@ -91,7 +92,13 @@ class StallWatch:
         environ = self._processes.sessions[0].environ
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
-        words = (str(window), py_spy, result, *(f"{n}={pid}" for n, pid in ranks.items()))
+        words = (
+            str(window),
+            py_spy,
+            self._texts.path("gpu_activity"),
+            result,
+            *(f"{n}={pid}" for n, pid in ranks.items()),
+        )
         complaint: list[str] = []
         try:
             argv = (sys.executable, "-I", "-S", self._texts.path("stack_sampler"), *words)
@@ -126,6 +133,7 @@ class StallWatch:
             return
         from musterpoint.diagnosis.stalls import position
 
+        self._read_flight_records()
         found = [position(int(rank), facts) for rank, facts in self._facts.items()]
         mask = self._context.mask
         self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
@@ -222,20 +230,24 @@ class StallWatch:
         else:
             self._context.say(f"the stacks of the ranks here are in {path}" if path else text)
 
+    def _read_flight_records(self) -> None:
+        """Reads what torch's flight recorder has of the ranks here that could be asked."""
+        self._records = {}
+        for rank, facts in self._facts.items():
+            if "flight" in facts:
+                import base64
+
+                from musterpoint.diagnosis.flight_records import last_collective, waits_in
+
+                record = self._records[rank] = base64.b64decode(facts.pop("flight"))
+                facts["last"], facts["call"] = last_collective(record), waits_in(record)
+
     def _keep_flight_records(self) -> None:
-        """Keeps what torch's flight recorder has of the ranks here that could be asked."""
-        records = {rank: facts.pop("flight") for rank, facts in self._facts.items() if "flight" in facts}
-        if not records:
-            return
-        import base64
+        for rank, record in self._records.items():
+            from musterpoint.supervise.flight_dumps import keep_record
 
-        from musterpoint.diagnosis.flight_records import last_collective
-        from musterpoint.supervise.flight_dumps import keep_record
-
-        for rank, text in records.items():
-            record = base64.b64decode(text)
-            self._facts[rank]["last"] = last_collective(record)
             keep_record(self._context, rank, record)
+        self._records = {}
 
     def close(self) -> None:
         self._closed = True
@@ -249,6 +261,9 @@ def _text_of(facts: dict[str, Any]) -> str:
     parts = []
     for rank, found in facts.items():
         parts.append(f"rank {rank}: {'busy' if found.get('moving') else 'still'}, {_process(found)}")
+        if found.get("gpus"):
+            busy = ", ".join(f"{kernels} % kernels, {memory} % memory" for kernels, memory in found["gpus"])
+            parts[-1] += f"  this host's GPUs, at most: {busy}\n"
         if found.get("last"):
             parts[-1] += f"  last collective: {found['last']}\n"
         parts += [f"rank {rank}, a process that it started: {_process(child)}" for child in found.get("children", ())]

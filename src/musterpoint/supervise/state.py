@@ -101,7 +101,8 @@ class Outcome(NamedTuple):
     went well or the job was stopped. ``stopped_by`` is the host whose platform stopped the job, else empty.
     ``secondary`` counts the failures beside the root cause, on all hosts as far as known. ``stopped_at`` is when this
     host first learned of a stop, here or elsewhere (the loop's clock); None: never. ``spoilt`` is what went wrong on
-    this host while it was stopping, such as a checkpoint that couldn't be saved.
+    this host while it was stopping, such as a checkpoint that couldn't be saved. ``attempts``: how often the ranks were
+    started; ``no_restart`` says why not again, where they were started more than once.
     """
 
     code: int
@@ -110,6 +111,8 @@ class Outcome(NamedTuple):
     secondary: Secondary = Secondary()
     stopped_at: float | None = None
     spoilt: Failure | None = None
+    attempts: int = 1
+    no_restart: str = ""
 
 
 Decision = tuple[State, list[Action]]

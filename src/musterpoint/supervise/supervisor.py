@@ -54,7 +54,7 @@ class Supervisor:
     """Runs one job on this host.
 
     ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
-    for the pump.
+    for the pump. ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
     """
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
@@ -62,6 +62,7 @@ class Supervisor:
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
+        self.first_stop: tuple[str, int] | None = None
         self._timers: dict[type, Timer] = {}
         self._queue: list[Event] = []
         self._busy = False
@@ -223,6 +224,9 @@ class Supervisor:
                     self._say_who_runs()
                 before = self._state.phase
                 self._state, actions = decide(self._state, happened, self._rules)
+                if isinstance(happened, (ev.StopAsked, StopAll)):
+                    where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
+                    self.first_stop = self.first_stop or (where, happened.signal)
                 if self._state.phase != before:
                     self._watch_waiting()
                 self._record_event(happened)
@@ -276,12 +280,26 @@ class Supervisor:
         """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
         self._end_services()
         self._processes.dismiss()
+        self.drain(UNKILLABLE_SECONDS)
+        self._processes.reap()
+
+    def drain(self, seconds: float) -> int:
+        """Waits until no process of the job is left, at most ``seconds``; returns how many are.
+
+        A process that has been reaped has given back its devices: the kernel closes its files first (exit_files comes
+        before exit_notify in kernel/exit.c).
+        """
         if self._processes.remaining:
             self._processes.kill()
-            too_long = self._loop.call_later(UNKILLABLE_SECONDS, self._loop.stop)
+            too_long = self._loop.call_later(seconds, self._loop.stop)
             if self._processes.remaining:
                 self._loop.run()
             too_long.cancel()
+            self._processes.reap()
+        return len(self._processes.remaining)
+
+    def reap(self) -> None:
+        """Collects what has ended, between two attempts."""
         self._processes.reap()
 
     def _end_services(self) -> None:

@@ -73,6 +73,10 @@ EVENTS: dict[str, Meaning] = {
     "all-hosts-done": Meaning("end", "every host was done"),
     "leave-due": Meaning("end", "waited no longer for the other hosts"),
     "job-ended": Meaning("end", "the job ended here with code {code}"),
+    "attempt-over": Meaning("end", "attempt {attempt} was over after {seconds} s with code {code}"),
+    "restart": Meaning("step", "attempt {attempt} began, with master port {master_port}"),
+    "host-called-again": Meaning("note", "{of} called again, from {address}"),
+    "host-rejoined": Meaning("note", "{of} has its seat back, from the next attempt on"),
     "host-ended": Meaning("end", "{of} ended with code {code}"),
 }
 _UNKNOWN = Meaning("note", "")

@@ -119,3 +119,10 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
     assert Measured("a", "b", 2, 10.0).bus == 10.0
     assert Measured("a", "b", 16, 10.0).bus == 18.75
     assert bandwidth_findings(["a"], []) == []
+
+
+def test_two_bad_hosts_of_four_that_are_bad_in_different_ways() -> None:
+    """Beside a dead host a slow one looks well, until it is compared with a sound one."""
+    hosts, bad = names(4), {"algo-1": 0.0, "algo-4": 0.05}
+    measured, _ = run(hosts, lambda one, two: min(bad.get(one, 1.0), bad.get(two, 1.0)))
+    assert named(bandwidth_findings(hosts, measured)) == set(bad)

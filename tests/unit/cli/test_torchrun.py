@@ -41,7 +41,7 @@ COMMANDS = [
         (*TWO, "--node-rank", "0", "--rdzv-endpoint", "h:123"),
         {"nnodes": 2, "node_rank": 0, "rollcall_leader": "h", "master_port": 123},
     ),
-    (("--max-restarts=0", "--max_restarts", "0"), {}),
+    (("--max-restarts=0", "--max_restarts", "3"), {"max_restarts": 3, "restart_on": "user"}),
     (("-t3", "--log_dir", "logs"), {"log_prefix": "rank", "log_dir": "logs"}),
     (("-r", "0:1,1:2", "--tee", "0"), {}),
     (("--local-ranks-filter", "0,1"), {"log_ranks": "local:0,1"}),
@@ -128,11 +128,10 @@ def test_where_the_program_begins(
 REFUSED = [
     (("--nnodes", "1:4"), "--nnodes='1:4': expected one number: hosts can't come and go while the job runs"),
     (("--nnodes=two",), "--nnodes='two': expected a whole number, 1 to 65536"),
-    (("--max-restarts", "3"), "--max-restarts=3: ranks are not started again in this release"),
     (("--nnodes", "9" * 5000), "expected a whole number, 1 to 65536"),
-    (("--max-restarts", "9" * 5000), "expected a whole number, 0 or more"),
+    (("--max-restarts", "9" * 5000), "expected a whole number, 0 (never) to 999999"),
     (("--nproc-per-node", "9" * 5000), "--nproc-per-node='999"),
-    (("--max-restarts", "-1"), "--max-restarts='-1': expected a whole number, 0 or more"),
+    (("--max-restarts", "-1"), "--max-restarts='-1': expected a whole number, 0 (never)"),
     (("--rdzv-backend", "etcd"), "--rdzv-backend='etcd': expected static or c10d"),
     (("--logs-specs", "mine"), "--logs-specs is not followed: output doesn't go through torchrun: use --log-dir"),
     (("--duplicate-stdout-filters=x",), "--duplicate-stdout-filters is not followed"),
@@ -171,7 +170,7 @@ def test_what_is_refused_says_what_to_do(
     [
         ({"PET_NNODES": "2:3"}, "PET_NNODES='2:3': expected one number"),
         ({"PET_STANDALONE": "yes"}, "PET_STANDALONE='yes': expected 1 or 0"),
-        ({"PET_MAX_RESTARTS": "3"}, "PET_MAX_RESTARTS=3: ranks are not started again"),
+        ({"PET_MAX_RESTARTS": "1.5"}, "PET_MAX_RESTARTS='1.5': expected a whole number"),
     ],
 )
 def test_a_variable_is_named_as_such(environ: dict[str, str], sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -108,10 +109,17 @@ def test_other_errors_have_none(text: str) -> None:
 
 
 def test_a_torchrun_of_the_programs_own_is_told_from_another_port() -> None:
-    text = "torch.distributed.DistNetworkError: The server socket has failed to listen ... name: EADDRINUSE"
-    tail = 'File "/site-packages/torch/distributed/run.py", line 2, in main\n' + text
-    assert "--launcher script starts it once per host" in hint_for(text, tail, job=LOCAL)
-    assert "--master-port 0" in hint_for(text, text, job=LOCAL)
+    """A real one, whose port another rank's torchrun has already."""
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        port = str(taken.getsockname()[1])
+        words = ("torch.distributed.run", "--nproc-per-node", "1", "--master-port", port, "train.py")
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, check=False)
+    end = RankEnd(1, 1, done.returncode, 0.0, tail=done.stderr)
+    failure = failure_of_rank(end, DiagnosisContext("algo-1", job=LOCAL))
+    error, _who, hint, *_frames = failure.reason.split("\n")
+    assert "EADDRINUSE" in error
+    assert hint.startswith("hint: the program starts a torchrun of its own, and launcher torchrun starts ")
+    assert hint.endswith("--launcher script starts it once per host")
 
 
 ABORTED = "Fatal Python error: Aborted"

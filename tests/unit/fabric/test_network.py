@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.fabric.devices import Devices
-from musterpoint.fabric.network import interface_toward, missing_interface, network_settings
+from musterpoint.fabric.network import interface_toward, missing_interface, network_settings, wrong_interfaces
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 
@@ -161,3 +161,27 @@ def test_nccl_gets_the_exact_interface_where_its_name_begins_another(root: Path)
     devices = Devices(interfaces=("eth1", "eth10", "lo"))
     settings = {setting.name: setting.value for setting in network_settings(devices, "10.0.1.2", 2, {}, str(root))}
     assert settings == {**ALL, "NCCL_SOCKET_IFNAME": "=eth1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, ""),
+        ({"NCCL_SOCKET_IFNAME": "ens5"}, "NCCL_SOCKET_IFNAME=ens5 (the environment) names no interface of this host"),
+        ({"NCCL_SOCKET_IFNAME": "eth"}, ""),
+        ({"NCCL_SOCKET_IFNAME": "=eth"}, "names no interface of this host, which has docker0, eth0, eth1, lo"),
+        ({"NCCL_SOCKET_IFNAME": "^docker,lo"}, ""),
+        ({"NCCL_SOCKET_IFNAME": "^docker,lo,eth"}, "names no interface"),
+        ({"GLOO_SOCKET_IFNAME": "eth"}, "GLOO_SOCKET_IFNAME=eth (the environment) names no interface"),
+        ({"TP_SOCKET_IFNAME": "eth1"}, ""),
+        ({"GLOO_SOCKET_IFNAME": "lo"}, "the loopback reaches no other host, and ranks will not meet"),
+        ({"HOME": "/me"}, "NCCL_SOCKET_IFNAME=ib7 (/me/.nccl.conf) names no interface"),
+    ],
+)
+def test_interfaces_by_which_hosts_cannot_meet(root: Path, environ: dict[str, str], said: str) -> None:
+    (root / "me").mkdir()
+    (root / "me/.nccl.conf").write_text("NCCL_SOCKET_IFNAME=ib7\n")
+    warnings = wrong_interfaces(DEVICES, "10.0.1.2", environ, str(root))
+    assert len(warnings) == bool(said) and said in "".join(warnings)
+    assert wrong_interfaces(DEVICES, "127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}, str(root)) == ()
+    assert wrong_interfaces(Devices(), "10.0.1.2", environ, str(root)) == ()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.errors import UsageError
-from musterpoint.job.log_rules import LogRule, as_json, read_log_rules, to_json
+from musterpoint.job.log_rules import LogRule, as_json, check_channel, read_log_rules, to_json
 
 # as in AWS's "Using the training operator to run jobs"
 HYPERPOD: list[dict[str, Any]] = [
@@ -131,6 +131,14 @@ def test_any_json_is_rules_or_a_mistake(value: Any) -> None:
         read_log_rules("[" + json.dumps(value) + "]")
     except UsageError:
         pass
+
+
+def test_a_line_of_any_rank_needs_the_channel() -> None:
+    check_channel(READ, 1, "off")
+    check_channel(READ, 2, "full")
+    check_channel((READ[0]._replace(ranks="all"), *READ[2:]), 2, "off")
+    with pytest.raises(UsageError, match=r"--rollcall names: log rule 'JobStart' asks for a line of any rank"):
+        check_channel(READ, 2, "names")
 
 
 def test_what_a_plan_says() -> None:

@@ -50,6 +50,7 @@ SEVERAL = [
     ("MPI", {"MV2_COMM_WORLD_SIZE": "2"}, "MV2_COMM_WORLD_SIZE"),
     ("MPI", {"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK"),
     ("MPI", {"PMI_RANK": "1"}, "PMI_RANK"),
+    ("MPI", {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI", {"PMIX_RANK": "3"}, "PMIX_RANK"),
     ("TensorFlow", {"TF_CONFIG": TF_CONFIG % ', "b:2222"'}, "TF_CONFIG"),
     ("TensorFlow", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {}}'}, "TF_CONFIG"),
@@ -255,12 +256,22 @@ SUSPECTED = [
     ({"CROSS_RANK": "0", "CROSS_SIZE": "2"}, "CROSS_SIZE=2"),
     ({"X_NODE_IPS": "10.0.0.1,10.0.0.2"}, "X_NODE_IPS=10.0.0.1,10.0.0.2"),
     ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "train-1"}, "HOSTNAME=train-1"),
+    ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "train-0"}, "HOSTNAME=train-0"),
+    ({"FQ_RAY_IP": "rc-head-svc", "RAY_CLUSTER_NAME": "rc"}, "FQ_RAY_IP=rc-head-svc: a Ray cluster runs already"),
+    ({"RAY_JOB_ID": "02000000"}, "RAY_JOB_ID=02000000: a Ray cluster runs already"),
+    ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2"),
+    ({"RANK": "1"}, "RANK=1"),
+    ({"PET_RDZV_ENDPOINT": "job-worker-0:23456"}, "PET_RDZV_ENDPOINT=job-worker-0:23456"),
+    ({"MODAL_CLUSTER_SIZE": "2", "MODAL_CONTAINER_RANK": "1"}, "MODAL_CLUSTER_SIZE=2"),
+    ({"NODE_NUM": "2", "NODE_LIST": "10.0.0.1,10.0.0.2", "INDEX": "1"}, "NODE_LIST=10.0.0.1,10.0.0.2, NODE_NUM=2"),
+    ({"ARNOLD_WORKER_NUM": "2", "ARNOLD_ID": "1", "ARNOLD_WORKER_HOSTS": "a:1,b:1"}, "ARNOLD_WORKER_HOSTS=a:1,b:1"),
 ]
 
 UNSUSPECTED = [
     {"DATALOADER_NUM_WORKERS": "8", "NUM_WORKERS": "8", "MAX_TASKS": "9", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     {"AWS_BATCH_JOB_ARRAY_SIZE": "10", "AWS_BATCH_JOB_ARRAY_INDEX": "3", "FOO_NUM_NODES": "1", "FOO_NODE_RANK": "0"},
-    {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "train-0", "KUBERNETES_PORT_443_TCP_PORT": "443"},
+    {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "web-7d9f-x2x", "KUBERNETES_PORT_443_TCP_PORT": "443"},
+    {"MASTER_ADDR": "localhost", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
     {"MASTER_ADDR": "127.0.0.1", "ALLOWED_HOSTS": "a,b", "HOSTNAME": "node-7"},
 ]
 

@@ -66,7 +66,10 @@ def test_what_stands_in_for_the_platforms_packages_comes_last(platform: str, own
 
 
 A_AND_B = (EnvSetting("A", "1", "why"), EnvSetting("B", "1", "why"))
-ALL_LAUNCHERS = ["PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]
+ATTEMPT = {"MUSTER_ATTEMPT": "0", "TORCHELASTIC_RESTART_COUNT": "0"}
+ALL_LAUNCHERS = [
+    "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", *ATTEMPT,
+]  # fmt: skip
 
 
 def test_the_environment_of_a_program() -> None:
@@ -76,6 +79,7 @@ def test_the_environment_of_a_program() -> None:
     assert found == {
         "OMP_NUM_THREADS": "7",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
+        **ATTEMPT,
         "B": "1",
         "PYTHONPATH": os.pathsep.join(["/code", "/mine"]),
     }
@@ -120,7 +124,8 @@ def test_the_users_values_stay_even_when_empty() -> None:
     network = (EnvSetting("NCCL_SOCKET_IFNAME", "eth0", "r"), EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "r"))
     exports = (("SM_HOSTS", "[]"), ("SM_MODEL_DIR", "/opt/ml/model"))
     settings = inputs(environ=environ, exports=exports, network=network).environment()
-    assert [setting.name for setting in settings] == ["PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
+    expected = ["PYTHONFAULTHANDLER", *ATTEMPT, "GLOO_SOCKET_IFNAME", "SM_MODEL_DIR"]
+    assert [setting.name for setting in settings] == expected
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(105.0, "105"), (25.0, "25"), (0.5, "1"), (0.0, "0")])

@@ -18,9 +18,11 @@ def test_one_host_runs_the_program_and_nothing_else(plan: Planner, values: Value
     assert process.words == ["/usr/bin/python3", "train.py", "--lr", "0.1"]
     assert (process.role, process.rank, process.local_rank, process.cwd) == ("rank", 0, 0, "/opt/ml/code")
     assert values(made) == {
+        "MUSTER_ATTEMPT": "0",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": f"/opt/ml/code:{STANDINS}",
         "PYTHONUNBUFFERED": "1",
+        "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "25",
     }
     assert (made.local_ranks, made.world_size, made.first_rank) == (1, 1, 0)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from musterpoint.programs import stack_sampler
+from musterpoint.programs import gpu_activity, stack_sampler
 
 PROGRAM = """
 import faulthandler, os, subprocess, sys, threading, time
@@ -74,12 +74,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
-def sample(tmp_path: Path, ranks: Started, reader: str) -> dict[str, Any]:
+def sample(tmp_path: Path, ranks: Started, reader: str, **environ: str) -> dict[str, Any]:
     result = tmp_path / "result.json"
     words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, str(result), *words], stdin=subprocess.PIPE
-    )
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, gpu_activity.__file__, str(result), *words],
+        stdin=subprocess.PIPE, env={**os.environ, **environ},
+    )  # fmt: skip
     assert sampler.wait(60) == 0
     assert sampler.stdin is not None
     sampler.stdin.close()
@@ -117,9 +118,41 @@ def test_a_reader_that_fails_is_named(tmp_path: Path, start: Callable[..., Start
     assert error in sample(tmp_path, start("asleep"), reader)["asleep"]["error"]
 
 
+NVML = """
+#include <stdlib.h>
+struct busy { unsigned gpu, memory; };
+int nvmlInit_v2(void) { return getenv("NO_GPU") ? 9 : 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **device) { *device = (char *)1 + number; return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, struct busy *busy) {
+    busy->gpu = 100;
+    busy->memory = device == (void *)2 ? atoi(getenv("MEMORY")) : 0;
+    return getenv("MIG") ? 3 : 0;
+}
+"""
+
+
+def test_memory_of_a_gpu_in_use_is_work_and_a_kernel_that_waits_is_none(
+    tmp_path: Path, start: Callable[..., Started]
+) -> None:
+    """The library stands for NVIDIA's, where there is no GPU."""
+    source = tmp_path / "nvml.c"
+    source.write_text(NVML)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / gpu_activity.LIBRARY), str(source)], check=True)
+    ranks = start("asleep")
+    for environ, moving, gpus in (
+        ({"MEMORY": "31"}, True, [[100, 0], [100, 31]]),
+        ({"MEMORY": "0"}, False, [[100, 0], [100, 0]]),
+        ({"MEMORY": "31", "MIG": "1"}, False, []),
+        ({"MEMORY": "31", "NO_GPU": "1"}, False, []),
+    ):
+        facts = sample(tmp_path, ranks, "-", LD_LIBRARY_PATH=str(tmp_path), **environ)["asleep"]
+        assert (facts["moving"], facts["gpus"]) == (moving, gpus)
+
+
 def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", str(tmp_path / "result")],
+        [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", gpu_activity.__file__, str(tmp_path / "r")],
         stdin=subprocess.PIPE,
     )
     sampler.communicate(timeout=60)

@@ -346,10 +346,10 @@ def test_outcome_records(outcome: Outcome, cause: str, kind: str, retryable: boo
 
 
 def test_the_keys_of_outcome_json() -> None:
-    value = OutcomeRecord.from_outcome(Outcome(7, USER), attempt=2).to_json()
+    value = OutcomeRecord.from_outcome(Outcome(7, USER, attempts=2, no_restart="in attempt 2")).to_json()
     assert value == {
         "code": 7, "cause": "user", "class": "user", "retryable": False, "host": "algo-2", "rank": 3, "signal": None,
-        "attempt": 2, "reason": "ValueError: x",
+        "attempt": 2, "attempts": 2, "reason": "ValueError: x\nin attempt 2",
     }  # fmt: skip
 
 

@@ -98,6 +98,21 @@ def test_the_users_own_words_lead(slot: Slot) -> None:
     assert slot.end == (5, "user", "ValueError: boom")
 
 
+@pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])
+def test_a_rank_that_the_others_had_left(slot: Slot, world: int, kind: str, ended: tuple[int, ...]) -> None:
+    """It is the program's own mistake; where ranks of other hosts may tell of a cause, their leader decides."""
+    slot.ranks.expect([(0, 0), (0, 1)], world)
+    slot.ranks.ended(Rank((0, 1), 1), 0)
+    slot.says(
+        b'  File "a.py", line 1, in save\nRuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [::1]\n'
+    )
+    slot.rank.mpi = False
+    slot.ranks.ended(slot.rank, 1)
+    failure = next(event.failure for event in slot.events if isinstance(event, RankEnded) and event.failure)
+    assert (failure.kind, failure.ended) == (kind, ended)
+    assert ("rank 1 had ended with 0; rank 0 was still " in failure.reason) == (kind == "user")
+
+
 def test_a_rank_whose_stub_its_mpi_ended_goes_on_and_its_end_is_an_echo(slot: Slot) -> None:
     slot.says(b"working\n")
     slot.ranks.lost_stub(slot.rank)

@@ -471,6 +471,16 @@ def test_a_log_rule_ends_the_job(bench: Bench, rule: LogRule, script: str, reaso
     assert outcome.failure.kind == ("oom" if rule.name == "oom" else "infra")
 
 
+def test_a_log_rule_ends_a_job_whose_launcher_starts_no_rank(bench: Bench) -> None:
+    launcher = ProcessPlan("launcher", "torchrun", tuple(map(Argument, ("/bin/sh", "-c", "sleep 60"))), (), "/")
+    plan = shell("")._replace(processes=(launcher,), local_ranks=2, world_size=2, first_rank=4)
+    outcome = bench.run(plan, log_rules=(LogRule("begin", ".*begin", start=0.2, ranks="all"),))
+    assert outcome.failure is not None
+    assert outcome.failure.reason.splitlines()[0] == (
+        "muster: stalled: log rule begin: no line of ranks 4, 5 matched .*begin within 0.2 s of the start"
+    )
+
+
 @pytest.mark.parametrize("rule", [STEPS._replace(stop="that's all"), STEPS._replace(ranks=(7,))], ids=["off", "others"])
 def test_a_log_rule_that_asks_for_no_line_any_more_ends_nothing(bench: Bench, rule: LogRule) -> None:
     assert bench.run(shell('printf "step\\nthat\'s all\\n"; sleep 0.4'), log_rules=(rule,)).code == 0

@@ -39,4 +39,4 @@ def _patient(function: Callable[..., Any]) -> Callable[..., Any]:
     return waits
 
 
-import_module("muster_after_torch").after_torch(patch)
+import_module("muster_after_import").after_import("torch", patch)

@@ -18,4 +18,4 @@ def patch(torch: ModuleType) -> None:
     import_module("muster_cpu_fallback.torch_on_cpu").patch(torch)
 
 
-import_module("muster_after_torch").after_torch(patch)
+import_module("muster_after_import").after_import("torch", patch)

@@ -31,6 +31,9 @@ class Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: Any = None) -> Any:
         event = event or Event()
         event.record()
@@ -126,9 +129,32 @@ def patch(torch: Any) -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _always(None))
     torch.cuda.nvtx.range = lambda *args, **kwargs: contextlib.nullcontext()
+    if hasattr(torch, "accelerator"):
+        _patch_accelerator(torch, current, stream)
     for name in dir(torch.cuda):
         if name.endswith("Tensor") and hasattr(torch, name):
             setattr(torch.cuda, name, getattr(torch, name))
+
+
+def _patch_accelerator(torch: Any, current: _Current, stream: Stream) -> None:
+    """``torch.accelerator``, by which scripts ask for CUDA without naming it; some functions only since torch 2.9."""
+    accelerator, cuda = torch.accelerator, torch.cuda
+    functions: dict[str, Any] = {
+        "is_available": _always(True), "device_count": _local_world_size,
+        "current_accelerator": lambda *args, **kwargs: torch.device("cuda"),
+        "current_device_index": lambda: current.index, "current_device_idx": lambda: current.index,
+        "set_device_index": current.set, "set_device_idx": current.set, "device_index": _OnDevice,
+        "current_stream": _always(stream), "get_memory_info": cuda.mem_get_info,
+        "get_device_capability": _always({"supported_dtypes": set()}), "memory_stats": lambda *args, **kwargs: {},
+        **{name: getattr(cuda, name) for name in (
+            "set_stream", "synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved",
+            "max_memory_reserved", "reset_peak_memory_stats", "reset_accumulated_memory_stats",
+        )},
+    }  # fmt: skip
+    for name, function in functions.items():
+        for module in (accelerator, getattr(accelerator, "memory", accelerator)):
+            if hasattr(module, name):
+                setattr(module, name, function)
 
 
 def _always(value: Any) -> Callable[..., Any]:

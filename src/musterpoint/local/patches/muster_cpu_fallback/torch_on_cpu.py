@@ -181,6 +181,8 @@ def _patch_distributed(torch: Any) -> None:
                 setattr(module, name, getattr(distributed_c10d, name))
     torch.distributed.init_device_mesh = device_mesh.init_device_mesh
     _patch_ddp(torch.nn.parallel.DistributedDataParallel, torch)
+    fsdp = "torch.distributed.fsdp.fully_sharded_data_parallel"
+    import_module("muster_after_import").after_import(fsdp, lambda module: _patch_fsdp(module, torch))
 
 
 def _all_reduce(distributed: Any) -> Callable[..., Any]:
@@ -196,6 +198,11 @@ def _all_reduce(distributed: Any) -> Callable[..., Any]:
         return SimpleNamespace(wait=lambda *args: True, is_completed=lambda: True) if async_op else None
 
     return all_reduce
+
+
+def _patch_fsdp(module: Any, torch: Any) -> None:
+    """For FullyShardedDataParallel, which refuses a CPU unless it is named."""
+    _replace(module.FullyShardedDataParallel, "__init__", device_id=lambda value: torch.device("cpu"))
 
 
 def _patch_ddp(ddp: Any, torch: Any) -> None:

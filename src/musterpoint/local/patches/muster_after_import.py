@@ -1,4 +1,4 @@
-"""Calls functions once ``torch`` has been imported, in a program that may never import it."""
+"""Calls functions once a module has been imported, in a program that may never import it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Callable, Sequence
 
-_PATCHES: list[Callable[[ModuleType], None]] = []
+_PATCHES: dict[str, list[Callable[[ModuleType], None]]] = {}
 
 
-def after_torch(patch: Callable[[ModuleType], None]) -> None:
-    """``patch`` gets the freshly imported ``torch``. In a program these are called in the order of the calls."""
-    if not _PATCHES:
+def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
+    """``patch`` gets the freshly imported module ``name``. Several of one module are called in the order given."""
+    if name in sys.modules:
+        patch(sys.modules[name])
+        return
+    if not any(isinstance(finder, AfterImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, AfterImport())
-    _PATCHES.append(patch)
+    _PATCHES.setdefault(name, []).append(patch)
 
 
 class AfterImport:
-    """A meta path finder that lets the others find ``torch`` and patches it once it is loaded."""
+    """A meta path finder that lets the others find a module and patches it once it is loaded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
+        if name not in _PATCHES:
             return None
-        sys.meta_path.remove(self)
+        patches = _PATCHES.pop(name)
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
@@ -33,7 +36,7 @@ class AfterImport:
 
             def load_and_patch(module: ModuleType) -> None:
                 load(module)
-                for patch in _PATCHES:
+                for patch in patches:
                     patch(module)
 
             loader.exec_module = load_and_patch

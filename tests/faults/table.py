@@ -11,7 +11,7 @@ from .launchers import LAUNCHERS
 from .rows import FAULTS, NAMES, excluded
 
 MEASURED = Path(__file__).resolve().parent / "measured.json"
-"""Per fault: ``code`` and ``lead``, with which a job ended under :func:`example`; ``seconds`` until then, by launcher."""
+"""Per fault: ``code`` and ``lead`` of a job under its :func:`example`, and the ``seconds`` to its end by launcher."""
 WIDEST = 90
 """Characters of a reason's first line."""
 

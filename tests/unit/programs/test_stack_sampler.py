@@ -78,7 +78,7 @@ def sample(tmp_path: Path, ranks: Started, reader: str, seconds: str = "1", **en
     result = tmp_path / "result.json"
     words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, gpu_activity.__file__, str(result), *words],
+        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, gpu_activity.__file__, result, *words],
         stdin=subprocess.PIPE, env={**os.environ, **environ},
     )  # fmt: skip
     assert sampler.wait(60) == 0

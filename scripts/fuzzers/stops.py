@@ -256,19 +256,19 @@ def _one_done(job: Job, dice: random.Random) -> None:
 
 MOMENTS: dict[str, Moment] = {
     "before handlers": Moment(_spawned, 0.15, both=True),
-    "names": Moment(_names, 1.0, both=True),
-    "installing": Moment(_installing, 1.0, installs=True),
     "roll call": Moment(_roll_call, 0.5),
     "fork and exec": Moment(_forked, 0.01),
     "the program starts": Moment(_all("started"), 0.1),
     "training": Moment(_all("armed"), 0.3),
-    "collective": Moment(_all("met"), 0.3, kind="collective"),
     "barrier": Moment(_barrier, 0.4, kind="barrier"),
     "saving, another host stops": Moment(_saving, 0.25, both=True),
     "the last rank ends": Moment(_one_done, 0.05, kind="ends"),
+    "names": Moment(_names, 1.0, both=True),
+    "installing": Moment(_installing, 1.0, installs=True),
+    "collective": Moment(_all("met"), 0.3, kind="collective"),
     "uploading": Moment(_all("done"), 0.5, kind="uploads", uploads=True),
 }
-"""In the order of a job's way; a run goes through them again and again."""
+"""A run goes through them again and again; those first that take a second."""
 
 
 def fuzz(seed: int, inputs: int, parts: tuple[str, ...] = tuple(MOMENTS)) -> Findings:

@@ -83,4 +83,6 @@ def table_of_gaps() -> str:
 def table_of_leftovers() -> str:
     rows = ["| under | may stay | which is |", "|---|---|---|"]
     rows += [f"| `{one.name}` | `{cell(one.leaves)}` | {one.why} |" for one in LAUNCHERS if one.leaves]
+    killed = "processes, if the entry point is not PID 1 and is killed by SIGKILL"
+    rows += [f"| `{one.name}` | {killed} | left because {one.outlives} |" for one in LAUNCHERS if one.outlives]
     return "\n".join(rows)

@@ -15,10 +15,12 @@ from musterpoint.check.bandwidth_rules import Measured, bandwidth_findings, next
 from musterpoint.check.blame import Pair
 from musterpoint.check.conference import Conference
 from musterpoint.check.findings import Finding, Severity, finding
+from musterpoint.check.links import survey_links
 from musterpoint.check.records import from_json, to_json
 from musterpoint.check.subject import Subject
 from musterpoint.code.workspace import Workspace
 from musterpoint.errors import MusterError
+from musterpoint.fabric.network import interface_toward
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.loop import Loop
@@ -92,7 +94,8 @@ def measure(
             state = ranks.state()
     finally:
         ranks.close()
-    used = subject.facts(roster.me, roster.master_address, whole=False).links.used
+    root = subject.system.root
+    used = survey_links(interface_toward(roster.master_address, root), root).used
     link_speed = used.speed / 8e3 if used is not None else 0.0
     found = bandwidth_findings(deciding.able, this.measured, subject.wanted.expected, link_speed)
     return this.measured, [*deciding.unable, *found]

@@ -7,6 +7,7 @@ from typing import Iterable, Iterator
 from musterpoint.check.facts import HostFacts
 from musterpoint.check.findings import Finding, Severity, finding
 from musterpoint.check.gpus import XIDS, is_busy
+from musterpoint.check.links import ERRORS_PER_PACKET
 from musterpoint.check.machine import Disk
 from musterpoint.check.system import UNLIMITED
 
@@ -23,7 +24,6 @@ LOW_FILES, LEAST_FILES = 4096, 256
 LOW_PROCESSES, LEAST_PROCESSES = 1024, 128
 """For each rank: threads of the framework, and workers that load data, with theirs."""
 LOW_MEMORY, LEAST_MEMORY = 2 * GIB, 256 * MIB
-ERRORS_PER_PACKET = 1e-4
 FLAPS = 20
 
 

@@ -8,6 +8,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint.check.facts import HostFacts
 from musterpoint.check.findings import Finding, Severity, finding
+from musterpoint.check.links import ERRORS_PER_PACKET, Links
 
 SKEW_WARNS, SKEW_FAILS = 2.0, 300.0
 """Seconds. Kerberos refuses requests that are five minutes off, S3 fifteen; two put the files of a shared directory out
@@ -86,6 +87,29 @@ def _links(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
             yield finding(
                 "link-speed-differs", "warn", host, f"{speed:,} Mbit/s", f"{usual:,.0f} Mbit/s, as on the others"
             )
+
+
+def grown_findings(host: str, before: Links, after: Links) -> list[Finding]:
+    """What the links of ``host`` counted between two looks: errors while something was sent are not of long ago."""
+    found = []
+    interfaces = {each.name: each for each in before.interfaces}
+    for each in after.interfaces:
+        old = interfaces.get(each.name, each)
+        errors, dropped = each.errors - old.errors, each.dropped - old.dropped
+        if errors > 0 or dropped > max(0, each.packets - old.packets) * ERRORS_PER_PACKET + 10:
+            found.append(finding("nic-errors", "warn", host, f"{each.name} counted {errors:,} errors and {dropped:,} "
+                                 "drops during the check", "none"))  # fmt: skip
+    ports = {each.name: each for each in before.rdma}
+    for port in after.rdma:
+        was = ports.get(port.name, port)
+        if port.errors > was.errors or port.link_downed > was.link_downed:
+            counted = (
+                f"{port.errors - was.errors:,} errors and lost its link {port.link_downed - was.link_downed} times"
+            )
+            found.append(
+                finding("rdma-errors", "warn", host, f"{port.name} counted {counted} during the check", "none")
+            )
+    return found
 
 
 def _names(hosts: Sequence[HostFacts]) -> Iterator[Finding]:

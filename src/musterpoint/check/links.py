@@ -16,6 +16,10 @@ _RDMA_ERRORS = (
 Documentation/ABI/stable/sysfs-class-infiniband)."""
 
 
+ERRORS_PER_PACKET = 1e-4
+"""More than so many errors and drops per packet are no accident."""
+
+
 class Interface(NamedTuple):
     """A network interface. ``speed`` in Mbit/s, 0: not known; counters since it came up."""
 

@@ -16,7 +16,8 @@ from musterpoint.check.conference import Conference
 from musterpoint.check.facts import HostFacts
 from musterpoint.check.findings import Finding, finding, in_order
 from musterpoint.check.host_rules import host_findings
-from musterpoint.check.job_rules import Clock, clock_of, job_findings
+from musterpoint.check.job_rules import Clock, clock_of, grown_findings, job_findings
+from musterpoint.check.links import Links, survey_links
 from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports, port_findings
 from musterpoint.check.records import from_json, to_json
 from musterpoint.check.subject import Subject
@@ -102,7 +103,8 @@ class Steps:
 
             measured, found = measure(self._loop, self._subject, self._roster, self._conference)
             self._found += found
-        verdict = json.loads(self._conference.step("findings", "", lambda reports: self._decide(reports, measured)))
+        now = survey_links(facts.links.toward, self._subject.system.root)
+        verdict = json.loads(self._step("findings", now, self._decide))
         return Checked(self._hosts, tuple(map(Finding.from_wire, verdict)), measured)
 
     def _step(self, point: str, value: Any, decide: Callable[[dict[str, Report]], str], seconds: float = 30.0) -> str:
@@ -155,11 +157,13 @@ class Steps:
         self._asked_at = time.time()
         return ""
 
-    def _decide(self, _reports: dict[str, Report], _measured: Any) -> str:
+    def _decide(self, reports: dict[str, Report]) -> str:
         facts = [self._told[host].facts for host in self._hosts if host in self._told]
         found = [*self._found, *self._absent()]
         for each in facts:
             found += host_findings(each)
+            if each.host in reports:
+                found += grown_findings(each.host, each.links, _links(reports[each.host]))
         clocks = [clock for host, each in self._clocks.items() if (clock := clock_of(host, each)) is not None]
         found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else (), self._subject.named)
         found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
@@ -203,6 +207,13 @@ class Steps:
             own = (self._me,)
         differing = [name for name, addresses in found.items() if addresses and wanted[name] not in addresses]
         return _Calls(calls.done or (), tuple(differing), own)
+
+
+def _links(report: Report) -> Links:
+    try:
+        return from_json(Links, json.loads(report.text))
+    except ValueError:
+        return Links()
 
 
 def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]) -> None:

@@ -8,7 +8,7 @@ from musterpoint.check.facts import HostFacts
 from musterpoint.check.findings import CODES, Finding
 from musterpoint.check.gpus import Gpu, Gpus, Xid
 from musterpoint.check.host_rules import host_findings, size
-from musterpoint.check.job_rules import Clock, clock_of, job_findings
+from musterpoint.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.check.links import Interface, Links, RdmaPort
 from musterpoint.check.machine import Disk, MachineState
 from musterpoint.check.versions import Version
@@ -144,6 +144,23 @@ def test_two_of_one_value_and_two_of_another_name_the_later_ones() -> None:
     hosts = [*with_versions("1", "1", "2"), HOSTS[2]._replace(host="algo-4", versions=(Version("torch", "2"),))]
     (found,) = job_findings(hosts)
     assert (found.host, found.found) == ("", "torch: 2 on algo-3, algo-4")
+
+
+@pytest.mark.parametrize(
+    ("after", "codes"),
+    [
+        (Links("eth0", (LINK,), (ACTIVE,)), []),
+        (Links("eth0", (LINK._replace(packets=2 * 10**6, dropped=50),), (ACTIVE,)), []),
+        (Links("eth0", (LINK._replace(errors=1),), (ACTIVE,)), ["nic-errors"]),
+        (Links("eth0", (LINK._replace(packets=10**6 + 100, dropped=50),), (ACTIVE,)), ["nic-errors"]),
+        (Links("eth0", (LINK,), (ACTIVE._replace(link_downed=1),)), ["rdma-errors"]),
+        (Links(), []),
+    ],
+)
+def test_what_links_count_during_a_check(after: Links, codes: list[str]) -> None:
+    found = grown_findings("algo-1", Links("eth0", (LINK,), (ACTIVE,)), after)
+    assert [each.code for each in found] == codes
+    bad(found)
 
 
 @pytest.mark.parametrize(

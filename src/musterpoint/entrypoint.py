@@ -65,7 +65,7 @@ def run(request: Request) -> int:
 
             met = meet(runtime, request.environ, job, job.started)
             if isinstance(met, int):
-                runtime.close()
+                runtime.close(ends=True)
                 return met
             others = met
         runtime.watch_pid1(options.pid1_watch)
@@ -85,7 +85,7 @@ def run(request: Request) -> int:
     finish(runtime, outcome)
     if others is not None:
         others.end(outcome.code)
-    runtime.close()
+    runtime.close(ends=True)
     return outcome.code
 
 

@@ -186,14 +186,14 @@ class Runtime:
             self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
             self.loop.call_later(0, self.sync.begin)
 
-    def close(self) -> None:
-        """Ends the sidecars and restores the signal handlers."""
+    def close(self, ends: bool = False) -> None:
+        """Ends the sidecars and restores the signal handlers; ``ends`` as for :meth:`Signals.close`."""
         if self._pid1_watch is not None:
             self._pid1_watch.close()
         self.sidecars.close()
         if self._events is not None:
             self._events.close()
-        self.signals.close()
+        self.signals.close(ends)
 
     def keep_stops(self) -> None:
         """As at the start: a stop is kept until :meth:`check_stop`."""

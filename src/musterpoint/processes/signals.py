@@ -71,14 +71,18 @@ class Signals:
         for signo in dict.fromkeys(numbers):  # a wrapper may repeat a signal of the terminal: it counts once
             self._handler(signo)
 
-    def close(self) -> None:
-        """Restores the handlers as they were. May be called more than once."""
+    def close(self, ends: bool = False) -> None:
+        """Restores the handlers as they were. May be called more than once.
+
+        ``ends``: this process is about to end with a code that is told already, so what asks it to end is ignored.
+        """
         if self._read < 0:
             return
         self._loop.forget(self._read)
         signal.set_wakeup_fd(self._old_fd)
         for signo, old in self._old:
-            signal.signal(signo, old if old is not None else signal.SIG_DFL)
+            ignored = ends and signo in (*STOPPING, *PASSED_ON)
+            signal.signal(signo, signal.SIG_IGN if ignored else old if old is not None else signal.SIG_DFL)
         os.close(self._read)
         os.close(self._write)
         self._read = -1

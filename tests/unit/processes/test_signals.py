@@ -60,6 +60,17 @@ def test_handlers_are_as_they_were_afterwards(loop: Loop) -> None:
     assert [signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)] == before
 
 
+def test_a_process_that_ends_is_asked_in_vain(loop: Loop) -> None:
+    before = {signo: signal.getsignal(signo) for signo in (*STOPPING, *PASSED_ON)}
+    Signals(loop, lambda signo: None).close(ends=True)
+    try:
+        for signo in before:
+            os.kill(os.getpid(), signo)
+    finally:
+        for signo, old in before.items():
+            signal.signal(signo, old)
+
+
 def test_nohup_is_respected(loop: Loop) -> None:
     old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

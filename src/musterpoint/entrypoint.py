@@ -224,31 +224,13 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
 def _say_what_has_no_effect(
     runtime: Runtime, request: Request, job: Job, options: Settings, host: PreparedHost
 ) -> None:  # fmt: skip
-    """Warns of unknown variables and of options that the launcher doesn't read; says what a platform does otherwise."""
     typed = request.program is not None
     if not request.given and not typed and not any(name.startswith("MUSTER_") for name in request.environ):
         return
-    from musterpoint import unheeded
+    from musterpoint.unheeded import unheeded
 
-    chosen = host.choice
-    texts = unheeded.unknown_variables(request.environ)
-    leads = job.current_host == job.leader
-    if leads and not is_launcher(job):
-        texts += unheeded.without_effect(request.environ, request.given, chosen.launcher, chosen.reason)
-    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and chosen.launcher != "script"
-    if leads and by_itself and request.environ.get(settings.LOCAL):
-        texts.append(unheeded.platform_instead(chosen.launcher, chosen.reason))
-    if leads and typed and options.installer == "auto" and not options.requirements:
-        texts += unheeded.requirements(job)
-    for text in texts:
+    for text in unheeded(job, options, request.environ, request.given, host.choice, typed):
         runtime.console.say(text)
-
-
-def is_launcher(job: Job) -> bool:
-    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
-    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
-        word.partition("=")[0] == "--train-script" for word in job.arguments
-    )
 
 
 def _call_the_roll(

@@ -102,6 +102,7 @@ class Loop:
         self._stopped = False
         while not self._stopped:
             self.turn()
+        self._stopped = False  # or later turns would leave timers out
 
     def turn(self, longest: float | None = None) -> None:
         """One round: waits for the next descriptor or timer (at most ``longest`` seconds), runs what is due."""

@@ -25,6 +25,7 @@ from musterpoint.rollcall.ports import agreed_master_port
 from musterpoint.rollcall.roster import Roster, Seat
 from musterpoint.runtime import Request
 from musterpoint.settings import Settings
+from musterpoint.unheeded import unheeded
 
 
 class HostView(NamedTuple):
@@ -84,7 +85,7 @@ def preview_request(request: Request) -> Preview:
     job = read_job(watched, options, "", request.program, request.arguments, request.module)
     if job.unnamed is not None and (wrong := misplaced(job.unnamed)):
         raise wrong
-    made = preview(views_of(job, options, request.environ), request.typed)._replace(job=job)
+    made = preview(views_of(job, options, request.environ), request.typed, request.given)._replace(job=job)
     return made._replace(used=used_variables(job, watched, made.of(job.current_host)[1]))
 
 
@@ -150,8 +151,8 @@ def seen_from(job: Job, host: str) -> Job:
     )
 
 
-def preview(views: Sequence[HostView], typed: bool) -> Preview:
-    """The plans of all hosts. This machine's devices stand for every host's.
+def preview(views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}) -> Preview:
+    """The plans of all hosts. This machine's devices stand for every host's. ``given``: options of the command line.
 
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
@@ -166,7 +167,11 @@ def preview(views: Sequence[HostView], typed: bool) -> Preview:
         plans.append(plan_host(view.job, view.options, host, roster, view.environ))
     job = views[0].job
     leader = job.hosts.index(job.leader)
-    notes = (*_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules))
+    first, choice = views[leader], prepared[leader].choice
+    notes = (
+        *_notes(views[0], rosters[0]), *(rule.described() for rule in prepared[leader].log_rules),
+        *unheeded(first.job, first.options, first.environ, given, choice, typed),
+    )  # fmt: skip
     return Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, views[0].environ)  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.code.project import requirements_beside
 from musterpoint.job.model import Job
+from musterpoint.launch.choose import Choice
 from musterpoint.settings import (
     BY_FIELD,
     LOCAL,
@@ -21,6 +22,7 @@ from musterpoint.settings import (
     TERMINAL,
     Launcher,
     Option,
+    Settings,
 )
 
 PREFIX = "MUSTER_"
@@ -40,6 +42,34 @@ INTERNAL = frozenset({
 _OF_TESTS = "MUSTER_TEST_"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
 """How the variables end that Kubernetes gives every pod for every Service of its namespace."""
+
+
+def unheeded(
+    job: Job, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any], choice: Choice, typed: bool
+) -> list[str]:  # fmt: skip
+    """All that is to be said about a job, on this host: what concerns all hosts is said by the leader alone.
+
+    ``given`` are the options of the command line by field. ``typed``: a person named the program.
+    """
+    texts = unknown_variables(environ)
+    if job.current_host != job.leader:
+        return texts
+    launcher, reason = choice.launcher, choice.reason
+    if not _is_launcher(job):
+        texts += without_effect(environ, given, launcher, reason)
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and launcher != "script"
+    if by_itself and environ.get(LOCAL):
+        texts.append(platform_instead(launcher, reason))
+    if typed and options.installer == "auto" and not options.requirements:
+        texts += requirements(job)
+    return texts
+
+
+def _is_launcher(job: Job) -> bool:
+    """Whether the program is itself a launcher, which gets the name of the script: it starts the ranks."""
+    return "train-script" in [entry.name for entry in job.hyperparameters] or any(
+        word.partition("=")[0] == "--train-script" for word in job.arguments
+    )
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ class Launcher(NamedTuple):
     ``slots_option``: whether ranks per host are an option of the job.
     ``program``: a regular expression of the command line of what starts its ranks on the leader; empty: we do.
     ``leaves``: a regular expression of files that the launcher itself leaves, and ``why``.
+    ``outlives``: why processes of it may outlive a supervisor that is killed by SIGKILL; empty: none does.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Launcher(NamedTuple):
     program: str = ""
     leaves: str = ""
     why: str = ""
+    outlives: str = ""
 
 
 TORCH = """
@@ -125,6 +127,7 @@ OPEN_MPI = Launcher(
 OWN = TORCHRUN._replace(
     leaves=r"scratch/torchelastic_\w+$", why="torchrun's own directory of logs, which it never removes",
     name="own", about="a launcher.py that starts torchrun", program="", options=("--launcher", "script"), own=True,
+    outlives="only the program itself is the supervisor's child, not what it starts",
     files={"launcher.py": OWN_TORCHRUN}, slots_option=False, idle=4.0,
 )  # fmt: skip
 TASKS = Launcher(
@@ -153,6 +156,7 @@ LAUNCHERS = (
     OPEN_MPI._replace(
         name="mpich", about="mpirun of MPICH", stack="mpich", leaves=r"/dev/shm/mpich_shm_",
         why="MPICH's shared memory, which ranks that were killed leave",
+        outlives="MPICH's daemon may kill the stub of a rank before that has ended the rank",
     ),
     RANKS._replace(
         name="deepspeed", about="DeepSpeed's launcher", options=("--launcher", "deepspeed"), stack="deepspeed",

@@ -203,7 +203,9 @@ OF_HOSTS = (
     Fault(
         "cut", "a host's link is cut for good (`--silence-timeout 20`)",
         Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
-        but=SCRIPTS, body=TRAINS, act=cut, options=("--silence-timeout", "20"), wait=90, in_cut=False,
+        but=SCRIPTS, body=TRAINS, act=cut, apart=True, options=("--silence-timeout", "20"), wait=90,
+        in_cut=False,
+        without=dict.fromkeys(("own", "shell"), "its ranks' own collectives decide when to give up: cut-timeout"),
     ),
     Fault(
         "cut-timeout", "a host's link is cut for good, and the ranks' collectives time out",
@@ -223,6 +225,7 @@ OF_HOSTS = (
     ),
     Fault(
         "cut-mended", "a host's link is cut for a minute", BEARS, body=WORKS, act=cut_and_mended, wait=150,
+        without={"mpich": "MPICH's network layer (UCX) takes a peer that it can't reach for a minute for lost"},
     ),
     Fault(
         "frozen", "a host stands still for a minute, then goes on", BEARS, body=WORKS, act=frozen_and_thawed, wait=150,

@@ -14,7 +14,7 @@ facts = {"argv": sys.argv, "environ": dict(os.environ), "cwd": os.getcwd()}
 os.write(1, ("DUMP" + json.dumps(facts) + "\\n").encode())  # at once, or a busy machine shows half a line of each rank
 """
 
-LEARNT_AT_THE_ROLL_CALL = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
+LEARNT_AT_THE_ROLL_CALL = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}
 
 
 def dumped(log: str) -> list[dict[str, Any]]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from musterpoint.unheeded import INTERNAL, unknown_variables, without_effect
+from musterpoint.job.model import Distribution, EntryPoint, Job, Paths
+from musterpoint.launch.choose import Choice
+from musterpoint.settings import LOCAL, Settings
+from musterpoint.unheeded import INTERNAL, unheeded, unknown_variables, without_effect
 
 STRANGE = [
     ({"MUSTER_LAUNCER": "ranks"}, "did you mean MUSTER_LAUNCHER?"),
@@ -58,3 +62,41 @@ def test_an_option_that_the_launcher_does_not_read_is_named() -> None:
         "given) doesn't read it; launcher ray does",
     ]
     assert len(list(without_effect(environ, given, "ray", ""))) == 0
+
+
+JOB = Job("sagemaker", "j", ("algo-1", "algo-2"), "algo-1", ("algo-1", "algo-2"), EntryPoint("t.py"))
+OTHER = JOB._replace(current_host="algo-2")
+TORCHRUN = Choice("torchrun", 1, "2 hosts")
+SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
+    # what, the job, options, variables, the choice, whether a person typed the program, words that are said
+    ("a local job without a distribution", JOB, Settings(), {LOCAL: "1"}, TORCHRUN, False,
+     "launcher torchrun, since the job names no distribution: 2 hosts; SageMaker would run the program once per host"),
+    ("with one", JOB._replace(distribution=Distribution("mpi")), Settings(), {LOCAL: "1"}, TORCHRUN, False, ""),
+    ("with a launcher", JOB, Settings(launcher="torchrun"), {LOCAL: "1"}, TORCHRUN, False, ""),
+    ("on the platform", JOB, Settings(), {}, Choice("script", 1, ""), False, ""),
+    ("another host", OTHER, Settings(), {LOCAL: "1", "MUSTER_RAY_OPTIONS": "--x"}, TORCHRUN, False, ""),
+    ("another host's own variable", OTHER, Settings(), {"MUSTER_XYZZY": "1"}, TORCHRUN, False, "MUSTER_XYZZY"),
+    ("slots for a launcher of the user's", JOB._replace(arguments=("--train-script", "t.py")), Settings(slots=2),
+     {"MUSTER_SLOTS": "2"}, Choice("script", 1, ""), False, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "environ", "choice", "typed", "words"), [row[1:] for row in SAID], ids=[row[0] for row in SAID]
+)
+def test_what_is_said(
+    job: Job, options: Settings, environ: dict[str, str], choice: Choice, typed: bool, words: str
+) -> None:
+    said = unheeded(job, options, environ, {}, choice, typed)
+    assert len(said) == bool(words)
+    assert words in "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("platform", "options", "said"),
+    [("plain", {}, 1), ("plain", {"installer": "none"}, 0), ("sagemaker", {}, 0), ("plain", {"requirements": "r"}, 0)],
+)
+def test_requirements_that_nobody_installs(platform: Any, options: dict[str, Any], said: int, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").touch()
+    job = JOB._replace(platform=platform, paths=Paths(code=str(tmp_path)))
+    assert len(unheeded(job, Settings(**options), {}, {}, TORCHRUN, typed=True)) == said

@@ -13,6 +13,7 @@ from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.consultations import Answered, Consultations, pack_answer
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
+from musterpoint.channel.newcomers import Newcomers
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
@@ -77,8 +78,7 @@ class LeaderChannel(EventQueue):
         self._me = hosts.me
         self._hosts = hosts
         self._members = dict(hosts.others)
-        self._newcomers: set[str] = set()
-        self._roster_of: Callable[[NextAttempt], bytes] | None = None
+        self._newcomers = Newcomers(hosts.me)
         self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
@@ -177,12 +177,9 @@ class LeaderChannel(EventQueue):
             return False
         self._begin()
         self._broadcast(pack_restart(attempt))
-        roster = self._roster_of(attempt) if self._roster_of is not None else b""
         for member in self._members.values():
             member.begin()
-            if member.name in self._newcomers and member.link is not None and roster:
-                member.link.send(roster)
-        self._newcomers.clear()
+        self._newcomers.join(attempt)
         self._emit(attempt)
         return True
 
@@ -190,9 +187,7 @@ class LeaderChannel(EventQueue):
         from musterpoint.channel.attempt_messages import pack_no_restart
 
         self._broadcast(pack_no_restart(end))
-        if end.stopped_by:
-            self._dismiss_newcomers(wire.pack("abandon", host=end.stopped_by, signal=end.signal))
-        self._dismiss_newcomers(self._packed_end(end.failure.reason if end.failure is not None else end.why))
+        self._newcomers.dismiss(end)
         self._emit(end)
 
     def consult(self, point: str, text: str, decide: Decide, on_answer: OnAnswer, seconds: float) -> None:
@@ -205,8 +200,7 @@ class LeaderChannel(EventQueue):
         self._sweeper.stop()
         if self._due is not None:
             self._due.cancel()
-        if self._newcomers:
-            self._dismiss_newcomers(self._packed_end("it needed no other attempt"))
+        self._newcomers.leave()
         for member in self._members.values():
             if member.session.state != OVER:
                 member.post(wire.pack("bye"))
@@ -218,7 +212,7 @@ class LeaderChannel(EventQueue):
 
     def follow_restarts(self, roster_of: Callable[[NextAttempt], bytes]) -> None:
         """``roster_of`` gives the packed roster of an attempt, for the hosts that join in it."""
-        self._roster_of = roster_of
+        self._newcomers.roster_of = roster_of
 
     def rejoined(self, member: HostState, ready: Ready) -> None:
         """``member`` has the seat of a host that was lost. It gets its roster with the next attempt."""
@@ -228,7 +222,7 @@ class LeaderChannel(EventQueue):
         earlier.session.end()
         self._members[member.name] = member
         member.done(exit_codes.HOST_LOST)  # of this attempt it has no part
-        self._newcomers.add(member.name)
+        self._newcomers.add(member)
         self._goodbyes.discard(member.name)
         self._beats.add(member)
         if link is not None:
@@ -241,16 +235,6 @@ class LeaderChannel(EventQueue):
     def awaits_roster(self, host: str) -> bool:
         """Whether ``host`` has a seat from the next attempt on."""
         return host in self._newcomers
-
-    def _packed_end(self, why: str) -> bytes:
-        return wire.pack("over", text=f"{self._me} ended the job: {why}")
-
-    def _dismiss_newcomers(self, data: bytes) -> None:
-        """The job ends without another attempt: they get what ends a roll call."""
-        for member in map(self._members.__getitem__, self._newcomers):
-            if member.link is not None and member.session.state != OVER:
-                member.link.send(data)
-            member.session.end()
 
     def _wait_until_heard(self) -> None:
         """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
@@ -281,8 +265,7 @@ class LeaderChannel(EventQueue):
 
     def _message(self, member: HostState, message: dict[str, Any]) -> None:
         kind = message["t"]
-        if member.name in self._newcomers:
-            self._newcomer(member, kind)
+        self._newcomers.check(member.name, kind)
         if kind == "failed":
             self._failure(member, message)
         elif kind in ("stopping", "abandon"):
@@ -331,10 +314,6 @@ class LeaderChannel(EventQueue):
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
         # a host reports only its own failures, or repeats the loss of another host that we announced
         self.failed(loss or failure._replace(host=member.name))
-
-    def _newcomer(self, member: HostState, kind: str) -> None:
-        if kind not in ("stopping", "abandon", "leaving"):
-            raise wire.WireError(f"a {kind!r} before the roster")
 
     def _leave(self, member: HostState) -> None:
         if member.code is None and not self._settled:
@@ -503,10 +482,7 @@ class LeaderChannel(EventQueue):
         if host != self._me:
             self._emit(StopAll(host, signal))
         self._broadcast(wire.pack("stop", host=host, signal=signal), but=host)
-        for name in self._newcomers - {host}:
-            link = self._members[name].link
-            if link is not None:
-                link.send(wire.pack("abandon", host=host, signal=signal))
+        self._newcomers.stop(host, signal)
         self._job_ending()
 
     def _job_ending(self) -> None:

@@ -25,18 +25,89 @@ class Command(NamedTuple):
     module: bool = False
 
 
+COMMON = (
+    "launcher", "slots", "platform", "requirements", "log_prefix", "stall_timeout", "max_restarts", "stop_grace",
+)  # fmt: skip
+"""The options of the job, by field, that `--help` shows; `--help all` shows the others, too."""
+TOPICS: Mapping[str, tuple[str, ...]] = {
+    "the hosts, and how they meet": (
+        "rollcall",
+        "rollcall_timeout",
+        "rollcall_check",
+        "silence_timeout",
+        "rollcall_port",
+        "rollcall_leader",
+        "nnodes",
+        "node_rank",
+        "master_port",
+        "hosts_file",
+        "secret",
+        "group",
+        "host_order",
+        "job_name",
+        "check",
+    ),
+    "failures, stops and stalls": (
+        "on_failure",
+        "outside",
+        "restart_on",
+        "rejoin_timeout",
+        "stop_signal",
+        "stop_exit_code",
+        "pid1_watch",
+        "on_stall",
+        "log_rules",
+    ),
+    "the program and its packages": ("python", "installer", "args", "local_rank", "cuda_compat"),
+    "its output": ("log_ranks", "log_dir"),
+}
+"""Titles of groups in `--help all`, and the options in them; those of one launcher follow under its name."""
+
+
+class _Help(argparse.Action):
+    """``--help``: the page with the common options; ``--help all``: with every option."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        parser.print_page(everything=values == "all")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64."""
 
     def __init__(self, prog: str, description: str, examples: str = "", **more: Any) -> None:
+        self._rare: set[str] = set()
+        helps = more.pop("add_help", True)
         super().__init__(
             prog=prog,
             description=description,
             epilog=examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
+            add_help=False,
             **more,
         )
+        if helps:
+            self.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", default=argparse.SUPPRESS,
+                          help="this page; --help all: every option")  # fmt: skip
+
+    def print_page(self, everything: bool) -> None:
+        """Prints the help, without the options that few need unless ``everything`` is to be shown."""
+        rare = set() if everything else self._rare
+        kept = [(group, group._group_actions) for group in self._action_groups]
+        try:
+            for group, actions in kept:
+                group._group_actions = [action for action in actions if action.dest not in rare]
+            text = self.format_help()
+        finally:
+            for group, actions in kept:
+                group._group_actions = actions
+        more = f"\n{len(rare)} more options of the job: {self.prog} --help all\n" if rare else ""
+        print(text + more, end="", flush=True)
+
+    def hide(self, field: str) -> None:
+        """The option is for ``--help all`` only."""
+        self._rare.add(field)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}; see `{self.prog} --help`")
@@ -68,14 +139,18 @@ class Parser(argparse.ArgumentParser):
         return None if action is None else action.nargs != 0
 
 
-def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = (), prefix: str = "--") -> None:
+def add_options(parser: Parser, leave_out: Collection[str] = (), prefix: str = "--") -> None:
     """Adds a flag for every option whose field isn't among ``leave_out``; values are stored under the field."""
-    group = parser.add_argument_group("options of the job", "each is also a MUSTER_* variable, such as MUSTER_LAUNCHER")
-    for option in OPTIONS:
+    about = "each is also a MUSTER_* variable, such as MUSTER_LAUNCHER"
+    groups = {"common options of the job": parser.add_argument_group("common options of the job", about)}
+    for option in sorted(OPTIONS, key=_place):
         if option.field in leave_out:
             continue
+        title = topic(option)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
         flags = [prefix + flag.removeprefix("--") for flag in (option.flag, *option.aliases)]
-        group.add_argument(
+        groups[title].add_argument(
             *flags,
             dest=option.field,
             type=_reader(option, flags[0]),
@@ -83,6 +158,25 @@ def add_options(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()
             default=argparse.SUPPRESS,
             help=_help(option),
         )
+        if option.field not in COMMON:
+            parser.hide(option.field)
+
+
+def topic(option: Option) -> str:
+    """The title of the group in which the help has ``option``."""
+    if option.field in COMMON:
+        return "common options of the job"
+    found = next((title for title, fields in TOPICS.items() if option.field in fields), "")
+    return found or f"launcher {' or '.join(option.launchers or ('mpi',))}"
+
+
+def _place(option: Option) -> tuple[int, int]:
+    """Where ``option`` stands in the help: the common ones in their order, then topic by topic."""
+    if option.field in COMMON:
+        return 0, COMMON.index(option.field)
+    titles = list(TOPICS)
+    title = topic(option)
+    return titles.index(title) + 1 if title in titles else len(titles) + 1, 0
 
 
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import Any, Callable
 
 MOST_BYTES = 32 << 20
 """Of a record: 2,000 collectives with their stacks take 1 to 8 MiB."""
+DEFAULT_GROUP = "default_pg"
+"""How torch calls the group of all ranks."""
 MOST_KEPT = 4 << 20
 """Of what is made of it: the oldest collectives are left out."""
 
@@ -42,6 +44,17 @@ def last_collective(record: bytes) -> str:
         return f"{name}, number {number} of {group}{sizes}: {done}"
     except (ValueError, LookupError, TypeError):
         return ""
+
+
+def waits_in(record: bytes) -> int:
+    """The number of the collective of all ranks that a rank waits in; 0: none, or not known."""
+    try:
+        last = _read(record)["entries"][-1]
+        of_all = last["process_group"][1] == DEFAULT_GROUP and not last["is_p2p"]
+        waits = of_all and not last["retired"] and last["state"] != "completed"
+        return int(last["collective_seq_id"]) if waits else 0
+    except (ValueError, LookupError, TypeError):
+        return 0
 
 
 def _read(record: bytes) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def position(rank: int, facts: Mapping[str, Any]) -> Position:
     """
     moving = facts.get("moving") is True
     kind, words, spot = _described(facts, moving)
-    return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving)  # type: ignore[arg-type]
+    call = int(facts.get("call") or 0) if kind == "collective" else 0
+    return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
 
 
 def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
@@ -196,7 +197,7 @@ def busy_sentence(positions: Sequence[Position]) -> str:
 def stall(positions: Sequence[Position]) -> Stall:
     """The sentence for a job that stands still: the largest group that waits in a collective first."""
     groups: dict[Position, list[int]] = {}
-    for one in positions:
+    for one in _calls_that_differ(positions):
         groups.setdefault(one._replace(rank=0, moving=False), []).append(one.rank)
     order = sorted(groups.items(), key=lambda group: (group[0].kind != "collective", -len(group[1]), min(group[1])))
     if len(order) == 1 and order[0][0].kind == "collective":
@@ -218,11 +219,21 @@ def stall(positions: Sequence[Position]) -> Stall:
     return Stall(sentence, min(last[1]) if stands_out or len(positions) == 1 else None)
 
 
+def _calls_that_differ(positions: Sequence[Position]) -> list[Position]:
+    """``positions`` with the numbers of their calls where ranks at the same line are in different ones, and known."""
+    calls: dict[tuple[str, str], set[int]] = {}
+    for one in positions:
+        calls.setdefault((one.words, one.spot), set()).add(one.call)
+    apart = {place for place, found in calls.items() if len(found) > 1 and 0 not in found}
+    return [one if (one.words, one.spot) in apart else one._replace(call=0) for one in positions]
+
+
 def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
     many = len(ranks) > 1
     if place.kind == "collective":
         verb = "wait" if many else "waits"
-        return f"{numbers(ranks)} {verb} in {'another ' if another else ''}{place.words} ({place.spot})"
+        call = f", call {place.call}" if place.call else ""
+        return f"{numbers(ranks)} {verb} in {'another ' if another else ''}{place.words} ({place.spot}{call})"
     words = place.words
     if many:
         verb, _, rest = words.partition(" ")

@@ -3,7 +3,7 @@
 Sources: torch 2.13, ``torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp`` (the variables, and ``DumpPipe``: a named pipe
 ``<stem><rank>.pipe``, and whatever is written to it makes the rank dump) and ``FlightRecorder.hpp`` (a dump is the file
 ``<prefix><rank>``; 2,000 entries are kept unless told otherwise). Earlier versions know only the names that begin with
-``TORCH_NCCL``, and those from 2.6 on keep 2,000 entries, too.
+``TORCH_NCCL``.
 """
 
 from __future__ import annotations

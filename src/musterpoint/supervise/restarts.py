@@ -141,7 +141,7 @@ class Restarts:
 
     def _on_signal(self, signo: int) -> None:
         if signo == signal.SIGCHLD:
-            self._supervisor.on_signal(signo)
+            self._supervisor.reap()
         elif signo in STOPPING:
             self._stop(self._roster.me, signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM)
 

@@ -55,6 +55,7 @@ class StallWatch:
         self._quiet = self._closed = False
         self._since = time.monotonic()
         self._facts: dict[str, Any] = {}
+        self._records: dict[str, bytes] = {}
         self._said = ""
         self._sampler: Sidecar | None = None
         self._texts = Texts()
@@ -132,6 +133,7 @@ class StallWatch:
             return
         from musterpoint.diagnosis.stalls import position
 
+        self._read_flight_records()
         found = [position(int(rank), facts) for rank, facts in self._facts.items()]
         mask = self._context.mask
         self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
@@ -228,20 +230,24 @@ class StallWatch:
         else:
             self._context.say(f"the stacks of the ranks here are in {path}" if path else text)
 
+    def _read_flight_records(self) -> None:
+        """Reads what torch's flight recorder has of the ranks here that could be asked."""
+        self._records = {}
+        for rank, facts in self._facts.items():
+            if "flight" in facts:
+                import base64
+
+                from musterpoint.diagnosis.flight_records import last_collective, waits_in
+
+                record = self._records[rank] = base64.b64decode(facts.pop("flight"))
+                facts["last"], facts["call"] = last_collective(record), waits_in(record)
+
     def _keep_flight_records(self) -> None:
-        """Keeps what torch's flight recorder has of the ranks here that could be asked."""
-        records = {rank: facts.pop("flight") for rank, facts in self._facts.items() if "flight" in facts}
-        if not records:
-            return
-        import base64
+        for rank, record in self._records.items():
+            from musterpoint.supervise.flight_dumps import keep_record
 
-        from musterpoint.diagnosis.flight_records import last_collective
-        from musterpoint.supervise.flight_dumps import keep_record
-
-        for rank, text in records.items():
-            record = base64.b64decode(text)
-            self._facts[rank]["last"] = last_collective(record)
             keep_record(self._context, rank, record)
+        self._records = {}
 
     def close(self) -> None:
         self._closed = True

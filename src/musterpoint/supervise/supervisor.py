@@ -298,6 +298,10 @@ class Supervisor:
             self._processes.reap()
         return len(self._processes.remaining)
 
+    def reap(self) -> None:
+        """Collects what has ended, between two attempts."""
+        self._processes.reap()
+
     def _end_services(self) -> None:
         """Services that end by themselves when they are told to get their time for it."""
         seconds = self._processes.end_services()

@@ -20,7 +20,7 @@ def left():
             continue
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+                words = file.read().replace(b"\0", b" ").decode(errors="replace").replace("\n", " ").strip()
         except OSError:
             continue
         if words:  # a zombie has none

@@ -50,16 +50,16 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
 
 
 def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
-    """One ends with the name of the host whose raylet was killed, the other is stopped: its program first.
+    """One (Slurm's) ends with the name of the host whose raylet was killed, the other is stopped: its program first.
 
     That one saves its checkpoint while both nodes are there. Then Ray is stopped, and nothing is left of it.
     """
     first, second = ray.output, ray.folder / "second"
     process = ray.start(*JOB, "--backend", "process", PROGRAM, "wait")
     ray.output = second
-    ran = ray.run(*JOB, "--backend", "process", PROGRAM, "kill")
-    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [72, 72, 72], ran.stderr
-    assert ran.reason.startswith("muster: Ray's worker ended before the job was done (exit code 1) on algo-2"), (
+    ran = ray.run("--platform", "slurm", *JOB, "--backend", "process", PROGRAM, "kill")
+    assert [ran.code, *(ran.outcome(host)["code"] for host in ("node1", "node2"))] == [72, 72, 72], ran.stderr
+    assert ran.reason.startswith("muster: Ray's worker ended before the job was done (exit code 1) on node2"), (
         ran.reason
     )
     assert "Ray's processes that ended here: raylet [exit code=-9]" in ran.reason

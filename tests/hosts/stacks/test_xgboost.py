@@ -29,9 +29,11 @@ def test_one_model_from_all_shards(xgboost) -> None:  # type: ignore[no-untyped-
 
 
 def test_the_rank_that_raised_is_the_reason(xgboost) -> None:  # type: ignore[no-untyped-def]
-    ran = xgboost.run(*TWO, "--slots", "1", PROGRAM, "--shards", "1")
-    assert [ran.code, *(ran.outcome(host)["code"] for host in ("algo-1", "algo-2"))] == [1, 1, 1], ran.stderr
-    who = "rank 1 (local rank 0) on algo-2, exit code 1"
+    """In an Indexed Job of Kubernetes."""
+    ran = xgboost.run("--platform", "kubernetes", *TWO, "--slots", "1", PROGRAM, "--shards", "1")
+    hosts = ("train-0.train", "train-1.train")
+    assert [ran.code, *(ran.outcome(host)["code"] for host in hosts)] == [1, 1, 1], ran.stderr
+    who = "rank 1 (local rank 0) on train-1.train, exit code 1"
     assert ran.reason.startswith(f"LookupError: there are 1 shards, and none for rank 1\n{who}"), ran.reason
 
 

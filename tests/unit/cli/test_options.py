@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from musterpoint.cli.options import Command, Parser, add_options, given, read, settings_table
+from musterpoint.cli.main import main
+from musterpoint.cli.options import COMMON, TOPICS, Command, Parser, add_options, given, read, settings_table
 from musterpoint.errors import UsageError
-from musterpoint.settings import OPTIONS
+from musterpoint.settings import BY_FIELD, OPTIONS
 
 
 def make(prefix: str) -> Parser:
@@ -98,3 +99,30 @@ def test_the_table_and_the_help_have_every_option() -> None:
         assert f"`{option.variable}`" in table
         assert option.flag in text
     assert len(table.splitlines()) == len(OPTIONS) + 2
+
+
+def test_every_option_has_one_place_in_the_help() -> None:
+    placed = [*COMMON, *(field for fields in TOPICS.values() for field in fields)]
+    assert len(placed) == len(set(placed))
+    assert set(placed) <= set(BY_FIELD)
+    of_launchers = {option.field for option in OPTIONS if option.launchers} | {"mpi_options"}
+    assert {option.field for option in OPTIONS} - set(placed) == of_launchers - set(COMMON)
+
+
+@pytest.mark.parametrize("command", ["launch", "local", "plan", "env"])
+def test_the_help_shows_what_is_common_and_all_of_it_when_asked(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = []
+    for words in ([command, "--help"], [command, "--help", "all"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words, {})
+        assert ended.value.code == 0
+        pages.append(capsys.readouterr().out)
+    short, long = pages
+    assert f"more options of the job: muster {command} --help all" in short
+    assert "--launcher" in short
+    assert "--tf-roles" not in short
+    missing = [option.flag for option in OPTIONS if option.flag not in long]
+    assert set(missing) <= {"--rollcall-leader", "--nnodes", "--node-rank"}, "of hosts that muster local names itself"
+    assert "launcher ray:" in long

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.diagnosis.flight_records import MOST_KEPT, last_collective, masked
+from musterpoint.diagnosis.flight_records import MOST_KEPT, last_collective, masked, waits_in
 
 # as torch 2.13 dumps it
 ENTRY: dict[str, Any] = {
@@ -52,7 +52,7 @@ class Runs:
 def test_what_is_no_record(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         masked(data, str)
-    assert last_collective(data) == ""
+    assert (last_collective(data), waits_in(data)) == ("", 0)
 
 
 @given(st.binary(max_size=60))
@@ -75,6 +75,7 @@ def test_nothing_else_is_raised(data: bytes) -> None:
 )  # fmt: skip
 def test_the_last_collective(change: dict[str, Any], said: str) -> None:
     assert last_collective(record(ENTRY, {**ENTRY, **change})) == said
+    assert waits_in(record(ENTRY, {**ENTRY, **change})) == (0 if change else 3)
 
 
 def test_no_collective_yet() -> None:

@@ -105,6 +105,20 @@ def test_several_ranks_are_spoken_of_as_several() -> None:
     assert stall([*ended, *asleep]).sentence == "ranks 0, 2 have ended with 0; ranks 1, 3 are in read at data.py:8"
 
 
+def test_ranks_at_the_same_line_in_different_calls_are_told_apart() -> None:
+    ahead = [WAITING._replace(rank=rank, call=7) for rank in range(3)]
+    behind = WAITING._replace(rank=3, call=6)
+    assert stall([*ahead, behind]) == (
+        "ranks 0–2 wait in all_reduce (train.py:9, call 7); rank 3 waits in another all_reduce (train.py:9, call 6)",
+        3,
+    )
+    same = (
+        "all 4 ranks wait in all_reduce at the same line (train.py:9): the network between them, or a rank of another"
+    )
+    for call in (7, 0):  # the same one, or not known of a rank
+        assert stall([*ahead, behind._replace(call=call)]).sentence.startswith(same)
+
+
 def test_who_gets_on_is_named() -> None:
     both = [WAITING._replace(moving=True), ASLEEP._replace(moving=True)]
     assert busy_sentence(both) == "rank 1 is in read at data.py:8"
@@ -143,8 +157,9 @@ def test_whatever_the_stacks_are_there_is_a_sentence_and_a_message(found: list[A
 
 @pytest.mark.parametrize(
     "value",
-    [None, {}, [], [1, "place", "x", "y"], [-1, "place", "", "", False], [True, "place", "", "", False],
-     [1, "nowhere", "", "", False], [1, "place", 2, "", False], [1, "place", "", "", 0]],
+    [None, {}, [], [1, "place", "x", "y"], [-1, "place", "", "", False, 0], [True, "place", "", "", False, 0],
+     [1, "nowhere", "", "", False, 0], [1, "place", 2, "", False, 0], [1, "place", "", "", 0, 0],
+     [1, "place", "", "", False, -1], [1, "place", "", "", False, True]],
 )  # fmt: skip
 def test_what_is_no_position_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="a position"):

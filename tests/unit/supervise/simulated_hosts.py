@@ -26,7 +26,7 @@ from musterpoint.supervise.state import Rules, State, code_of
 from .simulated_network import TIMEOUTS, Clock, Cut, Machine, Network, SimulatedDialer
 
 GRACE = 25.0
-HORIZON = 3000.0
+HORIZON = 1500.0
 SETTINGS = Settings()
 
 

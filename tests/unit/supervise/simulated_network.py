@@ -19,6 +19,7 @@ from musterpoint.channel.timeouts import Timeouts
 from musterpoint.loop import Loop, Timer
 
 TIMEOUTS = Timeouts()
+ACCEPT, TIMER = 1, 2
 GONE: dict[str, Miss] = {"refuses": REFUSED, "vanishes": VANISHED, "dark": NOTHING}
 """What dialling a host that is gone leads to: its machine answers, its name is gone too, or nothing answers."""
 
@@ -44,7 +45,9 @@ class Clock:
 
 
 class SimulatedLoop(Loop):
-    """The loop of one host. Frozen, it does nothing; thawed, it does what has come meanwhile, timers last."""
+    """The loop of one host. Frozen, it does nothing; thawed, it reads what has come meanwhile, then takes the new
+    connections, and calls the timers that are due last.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._simulation = clock
@@ -67,7 +70,7 @@ class SimulatedLoop(Loop):
 
     def call_at(self, when: float, call: Callable[[], None]) -> Timer:
         timer = Timer(when, call)
-        self._simulation.at(when, lambda: self.do(lambda: (timer.call or _nothing)(), when))
+        self._simulation.at(when, lambda: self.do(lambda: (timer.call or _nothing)(), TIMER, when))
         return timer
 
     def turn(self, longest: float | None = None) -> None:
@@ -75,12 +78,12 @@ class SimulatedLoop(Loop):
         self._simulation.at(self._simulation.now + (longest or 0.0), _nothing)
         self._simulation.step()
 
-    def do(self, call: Callable[[], Any], timer: float | None = None) -> None:
-        """Calls ``call`` now, or when this host is thawed."""
+    def do(self, call: Callable[[], Any], turn: int = 0, when: float = 0.0) -> None:
+        """Calls ``call`` now, or when this host is thawed, in its ``turn``."""
         if self.dead:
             return
         if self._frozen:
-            heapq.heappush(self._kept, (timer is not None, timer or 0.0, next(self._order), call))
+            heapq.heappush(self._kept, (turn, when, next(self._order), call))
         else:
             call()
 
@@ -254,7 +257,7 @@ class Network:
         return self._accept if self.listens else REFUSED
 
     def _accept(self, end: SimulatedSocket) -> None:
-        self._leader.loop.do(lambda: self._open(end))
+        self._leader.loop.do(lambda: self._open(end), ACCEPT)
 
     def _open(self, end: SimulatedSocket) -> None:
         """The port where hosts reconnect: reads the first message."""

@@ -95,6 +95,17 @@ def test_a_killed_host_is_named_within_15_s(host: int) -> None:
             assert other.over_at is not None and other.over_at <= 5.0 + 15.0, told(job)
 
 
+@pytest.mark.parametrize("fault", [Fails(1, 0, 30.0), Stops(1, 30.0)])
+def test_a_silent_leader_keeps_nobody_waiting_who_has_a_failure_or_a_stop(fault: Fails | Stops) -> None:
+    """Nor whom the end of their ranks reaches. The leader learns what it was when it is thawed."""
+    hosts = (Rank(after=600.0),), (Rank(after=600.0),), (Rank(after=600.0, echoes=0.5),)
+    job = play(History(hosts, (Freezes(0, 5.0, 200.0), fault)))
+    leader, first, echoing = (host.outcome for host in job.hosts)
+    assert first == leader and first[0] in (1, 143), told(job)
+    assert echoing[0] == 76 and "hosts algo-1 and algo-3 lost each other" in echoing[2], told(job)
+    assert all(host.over_at is not None and host.over_at <= 32.0 for host in job.hosts[1:]), told(job)
+
+
 def _over(history: History) -> list[tuple[int, str, float]]:
     job = play(history)
     return [(host.outcome[0], host.outcome[2], host.over_at or 0.0) for host in job.hosts if not host.is_gone]

@@ -266,7 +266,16 @@ def fuzz(seed: int, inputs: int) -> Findings:
     dice = random.Random(seed)
     wrong: list[str] = []
     folder = tempfile.mkdtemp(prefix="muster-fuzz-")
-    names = [*FILES, *VARIABLES, *OWN, *HYPERPARAMETERS, "MUSTER_PROGRAM_ARGS", "hyperparameter", "the program"]
+    names = [
+        *FILES,
+        *VARIABLES,
+        *OWN,
+        *(option.flag for option in settings.OPTIONS),
+        *HYPERPARAMETERS,
+        "MUSTER_PROGRAM_ARGS",
+        "hyperparameter",
+        "the program",
+    ]
     before = signal.signal(signal.SIGALRM, _too_long)
     tried = 0
     try:

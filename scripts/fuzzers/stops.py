@@ -83,10 +83,10 @@ class Job:
         (folder / "tmp").mkdir()
         with socket.socket() as probe:
             probe.bind(("127.73.0.1", 0))
-            port = probe.getsockname()[1]
+            self.port = probe.getsockname()[1]
         self.environ = {
             **os.environ, "MUSTER_TEST_TOKEN": self.token, "MUSTER_HOSTS_FILE": str(names),
-            "MUSTER_ROLLCALL_PORT": str(port), "MUSTER_MASTER_PORT": "0", "MUSTER_LAUNCHER": "ranks",
+            "MUSTER_ROLLCALL_PORT": str(self.port), "MUSTER_MASTER_PORT": "0", "MUSTER_LAUNCHER": "ranks",
             "MUSTER_SLOTS": "1", "MUSTER_PYTHON": sys.executable, "TMPDIR": str(folder / "tmp"),
             "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environ,
         }  # fmt: skip
@@ -122,6 +122,11 @@ class Job:
 
     def log(self, host: str) -> str:
         return (self.folder / host / "log").read_text(errors="replace")
+
+    def listens(self) -> bool:
+        """Whether the leader takes calls."""
+        table = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+        return any(f":{self.port:04X}" in line.split()[1] for line in table.splitlines() if " 0A " in line)
 
     def children(self, host: str) -> list[int]:
         pid = self.processes[host].pid
@@ -188,13 +193,17 @@ def until(job: Job, condition: Callable[[], Any], what: str, pause: float = 0.01
         time.sleep(pause)
 
 
+Reached = tuple[str, ...]
+"""The hosts of which one, drawn by lot, is stopped at a moment."""
+
+
 class Moment(NamedTuple):
     """``reach`` brings a job to a moment of its way; it is stopped up to ``most`` seconds later.
 
     ``both``: the platform stops both hosts; else one of them, drawn by lot. ``kind``: what the program does.
     """
 
-    reach: Callable[[Job, random.Random], None]
+    reach: Callable[[Job, random.Random], Reached]
     most: float
     both: bool = False
     kind: str = "works"
@@ -202,56 +211,65 @@ class Moment(NamedTuple):
     uploads: bool = False
 
 
-def _spawned(job: Job, dice: random.Random) -> None:
+def _spawned(job: Job, dice: random.Random) -> Reached:
     job.start()
+    return HOSTS
 
 
-def _names(job: Job, dice: random.Random) -> None:
+def _names(job: Job, dice: random.Random) -> Reached:
     (job.folder / "hosts").write_text("")
     job.start()
+    return HOSTS
 
 
-def _installing(job: Job, dice: random.Random) -> None:
+def _installing(job: Job, dice: random.Random) -> Reached:
     job.start()
     until(job, lambda: any("pip" in words for words in job.left().values()), "pip runs", 0.05)
+    return HOSTS
 
 
-def _roll_call(job: Job, dice: random.Random) -> None:
-    """One host is there, the other comes about when the first is stopped."""
+def _roll_call(job: Job, dice: random.Random) -> Reached:
+    """One host waits, the other comes about when the first is stopped, and is told."""
     first, second = dice.sample(HOSTS, 2)
     job.start(first)
-    time.sleep(0.3 + dice.random() * 0.3)
+    until(job, lambda: job.listens() if first == HOSTS[0] else "waiting for" in job.log(first), "one host waits")
     job.start(second)
+    return (first,)
 
 
-def _forked(job: Job, dice: random.Random) -> None:
+def _forked(job: Job, dice: random.Random) -> Reached:
     job.start()
     until(job, lambda: "hosts are here" in job.log("algo-1"), "the roster", 0.002)
     until(job, lambda: job.children("algo-1"), "a rank is forked", 0.0005)
+    return HOSTS
 
 
-def _all(name: str) -> Callable[[Job, random.Random], None]:
-    def reach(job: Job, dice: random.Random) -> None:
+def _all(name: str) -> Callable[[Job, random.Random], Reached]:
+    def reach(job: Job, dice: random.Random) -> Reached:
         job.start()
         until(job, lambda: all(job.has(host, name) for host in HOSTS), f"all ranks have {name}", 0.005)
+        return HOSTS
 
     return reach
 
 
-def _barrier(job: Job, dice: random.Random) -> None:
+def _barrier(job: Job, dice: random.Random) -> Reached:
     job.start()
     until(job, lambda: job.has("algo-1", "done") and job.has("algo-2", "armed"), "one host's rank has ended", 0.005)
+    return HOSTS
 
 
-def _saving(job: Job, dice: random.Random) -> None:
+def _saving(job: Job, dice: random.Random) -> Reached:
     """A host is stopped, and saves; both are told to stop a moment later."""
     _all("armed")(job, dice)
     job.stop(dice.choice(HOSTS))
+    return HOSTS
 
 
-def _one_done(job: Job, dice: random.Random) -> None:
+def _one_done(job: Job, dice: random.Random) -> Reached:
     job.start()
     until(job, lambda: any(job.has(host, "done") for host in HOSTS), "a rank is about to end", 0.001)
+    return HOSTS
 
 
 MOMENTS: dict[str, Moment] = {
@@ -314,11 +332,11 @@ def one(name: str, dice: random.Random, store: Any) -> tuple[list[str], float, s
     folder = Path(tempfile.mkdtemp(prefix="muster-stops-"))
     job = Job(folder, moment.kind, store.environ if moment.uploads else {}, moment.installs)
     try:
-        moment.reach(job, dice)
+        lot = moment.reach(job, dice)
         time.sleep(dice.random() * moment.most)
         began = time.monotonic()
         done, armed = ({host for host in HOSTS if job.has(host, word)} for word in ("done", "armed"))
-        job.stop(*(HOSTS if moment.both else [dice.choice(HOSTS)]))
+        job.stop(*(HOSTS if moment.both else [dice.choice(lot)]))
         late = job.stop_the_late()
         codes = job.codes()
         how = _words(codes) + (" (one host by a stop of its own)" if late else "")

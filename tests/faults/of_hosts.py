@@ -203,7 +203,8 @@ OF_HOSTS = (
     Fault(
         "cut", "a host's link is cut for good (`--silence-timeout 20`)",
         Truth(76, f"muster: hosts {LEADER} and {VICTIM} lost each other: ", kind="infra", cause="host", host=ANY),
-        but=SCRIPTS, body=TRAINS, act=cut, options=("--silence-timeout", "20"), wait=90, in_cut=False,
+        but=SCRIPTS, body=TRAINS, act=cut, apart=True, options=("--silence-timeout", "20"), wait=90,
+        in_cut=False,
         without=dict.fromkeys(("own", "shell"), "its ranks' own collectives decide when to give up: cut-timeout"),
     ),
     Fault(

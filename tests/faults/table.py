@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .fault import Fault
 from .launchers import LAUNCHERS
-from .rows import FAULTS, excluded
+from .rows import FAULTS, NAMES, excluded
 
 MEASURED = Path(__file__).resolve().parent / "measured.json"
-"""Per fault: ``code`` and ``lead``, with which a job ended, and ``seconds`` until then by launcher."""
+"""Per fault: ``code`` and ``lead`` of a job under its :func:`example`, and the ``seconds`` to its end by launcher."""
 WIDEST = 90
 """Characters of a reason's first line."""
 
@@ -20,13 +21,19 @@ def measured() -> dict[str, Any]:
     return found
 
 
+def example(fault: Fault) -> str:
+    """The launcher whose code and words stand in the table."""
+    names = [launcher.name for launcher in LAUNCHERS if not excluded(fault, launcher)]
+    return "ranks" if "ranks" in names else names[0]
+
+
 def note(cells: list[tuple[str, str, int, str, float]]) -> None:
     """Keeps what came of cells: fault, launcher, code, first line of the reason, seconds from the fault to the end."""
     found = measured()
     for fault, launcher, code, lead, seconds in cells:
         row = found.setdefault(fault, {"seconds": {}})
         row["seconds"][launcher] = round(seconds, 1)
-        if launcher == next(each.name for each in LAUNCHERS if each.name in row["seconds"]):
+        if launcher == example(NAMES[fault]):
             row.update(code=code, lead=lead if len(lead) <= WIDEST else lead[: WIDEST - 1] + "…")
     order = [fault.name for fault in FAULTS if fault.name in found]
     columns = [launcher.name for launcher in LAUNCHERS]

@@ -41,10 +41,7 @@ for step in range(first, 6):
     if (rank, step) == (who, at):
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif what == "raise":
-            raise ValueError("boom")
-        else:
-            time.sleep(600)
+        raise ValueError("boom")
     dist.all_reduce(total)
     if rank == 0:
         torch.save({"step": step}, path + ".new")
@@ -75,21 +72,20 @@ def check_attempts(ran: Ran, firsts: list[int], world: int = 2) -> None:
         assert (outcome["attempt"], outcome["attempts"]) == (len(firsts), len(firsts))
 
 
-def test_a_killed_rank_and_a_stall_are_survived(local) -> None:  # type: ignore[no-untyped-def]
+def test_a_killed_rank_is_survived(local) -> None:  # type: ignore[no-untyped-def]
     """Another rank fails while the first attempt ends, which changes nothing."""
-    plan = [[1, 2, "kill"], [1, 4, "sleep"]]
+    plan = [[1, 2, "kill"]]
     ran = local.run(
         "--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", "ranks", "--max-restarts", "3",
-        "--stall-timeout", "4", local.program(TRAIN), local.folder, json.dumps(plan),
+        local.program(TRAIN), local.folder, json.dumps(plan),
     )  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
-    check_attempts(ran, [0, 2, 4])
+    check_attempts(ran, [0, 2])
     for host in ("algo-1", "algo-2"):
-        log = ran.log(host)
-        assert "restart 1 of at most 3, on all hosts: rank 1 (local rank 0) on algo-2, killed by SIGKILL" in log
-        assert "restart 2 of at most 3, on all hosts: " in log
+        said = "restart 1 of at most 3, on all hosts: rank 1 (local rank 0) on algo-2, killed by SIGKILL"
+        assert said in ran.log(host)
     ranks = [path.read_text() for path in sorted((ran.output / "hosts").glob("*/ranks/*")) if "rank" in path.name]
-    assert sum(text.count('"attempt"') for text in ranks) == 6, "a rank's file keeps all attempts"
+    assert sum(text.count('"attempt"') for text in ranks) == 4, "a rank's file keeps all attempts"
 
 
 def test_an_exception_under_torchrun(local) -> None:  # type: ignore[no-untyped-def]
@@ -127,18 +123,22 @@ facts = {"attempt": attempt, "rank": task, "world": len(addresses), "first": att
 print("\\n" + json.dumps(facts), flush=True)
 if task == 1 and attempt == 0:
     os.kill(os.getpid(), signal.SIGSEGV)
+if attempt == 1:  # each waits for the other
+    other.recv(100)
 other.sendall(b"bye") if task else other.recv(100)
 """
 
 
-def test_servers_of_a_framework_get_their_ports_again(local) -> None:  # type: ignore[no-untyped-def]
+def test_a_stall_is_survived_and_servers_get_their_ports_again(local) -> None:  # type: ignore[no-untyped-def]
     """The first host's server listens in each attempt where TF_CONFIG says."""
     ran = local.run(
-        "--hosts", "2", "--backend", "netns", "--launcher", "tensorflow", "--max-restarts", "1", local.program(SERVES)
-    )
+        "--hosts", "2", "--backend", "netns", "--launcher", "tensorflow", "--max-restarts", "2", "--stall-timeout", "2",
+        local.program(SERVES),
+    )  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
-    check_attempts(ran, [0, 1])
-    assert "restart 1 of at most 1, on all hosts: Fatal Python error: Segmentation fault" in ran.log("algo-1")
+    check_attempts(ran, [0, 1, 2])
+    assert "restart 1 of at most 2, on all hosts: Fatal Python error: Segmentation fault" in ran.log("algo-1")
+    assert "restart 2 of at most 2, on all hosts: stalled: no output of any rank for 2 s" in ran.log("algo-2")
 
 
 WAITS = """

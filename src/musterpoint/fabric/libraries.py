@@ -105,7 +105,7 @@ def _efa_installer(root: str) -> str:
 def _efa_packages(root: str) -> dict[str, str]:
     """Packages by name, of words such as ``libfabric1-aws_1.9.0amzn1.1_amd64`` or ``libnccl-ofi-1.14.2-1.x86_64``."""
     text = read(os.path.join(root, _EFA, "efa_installed_packages"))
-    found = re.findall(r"^(\S+?)[_-](\d[\w.]*)", "\n".join(text.split()), re.MULTILINE)
+    found = re.findall(r"^(\S+?)[_-](\d[A-Za-z0-9.]*)", "\n".join(text.split()), re.MULTILINE)
     return {_SAME.get(name, name): version for name, version in found}
 
 
@@ -140,7 +140,7 @@ def _libfabric(root: str) -> str:
 
 def _ofi_nccl(environ: Mapping[str, str], packages: Mapping[str, str], root: str) -> str:
     """The version that the plugin itself would print, from its text; else that of its package."""
-    folders = [*_library_path(environ, root), os.path.join(root, _EFA, "ofi-nccl/lib"),
+    folders = [*_library_path(environ, root), *_configured_path(root), os.path.join(root, _EFA, "ofi-nccl/lib"),
                os.path.join(root, _EFA, "ofi-nccl/lib/x86_64-linux-gnu"), os.path.join(root, "opt/aws-ofi-nccl/lib"),
                os.path.join(root, "opt/aws-ofi-nccl/install/lib")]  # fmt: skip
     for folder in folders:
@@ -160,7 +160,8 @@ def _nccl(environ: Mapping[str, str], interpreter: str, root: str) -> str:
                 return found[1]
     system = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/lib",
               "usr/local/nccl/lib", "opt/nccl/build/lib", "usr/local/cuda/lib64")  # fmt: skip
-    for folder in (*_library_path(environ, root), *(os.path.join(root, name) for name in system)):
+    loaders = (*_library_path(environ, root), *_configured_path(root))
+    for folder in (*loaders, *(os.path.join(root, name) for name in system)):
         found_names = [name for name in entries(folder) if re.match(r"libnccl\.so\.\d+\.\d", name)]
         if found_names:
             return max(found_names, key=lambda name: version_of(name[11:]))[11:]
@@ -182,6 +183,13 @@ def _site_packages(interpreter: str, root: str) -> Iterator[str]:
 def _library_path(environ: Mapping[str, str], root: str) -> list[str]:
     folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     return [os.path.join(root, folder.lstrip("/")) for folder in folders if folder.startswith("/")]
+
+
+def _configured_path(root: str) -> list[str]:
+    """The loader's folders, as ``/etc/ld.so.conf.d`` names them; the EFA installer in images adds the plugin's."""
+    base = os.path.join(root, "etc/ld.so.conf.d")
+    lines = [line.strip() for name in sorted(entries(base)) for line in read(os.path.join(base, name)).splitlines()]
+    return [os.path.join(root, line.lstrip("/")) for line in lines if line.startswith("/")]
 
 
 def _ofed(root: str) -> str:

@@ -74,11 +74,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
-def sample(tmp_path: Path, ranks: Started, reader: str, **environ: str) -> dict[str, Any]:
+def sample(tmp_path: Path, ranks: Started, reader: str, seconds: str = "1", **environ: str) -> dict[str, Any]:
     result = tmp_path / "result.json"
     words = [f"{number}={process.pid}" for number, process in enumerate(ranks.values())]
     sampler = subprocess.Popen(
-        [sys.executable, "-I", "-S", stack_sampler.__file__, "1", reader, gpu_activity.__file__, str(result), *words],
+        [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, gpu_activity.__file__, result, *words],
         stdin=subprocess.PIPE, env={**os.environ, **environ},
     )  # fmt: skip
     assert sampler.wait(60) == 0
@@ -146,7 +146,7 @@ def test_memory_of_a_gpu_in_use_is_work_and_a_kernel_that_waits_is_none(
         ({"MEMORY": "31", "MIG": "1"}, False, []),
         ({"MEMORY": "31", "NO_GPU": "1"}, False, []),
     ):
-        facts = sample(tmp_path, ranks, "-", LD_LIBRARY_PATH=str(tmp_path), **environ)["asleep"]
+        facts = sample(tmp_path, ranks, "-", "0.1", LD_LIBRARY_PATH=str(tmp_path), **environ)["asleep"]
         assert (facts["moving"], facts["gpus"]) == (moving, gpus)
 
 

@@ -1,6 +1,6 @@
-"""What jobs of public examples and issues set, by platform: the right hosts, or a refusal that names a variable.
+"""What jobs on common platforms set: the right hosts, or a refusal that names a variable.
 
-From manifests, batch scripts and logs of KubeRay, Volcano, HyperPod, Flyte, Polyaxon, PAI, RunPod, MosaicML,
+Written from those platforms' documented variables: KubeRay, Volcano, HyperPod, Flyte, Polyaxon, PAI, RunPod, MosaicML,
 Databricks, ModelArts, AzureML on virtual machines and on Kubernetes, Slurm with Pyxis, arrays, LSF, PALS and Flux.
 """
 

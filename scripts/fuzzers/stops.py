@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from fuzzers.findings import MOST_WRONG, Findings
+from musterpoint.rollcall.ports import any_free
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = ("algo-1", "algo-2")
@@ -81,9 +81,7 @@ class Job:
         names = folder / "hosts"
         names.write_text("".join(f"127.73.0.{number + 1} {host}\n" for number, host in enumerate(HOSTS)))
         (folder / "tmp").mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.73.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = any_free()
         self.environ = {
             **os.environ, "MUSTER_TEST_TOKEN": self.token, "MUSTER_HOSTS_FILE": str(names),
             "MUSTER_ROLLCALL_PORT": str(self.port), "MUSTER_MASTER_PORT": "0", "MUSTER_LAUNCHER": "ranks",

@@ -22,6 +22,8 @@ SLOWER = 5.0
 """How much longer than this job's own launch, under the same load, its end may take."""
 OTHERS_MAY_TELL = 35.0
 """Seconds that other hosts have to tell of a better cause where a program's own torchrun only says which rank ended."""
+CACHES = r"scratch/torchinductor_\w+$"
+"""Directories that frameworks keep for their next run."""
 MIB = 1 << 20
 
 
@@ -186,8 +188,8 @@ def nothing_left(seen: Seen, truth: Truth) -> list[str]:
     wrong += [f"still mounted: {line}" for line in mounts.splitlines() if f"{seen.job.folder}/job" in line]
     if len(seen.reports) == len(seen.job.hosts):
         wrong += [f"temporary file: {path}" for path in (seen.job.folder / "scratch").iterdir()]
-    allowed = seen.job.launcher.leaves
-    return [line for line in wrong if not (allowed and re.search(allowed, line))]
+    allowed = "|".join(filter(None, (CACHES, seen.job.launcher.leaves)))
+    return [line for line in wrong if not re.search(allowed, line)]
 
 
 def in_time(seen: Seen, truth: Truth) -> list[str]:

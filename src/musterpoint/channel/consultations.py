@@ -52,12 +52,14 @@ class Answered(NamedTuple):
 class Consultations:
     """The leader's view: a question is answered when every host has reported that has neither left nor is lost.
 
-    :meth:`expire` answers it before; who reports later gets the same answer. ``me`` is the leader.
+    :meth:`expire` answers it before; who reports later gets the same answer, and until then nothing more is waited for
+    from that host. ``me`` is the leader.
     """
 
     def __init__(self, me: str, hosts: Iterable[str]) -> None:
         self._me = me
         self._here = {me, *hosts}
+        self._late: set[str] = set()
         self._questions: dict[str, _Question] = {}
 
     def ask(self, point: str, report: Report, decide: Decide, on_answer: OnAnswer) -> list[Answered]:
@@ -74,6 +76,7 @@ class Consultations:
             WireError: it is no report, one that came already, or one of too many.
         """
         point, text = wire.text(message, "point", LONGEST_POINT), wire.text(message, "text", MOST_TEXT)
+        self._late.discard(host)
         question = self._questions.get(point)
         if question is None:
             opened = sum(host in each.reports for each in self._questions.values() if each.answer is None)
@@ -95,12 +98,16 @@ class Consultations:
     def expire(self, point: str) -> list[Answered]:
         """The time for ``point`` is over: those that have reported get an answer."""
         question = self._questions.get(point)
-        return [self._answer(point, question)] if question and question.answer is None and question.decide else []
+        if question is None or question.answer is not None or question.decide is None:
+            return []
+        self._late |= self._here - question.reports.keys()
+        return [self._answer(point, question)]
 
     def _answers(self) -> list[Answered]:
+        awaited = self._here - self._late
         return [
             self._answer(point, question) for point, question in self._questions.items()
-            if question.answer is None and question.decide is not None and self._here <= question.reports.keys()
+            if question.answer is None and question.decide is not None and awaited <= question.reports.keys()
         ]  # fmt: skip
 
     def _answer(self, point: str, question: _Question) -> Answered:

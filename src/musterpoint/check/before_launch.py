@@ -75,7 +75,7 @@ def _decide(reports: dict[str, Report], hosts: list[str]) -> str:
         except (KeyError, ValueError):
             continue
     found = [finding for each in facts for finding in host_findings(each)]
-    found += job_findings(facts, names_looked_up=False)
+    found += job_findings(facts)
     return json.dumps([each for each in in_order(found) if each.severity != "ok"])
 
 

@@ -25,7 +25,7 @@ class HostFacts(NamedTuple):
     rdma: the kernel's names of its RDMA devices.
     machine, links, health, versions: what the modules of these names looked at.
     own_addresses: those that its own name resolves to here.
-    looked: whether all of it was looked at; false where musterpoint could only say who it is.
+    name_looked_up: whether its own name was looked up.
     """
 
     host: str
@@ -40,7 +40,7 @@ class HostFacts(NamedTuple):
     health: Gpus = Gpus()
     versions: tuple[Version, ...] = ()
     own_addresses: tuple[str, ...] = ()
-    looked: bool = True
+    name_looked_up: bool = False
 
 
 class Asked(NamedTuple):

@@ -35,17 +35,12 @@ def clock_of(host: str, exchanges: Iterable[tuple[float, float, float]]) -> Cloc
     return min((clock for clock in clocks if clock.uncertainty >= 0), key=lambda each: each.uncertainty, default=None)
 
 
-def job_findings(
-    hosts: Sequence[HostFacts], clocks: Sequence[Clock] = (), names_looked_up: bool = True
-) -> list[Finding]:
+def job_findings(hosts: Sequence[HostFacts], clocks: Sequence[Clock] = ()) -> list[Finding]:
     """Findings about what differs between hosts. ``hosts``: in rank order, without those that sent nothing."""
-    looked = [host for host in hosts if host.looked]
-    found = [*_versions(looked), *_devices(looked), *_links(looked), *_clocks(clocks)]
-    if names_looked_up:
-        found += _names(looked)
-    if len(looked) > 1 and not found:
+    found = [*_versions(hosts), *_devices(hosts), *_links(hosts), *_names(hosts), *_clocks(clocks)]
+    if len(hosts) > 1 and not found:
         what = "clocks, versions, devices and links" if clocks else "versions, devices and links"
-        found.append(finding("looked-at", "ok", "", f"{what} of {len(looked)} hosts: the same{_farthest(clocks)}"))
+        found.append(finding("looked-at", "ok", "", f"{what} of {len(hosts)} hosts: the same{_farthest(clocks)}"))
     return found
 
 
@@ -113,11 +108,10 @@ def grown_findings(host: str, before: Links, after: Links) -> list[Finding]:
 
 
 def _names(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
-    if len(hosts) > 1:
-        for host in hosts:
-            if not host.own_addresses:
-                yield finding("name-unresolved", "warn", host.host, f"{host.host} doesn't resolve on itself",
-                              "its address")  # fmt: skip
+    for host in hosts:
+        if host.name_looked_up and not host.own_addresses:
+            found = f"{host.host} doesn't resolve on itself"
+            yield finding("name-unresolved", "warn", host.host, found, "its address")
 
 
 def _clocks(clocks: Sequence[Clock]) -> Iterator[Finding]:

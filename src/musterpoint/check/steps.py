@@ -138,7 +138,9 @@ class Steps:
             self._calls += [call._replace(caller=host) for call in heard.calls if call.called in self._hosts]
             if host in self._told:
                 told = self._told[host]
-                self._told[host] = told._replace(facts=told.facts._replace(own_addresses=heard.own))
+                self._told[host] = told._replace(
+                    facts=told.facts._replace(own_addresses=heard.own, name_looked_up=self._subject.named)
+                )
             for name in heard.names:
                 if name in self._hosts:
                     self._names.setdefault(name, []).append(host)
@@ -159,27 +161,28 @@ class Steps:
 
     def _decide(self, reports: dict[str, Report]) -> str:
         facts = [self._told[host].facts for host in self._hosts if host in self._told]
-        found = [*self._found, *self._absent()]
+        found = [*self._found, *self._absent(reports)]
         for each in facts:
             found += host_findings(each)
             if each.host in reports:
                 found += grown_findings(each.host, each.links, _links(reports[each.host]))
         clocks = [clock for host, each in self._clocks.items() if (clock := clock_of(host, each)) is not None]
-        found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else (), self._subject.named)
+        found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else ())
         found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
         for name, others in self._names.items():
             found.append(finding("name-differs", "warn", name, f"{', '.join(others[:8])} find it at another address "
                                  "than the one that reached it", "one address on all hosts"))  # fmt: skip
         return json.dumps(in_order(found))
 
-    def _absent(self) -> list[Finding]:
-        """Hosts that joined and then gave no facts."""
+    def _absent(self, reports: dict[str, Report]) -> list[Finding]:
+        """Hosts that joined and then gave no facts, or didn't come to the last step."""
         found = []
         said = {each.host for each in self._found if each.code == "host-silent"}
         for host in self._hosts:
-            if host not in self._told and host not in said:
-                why = self._conference.lost.get(host, f"nothing came from it within {LOOK:g} s")
-                found.append(finding("host-silent", "fail", host, why, "an answer"))
+            if host in said or (host in self._told and host in reports):
+                continue
+            why = "nothing came from it in time" if host in self._told else f"nothing came from it within {LOOK:g} s"
+            found.append(finding("host-silent", "fail", host, self._conference.lost.get(host, why), "an answer"))
         return found
 
     # what every host does

@@ -41,8 +41,19 @@ def test_who_left_is_not_waited_for_and_who_is_late_gets_the_answer() -> None:
     assert leader.expire("x") == [Answered("x", "a=1,b=2", ("b",), ignore)]
     assert leader.expire("x") == [] and leader.expire("y") == []
     assert leader.report("d", message("x", "4"), 0.0) == [Answered("x", "a=1,b=2", ("d",), None)]
+    assert leader.ask("y", Report("1", 0.0), joined, ignore) == [], "who has reported at last is waited for again"
     with pytest.raises(wire.WireError, match="two reports"):
         leader.report("d", message("x", "4"), 0.0)
+
+
+def test_who_was_late_is_not_waited_for_until_it_reports() -> None:
+    leader = Consultations("a", ("b", "c"))
+    leader.ask("x", Report("1", 0.0), joined, ignore)
+    leader.report("b", message("x", "2"), 0.0)
+    leader.expire("x")
+    leader.ask("y", Report("1", 0.0), joined, ignore)
+    assert leader.report("b", message("y", "2"), 0.0) == [Answered("y", "a=1,b=2", ("b",), ignore)]
+    assert leader.report("c", message("x", "3"), 0.0) == [Answered("x", "a=1,b=2", ("c",), None)]
 
 
 def test_a_host_that_leaves_may_be_the_last_one() -> None:

@@ -106,7 +106,7 @@ def test_what_a_host_alone_means(facts: HostFacts, expected: list[tuple[str, str
     assert all(each.found and each.advice for each in found)
 
 
-HOSTS = tuple(FINE._replace(host=f"algo-{n}", own_addresses=(f"10.0.0.{n}",)) for n in (1, 2, 3))
+HOSTS = tuple(FINE._replace(host=f"algo-{n}", own_addresses=(f"10.0.0.{n}",), name_looked_up=True) for n in (1, 2, 3))
 
 
 def with_versions(*texts: str, name: str = "torch") -> list[HostFacts]:

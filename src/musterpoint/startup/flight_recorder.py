@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Sequence
+from typing import Any, Callable
 
 MODULE = "torch.distributed.distributed_c10d"
 FILE = "muster-flight"
@@ -26,25 +25,8 @@ DUMPS = "_dump_nccl_trace", "_dump_fr_trace"
 """Functions of ``torch._C._distributed_c10d``: what NCCL did, and what other backends did."""
 
 
-class Finder:
-    """Finds :data:`MODULE` as others do, and starts the thread when it has been imported."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name == MODULE else None
-        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            return None
-        run = spec.loader.exec_module
-
-        def run_and_serve(module: Any) -> None:
-            run(module)
-            serve()
-
-        spec.loader.exec_module = run_and_serve  # type: ignore[method-assign]
-        return spec
-
-
-def serve() -> None:
+def serve(_distributed: Any) -> None:
+    """Starts the thread."""
     try:
         asked, ask = os.pipe()
         answers = os.memfd_create(f"{FILE}-{ask}")
@@ -77,5 +59,5 @@ def recorded(stacks: bool) -> bytes:
     return max(found, key=len)
 
 
-if hasattr(os, "memfd_create"):
-    sys.meta_path.insert(0, Finder)
+CHANGED: dict[str, Callable[[Any], None]] = {MODULE: serve} if hasattr(os, "memfd_create") else {}
+"""The module, and what is done when it has been imported."""

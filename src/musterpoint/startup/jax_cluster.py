@@ -9,8 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Callable, NoReturn, Sequence
+from typing import Any, Callable, NoReturn
 
 CLUSTERS = "jax._src.clusters"
 """The package of JAX's that has all its cluster environments once it is imported."""
@@ -25,25 +24,6 @@ class failing:
 
     status: Any = None
     joined = False
-
-
-class Finder:
-    """Finds the modules of :data:`CHANGED` as others do, and changes each when it has been imported."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        change = CHANGED.get(name)
-        spec = PathFinder.find_spec(name, path) if change else None
-        if change is None or spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            return None
-        run = spec.loader.exec_module
-
-        def run_and_change(module: Any) -> None:
-            run(module)
-            change(module)
-
-        spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
-        return spec
 
 
 def register(clusters: Any) -> None:
@@ -143,5 +123,4 @@ CHANGED: dict[str, Callable[[Any], None]] = {CLUSTERS: register, DISTRIBUTED: le
 """Modules of JAX's, and what is done when one has been imported."""
 
 
-sys.meta_path.insert(0, Finder)
 atexit.register(end_if_failing)

@@ -9,33 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 TRANSFORMERS = "transformers.integrations.integration_utils"
 KUBEFLOW = "kubeflow.trainer.backends.kubernetes.utils"
 FILE = "MUSTER_PROGRESS"
 SENT = ".sent"
-
-
-class Finder:
-    """Finds the modules of :data:`CHANGED` as others do, and changes each when it has been imported."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        change = CHANGED.get(name)
-        spec = PathFinder.find_spec(name, path) if change else None
-        if change is None or spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            return None
-        run = spec.loader.exec_module
-
-        def run_and_change(module: Any) -> None:
-            run(module)
-            change(module)
-
-        spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
-        return spec
 
 
 def note(percent: Any = None, remaining: Any = None, metrics: Any = None) -> None:
@@ -91,6 +70,3 @@ def of_kubeflow(module: Any) -> None:
 
 CHANGED: dict[str, Callable[[Any], None]] = {TRANSFORMERS: of_transformers, KUBEFLOW: of_kubeflow}
 """Modules, and what is done when one has been imported."""
-
-
-sys.meta_path.insert(0, Finder)

@@ -1,15 +1,21 @@
 """Runs our tasks in the user's Python when it starts: those that the variable MUSTER_STARTUP names.
 
-Launchers put this directory first on PYTHONPATH. A ``sitecustomize`` of the image's or the user's own runs as well.
-Also read out of the one-file launcher's archive.
+A task's ``CHANGED`` maps names of modules to functions that get the module once the program has imported it. Launchers
+put this directory first on PYTHONPATH. A ``sitecustomize`` of the image's or the user's own runs as well. Also read out
+of the one-file launcher's archive.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
+
+TYPE_CHECKING = False  # importing typing for it would delay every start
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, Sequence
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASKS = "MUSTER_STARTUP"
@@ -18,13 +24,38 @@ MARK = f"startup of {HERE}"
 """A name in ``sys.modules``: it is there where this very file has run before, not another copy of it."""
 
 
-def run(name: str, path: list[str], known_as: str) -> None:
+CHANGES: dict[str, list[Callable[[Any], None]]] = {}
+"""Modules, and the functions that get each when it has been imported."""
+
+
+class Finder:
+    """Finds the modules of :data:`CHANGES` as others do."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name in CHANGES else None
+        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+            return None
+        run_it = spec.loader.exec_module
+
+        def run_and_change(module: ModuleType) -> None:
+            run_it(module)
+            for change in CHANGES[name]:
+                change(module)
+
+        spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def run(name: str, path: list[str], known_as: str) -> ModuleType | None:
     """Runs the module ``name`` that ``path`` has, if it has one; it is in ``sys.modules`` as ``known_as``."""
     spec = PathFinder.find_spec(name, path)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules[known_as] = module
-        spec.loader.exec_module(module)
+    if spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    sys.modules[known_as] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def behind() -> list[str]:
@@ -36,5 +67,8 @@ def behind() -> list[str]:
 if MARK not in sys.modules:  # else another sitecustomize has called this one a second time
     sys.modules[MARK] = sys.modules[__name__]
     for task in filter(None, os.environ.get(TASKS, "").split(",")):
-        run(task, [os.path.dirname(HERE)], f"{MARK}: {task}")
+        for changed, change in getattr(run(task, [os.path.dirname(HERE)], f"{MARK}: {task}"), "CHANGED", {}).items():
+            CHANGES.setdefault(changed, []).append(change)
+    if CHANGES:
+        sys.meta_path.insert(0, Finder)
     run("sitecustomize", behind(), "sitecustomize")

@@ -16,6 +16,7 @@ from musterpoint.check.blame import blamed
 from musterpoint.check.findings import Finding, Severity, finding
 from musterpoint.check.job_rules import names
 from musterpoint.loop import READ, WRITE, Loop, Timer
+from musterpoint.rollcall.listener import listening
 
 Result = Literal["ok", "silent", "refused", "unreachable", "stuck"]
 """``silent``: no answer. ``refused``: at once. ``unreachable``: there is no route. ``stuck``: it connected, and then
@@ -122,26 +123,11 @@ class Listeners:
 
 
 def _listen(port: int) -> socket.socket | None:
-    """A socket that listens at ``port`` (0: any) for both families; None where it is taken."""
-    for family in (socket.AF_INET6, socket.AF_INET):
-        try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-        except OSError:
-            continue
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            sock.bind(("", port))
-            sock.listen(1024)
-            sock.setblocking(False)
-        except OSError as error:
-            sock.close()
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                return None
-            continue
-        return sock
-    return None
+    """A socket that listens at ``port`` (0: any); None where it is taken."""
+    try:
+        return listening(port)
+    except OSError:
+        return None
 
 
 def ephemeral_ports(root: str = "/") -> tuple[int, ...]:

@@ -24,10 +24,25 @@ _FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 def listen(port: int, me: str) -> socket.socket:
-    """A socket that listens on ``port``, for IPv6 and IPv4 where the system has both.
+    """A socket that listens on ``port``, the roll call's.
 
     Raises:
         UsageError: the port is taken or not allowed.
+    """
+    try:
+        return listening(port)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"--rollcall-port {port} can't be listened on by {me} ({why}): give every host another free port"
+        ) from None
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that listens on ``port`` (0: any), for IPv6 and IPv4 where the system has both.
+
+    Raises:
+        OSError: the port is taken or not allowed, or the system has neither.
     """
     for family in (socket.AF_INET6, socket.AF_INET):
         try:
@@ -46,12 +61,9 @@ def listen(port: int, me: str) -> socket.socket:
             sock.close()
             if family == socket.AF_INET6 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL):
                 continue
-            why = (error.strerror or str(error)).lower()
-            raise UsageError(
-                f"--rollcall-port {port} can't be listened on by {me} ({why}): give every host another free port"
-            ) from None
+            raise
         return sock
-    raise UsageError(f"--rollcall-port {port}: {me} has neither IPv4 nor IPv6")
+    raise OSError(errno.EAFNOSUPPORT, "this host has neither IPv4 nor IPv6")
 
 
 def raise_file_limit(connections: int) -> None:

@@ -58,8 +58,8 @@ class Beside:
         )  # fmt: skip
         self.started.append(process)
         assert process.stdout is not None
-        line = process.stdout.readline()
-        assert first in line, line + process.communicate()[0]
+        while first not in (line := process.stdout.readline()):
+            assert line, f"it ended with {process.wait()} without having said {first!r}"
         return process
 
 

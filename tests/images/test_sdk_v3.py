@@ -130,7 +130,7 @@ def test_trainers(client: Client, image: Image) -> None:
 
     ranks = client.model("mpi/compressed_artifacts/model.tar.gz")["result"]
     assert ranks["ranks"] == [["algo-1", 0], ["algo-2", 0]]
-    assert "launcher script, 2 ranks" in client.part(done.stdout, "plain")[0]
+    assert "launcher script, 2 independent programs, no common world" in client.part(done.stdout, "plain")[0]
 
     ranks = client.model("their-mpi/compressed_artifacts/model.tar.gz")["result"]
     assert ranks["ranks"] == [["algo-1", 0], ["algo-1", 1], ["algo-2", 0], ["algo-2", 1]]

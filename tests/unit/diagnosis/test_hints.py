@@ -63,7 +63,10 @@ def tails(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(("statement", "job", "words"), PROVOKED)
+@pytest.mark.parametrize(
+    ("statement", "job", "words"),
+    [pytest.param(*row, marks=[pytest.mark.torch] if row[0].startswith("import torch") else []) for row in PROVOKED],
+)
 def test_a_provoked_error_says_what_to_type(
     statement: str, job: JobFacts, words: str, tails: dict[str, str], tmp_path: Path
 ) -> None:
@@ -108,6 +111,7 @@ def test_other_errors_have_none(text: str) -> None:
     assert hint_for(text) == ""
 
 
+@pytest.mark.torch
 def test_a_torchrun_of_the_programs_own_is_told_from_another_port() -> None:
     """A real one, whose port another rank's torchrun has already."""
     with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:

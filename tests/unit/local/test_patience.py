@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import musterpoint
 
 PATCHES = Path(musterpoint.__file__).parent / "local" / "patches"
@@ -18,6 +20,7 @@ print(*(group._get_backend(torch.device("cpu")).options._timeout.days for group 
 """
 
 
+@pytest.mark.torch
 def test_collectives_of_the_others_wait(environ: dict[str, str]) -> None:
     environ.update(PYTHONPATH=str(PATCHES), MUSTER_DEBUG_TERMINAL="0:/dev/null")
     done = subprocess.run([sys.executable, "-c", ASKS], env=environ, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,16 +115,20 @@ class Local:
 
 
 def survivors(token: str) -> list[str]:
-    """Processes that still exist and have ``token`` in their environment, by command line."""
+    """Processes that still exist and have ``token`` in their environment, by command line; not those that only have
+    yet to notice that they were killed.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
                 environ = Path(f"/proc/{name}/environ").read_bytes()
                 words = Path(f"/proc/{name}/cmdline").read_bytes()
+                pending = re.findall(r"^S\w+Pnd:\s*(\w+)$", Path(f"/proc/{name}/status").read_text(), re.MULTILINE)
             except OSError:
                 continue
-            if token.encode() in environ and words:
+            dying = any(int(signals, 16) >> (signal.SIGKILL - 1) & 1 for signals in pending)
+            if token.encode() in environ and words and not dying:
                 found.append(words.replace(b"\0", b" ").decode(errors="replace"))
     return found
 

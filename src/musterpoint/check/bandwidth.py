@@ -13,8 +13,8 @@ from typing import Any, Mapping, NamedTuple
 from musterpoint.channel.peers import Report
 from musterpoint.check.bandwidth_rules import Measured, bandwidth_findings, next_pairs
 from musterpoint.check.blame import Pair
-from musterpoint.check.conference import Conference
 from musterpoint.check.findings import Finding, Severity, finding
+from musterpoint.check.joint_steps import JointSteps
 from musterpoint.check.links import survey_links
 from musterpoint.check.records import from_json, to_json
 from musterpoint.check.subject import Subject
@@ -70,21 +70,21 @@ class _Round(NamedTuple):
 
 
 def measure(
-    loop: Loop, subject: Subject, roster: Roster, conference: Conference
+    loop: Loop, subject: Subject, roster: Roster, joint: JointSteps
 ) -> tuple[tuple[Measured, ...], list[Finding]]:
     """Measures with the other hosts until enough is known; on the leader also the findings.
 
     Raises:
-        LeaderLost, StoppedEarly: as :meth:`Conference.step`.
+        LeaderLost, StoppedEarly: as :meth:`JointSteps.step`.
     """
     ranks = _Ranks(loop, subject, roster)
-    deciding = _Leader(tuple(seat.name for seat in roster.group), conference)
+    deciding = _Leader(tuple(seat.name for seat in roster.group), joint)
     try:
         ranks.start()
-        conference.wait(ranks.is_ready)
+        joint.wait(ranks.is_ready)
         state, number = ranks.state(), 0
         while True:
-            answer = conference.step(
+            answer = joint.step(
                 f"bandwidth-{number}", json.dumps(to_json(state)), deciding.decide, LATER if not number else PAIR + 30
             )
             this = from_json(_Round, json.loads(answer))
@@ -92,7 +92,7 @@ def measure(
                 break
             number += 1
             ranks.begin(this, number)
-            conference.wait(ranks.is_over)
+            joint.wait(ranks.is_over)
             state = ranks.state()
     finally:
         ranks.close()
@@ -106,11 +106,11 @@ def measure(
 class _Leader:
     """``able``: hosts that can measure; ``unable``: findings about the others."""
 
-    def __init__(self, hosts: tuple[str, ...], conference: Conference) -> None:
+    def __init__(self, hosts: tuple[str, ...], joint: JointSteps) -> None:
         self.able: tuple[str, ...] = ()
         self.unable: list[Finding] = []
         self._hosts = hosts
-        self._lost = conference.lost
+        self._lost = joint.lost
         self._measured: list[Measured] = []
         self._pairs: tuple[Pair, ...] = ()
         self._rounds = 0

@@ -10,9 +10,9 @@ from typing import Any, Mapping, Sequence
 
 from musterpoint import __version__, probe, settings
 from musterpoint.channel.peers import Peers
-from musterpoint.check.conference import Conference
 from musterpoint.check.findings import finding, in_order
 from musterpoint.check.host_rules import host_findings
+from musterpoint.check.joint_steps import JointSteps
 from musterpoint.check.steps import Checked, Steps
 from musterpoint.check.subject import Subject, Wanted, subject_of
 from musterpoint.check.system import System
@@ -58,22 +58,22 @@ def _check(runtime: Runtime, subject: Subject) -> Checked:
         roster, peers = _call_the_roll(runtime, subject)
     except RollCallError as error:
         return _without_others(subject, error)
-    conference = Conference(runtime.loop, peers, roster.me)
+    joint = JointSteps(runtime.loop, peers, roster.me)
 
     def ask(words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
-        return probe.ask(words, environ, cwd, errors, runtime.loop, conference.check)
+        return probe.ask(words, environ, cwd, errors, runtime.loop, joint.check)
 
     subject = subject._replace(job=named_job(subject.job, roster), ask=ask)
-    runtime.signals.route_to(conference.on_signal)
+    runtime.signals.route_to(joint.on_signal)
     code = 1
     try:
         if len(roster.seats) > 1 and subject.options.rollcall == "full":
-            checked = Steps(runtime.loop, subject, roster, conference).run()
+            checked = Steps(runtime.loop, subject, roster, joint).run()
         else:
             checked = _alone(subject, roster)
         code = 0
     finally:
-        conference.close(code)
+        joint.close(code)
     return checked
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
 from musterpoint.channel.peers import Report
 from musterpoint.check.blame import called_by
-from musterpoint.check.conference import Conference
 from musterpoint.check.facts import HostFacts
 from musterpoint.check.findings import Finding, finding, in_order
 from musterpoint.check.host_rules import host_findings
 from musterpoint.check.job_rules import Clock, clock_of, grown_findings, job_findings
+from musterpoint.check.joint_steps import JointSteps
 from musterpoint.check.links import Links, survey_links
 from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports, port_findings
 from musterpoint.check.records import from_json, to_json
@@ -66,8 +66,8 @@ class _Verdict(NamedTuple):
 class Steps:
     """One check of all hosts of ``roster``; :meth:`run` is it."""
 
-    def __init__(self, loop: Loop, subject: Subject, roster: Roster, conference: Conference) -> None:
-        self._loop, self._subject, self._roster, self._conference = loop, subject, roster, conference
+    def __init__(self, loop: Loop, subject: Subject, roster: Roster, joint: JointSteps) -> None:
+        self._loop, self._subject, self._roster, self._joint = loop, subject, roster, joint
         self._hosts = tuple(seat.name for seat in roster.seats)
         self._leader = roster.group[0].name
         self._me = roster.me
@@ -96,19 +96,19 @@ class Steps:
             listeners.close()
         for number in range(CLOCK_EXCHANGES):
             point = f"clock-{number}"
-            self._conference.step(point, repr(self._subject.system.time()), self._hear_clock, CLOCK)
+            self._joint.step(point, repr(self._subject.system.time()), self._hear_clock, CLOCK)
         measured: tuple[Measured, ...] = ()
         if self._subject.wanted.bandwidth:
             from musterpoint.check.bandwidth import measure
 
-            measured, found = measure(self._loop, self._subject, self._roster, self._conference)
+            measured, found = measure(self._loop, self._subject, self._roster, self._joint)
             self._found += found
         now = survey_links(facts.links.toward, self._subject.system.root)
         verdict = json.loads(self._step("findings", now, self._decide))
         return Checked(self._hosts, tuple(map(Finding.from_wire, verdict)), measured)
 
     def _step(self, point: str, value: Any, decide: Callable[[dict[str, Report]], str], seconds: float = 30.0) -> str:
-        return self._conference.step(point, json.dumps(to_json(value)), decide, seconds)
+        return self._joint.step(point, json.dumps(to_json(value)), decide, seconds)
 
     def _agreed_ports(self) -> dict[int, str]:
         """The ports that every host is called at, and what they are for."""
@@ -182,7 +182,7 @@ class Steps:
             if host in said or (host in self._told and host in reports):
                 continue
             why = "nothing came from it in time" if host in self._told else f"nothing came from it within {LOOK:g} s"
-            found.append(finding("host-silent", "fail", host, self._conference.lost.get(host, why), "an answer"))
+            found.append(finding("host-silent", "fail", host, self._joint.lost.get(host, why), "an answer"))
         return found
 
     # what every host does
@@ -202,7 +202,7 @@ class Steps:
         _look_up(self._loop, wanted, found)
         until = self._loop.clock() + LOOK / 3
         self._loop.call_at(until, lambda: None)
-        self._conference.wait(
+        self._joint.wait(
             lambda: calls.done is not None and (found.keys() >= wanted.keys() or self._loop.clock() >= until)
         )
         own = found.pop(self._me, ())

@@ -8,7 +8,7 @@ from typing import Any
 from musterpoint.channel.lone import LoneChannel
 from musterpoint.channel.peers import Report
 from musterpoint.check.bandwidth import _Child, _Leader, _State
-from musterpoint.check.conference import Conference
+from musterpoint.check.joint_steps import JointSteps
 from musterpoint.check.records import to_json
 from musterpoint.loop import Loop
 
@@ -16,9 +16,9 @@ HOSTS = ("a", "b", "c")
 GOOD = _State(7000, 2, backend="gloo")
 
 
-def leader(loop: Loop, hosts: tuple[str, ...] = HOSTS) -> tuple[_Leader, Conference]:
-    conference = Conference(loop, LoneChannel(loop), hosts[0])
-    return _Leader(hosts, conference), conference
+def leader(loop: Loop, hosts: tuple[str, ...] = HOSTS) -> tuple[_Leader, JointSteps]:
+    joint = JointSteps(loop, LoneChannel(loop), hosts[0])
+    return _Leader(hosts, joint), joint
 
 
 def decided(leading: _Leader, **states: _State) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def test_pairs_are_measured_until_enough_is_known(loop: Loop) -> None:
 
 
 def test_an_error_of_either_host_is_the_pairs(loop: Loop) -> None:
-    leading, conference = leader(loop, ("a", "b"))
+    leading, joint = leader(loop, ("a", "b"))
     decided(leading, a=GOOD, b=GOOD)
-    conference.lost["b"] = "gone"
+    joint.lost["b"] = "gone"
     (measured,) = decided(leading, a=GOOD._replace(error="timed out"))["measured"]
     assert measured["error"] == "b was lost; timed out; no report came" and measured["all_reduce"] == 0
 

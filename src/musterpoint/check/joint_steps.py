@@ -22,8 +22,8 @@ class LeaderLost(MusterError):
     code = HOST_LOST
 
 
-class Conference:
-    """``lost``: hosts that were lost meanwhile, and why."""
+class JointSteps:
+    """This host's part in the steps. ``lost``: hosts that were lost meanwhile, and why."""
 
     def __init__(self, loop: Loop, peers: Peers, me: str) -> None:
         self.lost: dict[str, str] = {}

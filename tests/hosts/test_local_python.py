@@ -39,7 +39,7 @@ def test_a_function_returns_what_became_of_the_job(muster_local: Callable[..., A
     assert (failed.status, failed.code) == ("Failed", 1)
     assert failed.reason.startswith("AlgorithmError: ValueError: so it is\n")
     assert failed.output != job.output
-    assert "rank 0 of 2" in failed.log
+    assert "ValueError: so it is" in failed.log
 
 
 def test_what_a_function_refuses(tmp_path: Path, program: Path, capfd: pytest.CaptureFixture[str]) -> None:

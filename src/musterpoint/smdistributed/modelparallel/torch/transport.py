@@ -162,6 +162,8 @@ class Transport:
         except BaseException as error:  # whatever ends this thread ends the connection, or the peer waits for ever
             if self._connections.get(peer) is connection:
                 self._deliver(Message(peer, Lost(str(error) or "the connection was closed"), []))
+            else:
+                connection.close()  # it was for one message only
 
 
 class _Connection:

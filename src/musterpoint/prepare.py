@@ -113,12 +113,7 @@ def prepare_host(
     check_unnamed(job, options, choice.launcher)
     if not job.in_group:
         return PreparedHost(workspace, devices, choice)
-    log_rules: tuple[LogRule, ...] = ()
-    if options.log_rules:
-        from musterpoint.job.log_rules import check_channel, read_log_rules
-
-        log_rules = read_log_rules(options.log_rules, job.paths.code)
-        check_channel(log_rules, len(job.hosts), options.rollcall)
+    log_rules = _log_rules(job, options)
     if choice.launcher == "accelerate" and accelerate is None:
         from musterpoint.fabric.accelerate import ask_accelerate
 
@@ -138,6 +133,17 @@ def prepare_host(
 
         fabric = survey_fabric(devices, environ, workspace.interpreter)
     return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+
+
+def _log_rules(job: Job, options: Settings) -> "tuple[LogRule, ...]":
+    """The rules of ``--log-rules``; none where it isn't given."""
+    if not options.log_rules:
+        return ()
+    from musterpoint.job.log_rules import check_channel, read_log_rules
+
+    rules = read_log_rules(options.log_rules, job.paths.code)
+    check_channel(rules, len(job.hosts), options.rollcall)
+    return rules
 
 
 def _file(requirements: str) -> str:

@@ -40,10 +40,10 @@ _MOST_DESCRIPTORS = 2
 _LONGEST_REFUSAL = 400
 _MOST_STRANGERS = 64
 """Connections that haven't said who they are, beside those of the entry points that are missing."""
-_PATIENCE = 10.0
-"""Seconds after which a socket that takes no connection is given up."""
 _AGAIN = 0.01
-"""Seconds until such a socket is tried again."""
+"""Seconds until a socket that takes no connection is tried again."""
+_MOST_TRIES = 1000
+"""Tries after which such a socket is given up: not a time, which would pass while the machine is suspended."""
 
 
 def name_of(job: Job, environ: Mapping[str, str]) -> str:
@@ -62,7 +62,7 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
         StoppedEarly: this process was told to stop while it found nobody to tell.
     """
     name, loop = name_of(job, environ), runtime.loop
-    until = loop.clock() + _PATIENCE
+    tries = 0
     while True:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -76,10 +76,11 @@ def meet(runtime: Runtime, environ: Mapping[str, str], job: Job, started: Starte
             return Leader(runtime, listener, started, len(job.arguments))
         leader = _connected(name)
         if leader is None:
-            if loop.clock() > until:
+            runtime.check_stop(job.own_name)
+            tries += 1
+            if tries > _MOST_TRIES:
                 raise LauncherError("the socket where this host's entry points meet is taken, and nobody answers there")
             loop.turn(_AGAIN)  # its owner doesn't listen yet, or has just ended: nothing tells when to try again
-            runtime.check_stop(job.own_name)
             continue
         code = _Follower(runtime, leader, environ, job, started).run()
         if code is not None:

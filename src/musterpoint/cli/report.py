@@ -10,6 +10,7 @@ from typing import Callable, Mapping, Sequence
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser
 from musterpoint.errors import UsageError
+from musterpoint.terminal import colours
 from musterpoint.viewer.history import History, read_history
 from musterpoint.viewer.lanes import Lane, lanes_of
 
@@ -51,8 +52,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not asked.html and not asked.perfetto:
         from musterpoint.viewer.text import to_text
 
-        colour = sys.stdout.isatty() and not environ.get("NO_COLOR")
-        sys.stdout.write(to_text(history, lanes, asked.all, colour))
+        sys.stdout.write(to_text(history, lanes, asked.all, colours(1, environ)))
         sys.stdout.flush()
     return 0
 

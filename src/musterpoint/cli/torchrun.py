@@ -77,13 +77,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     translated = translate(command.said, environ, {**given(asked)})
     request = _request(command, translated)
     if asked.plan:
-        from musterpoint.launch.explain import to_text
+        from musterpoint.cli.plan import show
         from musterpoint.preview import preview_request
 
         preview = preview_request(request)
-        notes = (*translated.notes, *preview.notes)
-        plans = [plan for plan in preview.plans if plan.host == preview.job.current_host]
-        print(to_text(plans, preview.headline, notes, preview.masker(environ), preview.used), end="", flush=True)
+        preview = preview._replace(notes=(*translated.notes, *preview.notes))
+        show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
     from musterpoint import entrypoint, nested
     from musterpoint.console import Console

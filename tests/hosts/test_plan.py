@@ -32,10 +32,11 @@ def without_meeting_point(name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize(("launcher", "backend"), [("script", "process"), ("ranks", "netns"), ("torchrun", "process")])
-def test_the_plan_is_what_runs(local, launcher: str, backend: str) -> None:  # type: ignore[no-untyped-def]
+def test_the_plan_is_what_runs(local: Any, launcher: str, backend: str) -> None:
     program = local.program(DUMP)
-    words = ["--backend", backend, "--hosts", "2", "--launcher", launcher, "--slots", "2", "--job-name", "planned", "--hyperparameters",
-             '{"lr": 0.1, "flag": true}', "--output", str(local.output), str(program), "--epochs", "3"]  # fmt: skip
+    words = ["--backend", backend, "--hosts", "2", "--launcher", launcher, "--slots", "2", "--job-name", "planned"]
+    words += ["--hyperparameters", '{"lr": 0.1, "flag": true}', "--output", str(local.output), str(program)]
+    words += ["--epochs", "3"]
     planned = subprocess.run(
         [local.python, "-m", "musterpoint", "plan", "--json", *words],
         env=local.environ, cwd=local.folder, capture_output=True, text=True, check=True,

@@ -67,7 +67,9 @@ def plans_of(environ: dict[str, str], program: Path) -> Iterator[tuple[str, Prev
 def one_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """All jobs have the same Python, which isn't asked for its modules, and an MPI."""
     monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(modules))
-    monkeypatch.setattr(prepare, "find_mpi", lambda *_: Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4"))
+    monkeypatch.setattr(
+        prepare, "find_mpi", lambda *_: Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
+    )
     monkeypatch.setattr(prepare, "mpirun_of", lambda *_: "/usr/bin/mpirun")
     found = Accelerate("1.15.0", on_cpus=True, backend="gloo", variables={"ACCELERATE_USE_CPU": "true"})
     monkeypatch.setattr(accelerate, "ask_accelerate", lambda *_: found)

@@ -87,6 +87,13 @@ def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, st
     print(draw(page, Style(width(1, environ), colours(1, environ))), end="", flush=True)
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion: those of this command, and of local jobs."""
+    from musterpoint.cli.local import parser
+
+    return _parser("--"), parser("muster plan", ABOUT, USAGE)
+
+
 def _parser(prefix: str) -> Parser:
     parser = Parser("muster plan", ABOUT, EXAMPLES, usage=USAGE)
     _add_own(parser, prefix)

@@ -32,13 +32,22 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     return guarded(lambda: _run(argv, environ))
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser(),)
+
+
+def _parser() -> Parser:
     parser = Parser("muster report", ABOUT, EXAMPLES, usage=USAGE)
     parser.add_argument("directories", nargs="+", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="every event, not only the main ones")
     parser.add_argument("--html", default="", metavar="FILE", help="write a page for a browser (- for stdout)")
     parser.add_argument("--perfetto", default="", metavar="FILE", help="write a trace for Perfetto (- for stdout)")
-    asked = parser.parse_args(argv)
+    return parser
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    asked = _parser().parse_args(argv)
     history = read_history(asked.directories)
     lanes = lanes_of(history)
     if asked.html:

@@ -110,6 +110,18 @@ def _own_parser() -> Parser:
     return parser
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion: torchrun's that are followed, and ours behind a prefix."""
+    parser = Parser("muster torchrun", "")
+    for flag in FLAGS:
+        if flag.fate in ("honoured", "compared"):
+            value: dict[str, Any] = {"metavar": flag.metavar} if flag.metavar else {"action": "store_true"}
+            parser.add_argument(
+                *flag.spellings, dest=f"torchrun_{flag.dest}", help=flag.help.replace("%", "%%"), **value
+            )
+    return parser, _own_parser()
+
+
 def _request(command: CommandLine, translated: Translated) -> Request:
     from musterpoint.runtime import Request
 

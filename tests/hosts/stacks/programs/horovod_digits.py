@@ -1,8 +1,8 @@
 """Data-parallel training on scikit-learn's digits (the NPZ file given) with horovod.torch.
 
 Every rank prints its place, and the mean of all ranks' losses after each epoch.
-``--fail`` makes the last rank raise in the middle of it, ``--die`` kills it before, in the first attempt; ``--wait FOLDER`` makes every rank train until it is stopped,
-and leave a checkpoint there then.
+``--fail`` makes the last rank raise in the middle of it, ``--die`` kills it before, in the first
+attempt; ``--wait FOLDER`` makes every rank train until it is stopped, and leave a checkpoint there then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums ranks over all processes, after an ``initialize()`` without arguments; then ends as the word says.
 
-``raise``, ``die``: so ends the last (or the second) process, while the others wait for it in a collective; in the second
-attempt all end well.
+``raise``, ``die``: so ends the last (or the second) process, while the others wait for it in a
+collective; in the second attempt all end well.
 ``wait``: all sum until they are stopped.
 """
 

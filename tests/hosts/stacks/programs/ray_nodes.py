@@ -1,6 +1,7 @@
 """Runs a Ray task on each node that would take minutes; then ends as the word says.
 
-``kill``: kills the other node's raylet, in the first attempt; the second ends when a task has run on each node. ``wait``: waits to be stopped, and saves a checkpoint then.
+``kill``: kills the other node's raylet, in the first attempt; the second ends when a task has run on each node.
+``wait``: waits to be stopped, and saves a checkpoint then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every block of the documentation is of a kind that the tests know; what can't be run here is read as far as it goes."""
+"""Every block of the documentation is of a kind that the tests know; what can't be run here is read, at least."""
 
 from __future__ import annotations
 

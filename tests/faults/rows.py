@@ -23,7 +23,7 @@ def excluded(fault: Fault, launcher: Launcher) -> str:
 
 CELLS = tuple(Cell(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS if not excluded(fault, launcher))
 DOCKER = {
-    "docker-ranks": ("raises", "memory", "stop", "stop-one", "power-leader", "power-worker", "frozen", "frozen-first",
+    "docker-ranks": ("raises", "memory", "restarted", "stop", "stop-one", "power-leader", "power-worker", "frozen", "frozen-first",
                      "frozen-worker", "frozen-leader"),
     "docker-torchrun": ("raises-waited", "slow-raises", "power-worker", "cut-timeout", "cut-mended", "frozen"),
     "docker-mpi": ("raises-waited", "killed-waited", "stop-one", "frozen-first"),
@@ -43,6 +43,7 @@ ALWAYS = {
     "power-leader": "torchrun",
     "raises": "torchrun",
     "raises-waited": "tensorflow",
+    "restarted": "c10d",
     "slow-exits": "own",
     "stop": "torchrun",
 }
@@ -60,8 +61,8 @@ def cut(seed: int) -> list[Cell]:
         chosen.append(chooser.choice(always or [cell for cell in of_fault if cell.launcher.idle < QUICK] or of_fault))
     for launcher in LAUNCHERS:
         here = [cell for cell in chosen if cell.launcher.name == launcher.name]
-        others = [cell for cell in short if cell.launcher.name == launcher.name and cell.fault.wait < QUICK]
-        others = [cell for cell in others if cell not in here]
+        left = [cell for cell in short if cell not in here and cell.fault.wait < QUICK]
+        others = [cell for cell in left if cell.launcher.name == launcher.name]
         chosen += chooser.sample(others, max(0, (1 if launcher.idle < QUICK else SLOW_CELLS) - len(here)))
     return chosen
 

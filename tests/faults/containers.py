@@ -65,5 +65,8 @@ class Containers:
         found = [*self._engine.containers.list(all=True, **mine), *self._engine.networks.list(**mine)]
         return [f"{type(each).__name__.lower()} {each.name}" for each in found]
 
+    def close(self) -> None:
+        self._engine.close()
+
     def _container(self, host: str) -> Any:
         return self._engine.containers.get(f"muster-{self.name}-{host}")

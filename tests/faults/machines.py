@@ -40,6 +40,9 @@ class Machines(Protocol):
     def left(self, host: str, killed: bool) -> list[str]:
         """What is left of a host whose entry point has ended by itself, or was ``killed``."""
 
+    def close(self) -> None:
+        """Nothing more is done to them."""
+
 
 def in_namespace_of(init: int) -> list[int]:
     """The pids of all processes in the PID namespace of its PID 1, that first."""

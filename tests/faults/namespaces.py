@@ -52,6 +52,9 @@ class Namespaces:
             return []
         return report.read_text().splitlines()[1:]
 
+    def close(self) -> None:
+        pass
+
     def launched(self, host: str, program: str) -> int:
         """The pid of a host's first process whose command line has the regular expression ``program``."""
         processes = list(self._processes(host))

@@ -23,8 +23,8 @@ def excluded(fault: Fault, launcher: Launcher) -> str:
 
 CELLS = tuple(Cell(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS if not excluded(fault, launcher))
 DOCKER = {
-    "docker-ranks": ("raises", "memory", "restarted", "stop", "stop-one", "power-leader", "power-worker", "frozen", "frozen-first",
-                     "frozen-worker", "frozen-leader"),
+    "docker-ranks": ("raises", "memory", "restarted", "stop", "stop-one", "power-leader", "power-worker", "frozen",
+                     "frozen-first", "frozen-worker", "frozen-leader"),
     "docker-torchrun": ("raises-waited", "slow-raises", "power-worker", "cut-timeout", "cut-mended", "frozen"),
     "docker-mpi": ("raises-waited", "killed-waited", "stop-one", "frozen-first"),
 }  # fmt: skip
@@ -77,6 +77,14 @@ def cells(faults: list[str], launchers: list[str], backend: str = "netns") -> li
     columns = {BY_NAME[name].name for name in launchers} or BY_NAME.keys()
     there = BACKENDS["all" if launchers else backend]
     return [cell for cell in there if cell.fault.name in rows and cell.launcher.name in columns]
+
+
+def on_leader(chosen: list[Cell]) -> list[Cell]:
+    """Those of the cells in which a rank fails by itself, with a rank of the leader's."""
+    faults = {fault.name for fault in (*IN_RANK, *IN_COLLECTIVE) if fault.act is None}
+    return [
+        Cell(cell.fault._replace(victim="algo-1"), cell.launcher) for cell in chosen if cell.fault.name in faults
+    ]  # fmt: skip
 
 
 def listing() -> str:

@@ -58,7 +58,7 @@ def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: di
     parser = local.parser()
     command = split(parser, words)
     job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
-    shown = preview_local(job, os.path.join(project, "left"), environ, backend)
+    _, shown = preview_local(job, os.path.join(project, "left"), environ, backend)
     assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
         ("algo-1", 0, 1),
         ("algo-2", 1, 3),

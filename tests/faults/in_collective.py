@@ -35,7 +35,7 @@ SAID = "muster: stalled: no output of any rank for 2 s: "
 STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
 """Under a launcher of the user's own: the ranks are not ours, so that only the launcher's place is known."""
 NEIGHBOUR = f"""import signal
-NEXT = HOST == "algo-2" and LOCAL == "0"
+NEXT = os.environ["FAULT_VICTIM"].startswith(HOST) and LOCAL == "0"
 if NEXT:
 {textwrap.indent(SAVES, "    ")}"""
 REST = "if NEXT:\n    mark('ready')\n    rest()\n"

@@ -47,7 +47,7 @@ def planned(local, *words: str) -> str:  # type: ignore[no-untyped-def]
 def shown(root: Path, page: str, program: str) -> list[str]:
     """The words behind `muster local` in the block of a page of docs/ that runs ``program``, without its arguments."""
     text = (root / "docs" / page).read_text(encoding="utf-8")
-    lines = re.findall(r"<!-- runs in stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
+    lines = re.findall(r"<!-- runs in hosts/stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
     (line,) = [line for line in lines if program in line]
     words = shlex.split(line)
     at = words.index(program)

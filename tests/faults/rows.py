@@ -35,6 +35,7 @@ ALWAYS = {
     "power-leader": "torchrun",
     "raises": "torchrun",
     "raises-waited": "tensorflow",
+    "restarted": "c10d",
     "slow-exits": "own",
     "stop": "torchrun",
 }
@@ -52,7 +53,8 @@ def cut(seed: int) -> list[Cell]:
         chosen.append(chooser.choice(always or [cell for cell in of_fault if cell.launcher.idle < QUICK] or of_fault))
     for launcher in LAUNCHERS:
         here = [cell for cell in chosen if cell.launcher.name == launcher.name]
-        others = [cell for cell in short if cell.launcher.name == launcher.name and cell.fault.wait < QUICK]
+        left = [cell for cell in short if cell not in here and cell.fault.wait < QUICK]
+        others = [cell for cell in left if cell.launcher.name == launcher.name]
         chosen += chooser.sample(others, max(0, (1 if launcher.idle < QUICK else SLOW_CELLS) - len(here)))
     return chosen
 

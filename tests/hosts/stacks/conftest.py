@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import Ran
+
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -50,3 +52,11 @@ def shown(root: Path, page: str, program: str) -> list[str]:
     words = shlex.split(line)
     at = words.index(program)
     return [*words[:at], str(root / program)]
+
+
+def check_restarted(ran: Ran, why: str, *hosts: str) -> None:
+    """A job that was started again on both ``hosts`` after the failure ``why``, and then ended well."""
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in hosts or ("algo-1", "algo-2"):
+        assert f"restart 1 of at most 1, on all hosts: {why}" in ran.log(host)
+        assert (ran.outcome(host)["code"], ran.outcome(host)["attempts"]) == (0, 2)

@@ -11,6 +11,7 @@ from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal[
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
+    "ssh",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
@@ -81,6 +82,7 @@ class Settings(NamedTuple):
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
     host_order: Literal["listed", "topology"] = "listed"
+    ssh: Literal["off", "on"] = "off"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -282,8 +284,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
            unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
            "else 1; script, tensorflow, parameter-server: always 1; "
-           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray",
-           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray")),
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
+           "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
+           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
@@ -362,6 +365,8 @@ OPTIONS: tuple[Option, ...] = (
            "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
            "(Slurm with a topology plugin)", "HOW"),
+    Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
+           "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",

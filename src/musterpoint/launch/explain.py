@@ -53,6 +53,9 @@ def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
     for process in plan.of_others:
         lines.append(f"  {process.name} ({plan.local_ranks - 1}) each run")
         lines += [_row(word, reason) for word, reason in _words(process, masker)]
+    if plan.ssh is not None:
+        lines.append(f"  for each ssh connection from {' or '.join(name for name, _address in plan.ssh.callers)} runs")
+        lines += [_row(word, reason) for word, reason in _words(plan.ssh.process, masker)]
     if plan.daemons and not plan.processes:
         lines.append(f"  {' or '.join(plan.daemons)}, when the leader's mpirun asks for it")
     if plan.environment:
@@ -151,6 +154,7 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_pythonpath": plan.user_pythonpath,
         "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
+        "ssh": plan.ssh and {**_process_json(plan.ssh.process, masker), "from": [name for name, _ in plan.ssh.callers]},
         "cpu_sets": [
             {"local_rank": at, "cpus": cpus.cpus, "reason": cpus.reason} for at, cpus in enumerate(plan.cpu_sets)
         ],

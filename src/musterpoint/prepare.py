@@ -326,7 +326,8 @@ def _place(job: Job, options: Settings) -> str:
             f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
             "the others are: leave one of the two out"
         )
-    return job.place[:LONGEST_PLACE]
+    place = f"{options.topology}.{job.own_name}" if options.topology else job.place  # the host itself comes last
+    return place[:LONGEST_PLACE]
 
 
 def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:

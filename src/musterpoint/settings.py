@@ -30,6 +30,8 @@ AZUREML_PORT = 6105
 """The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
+LONGEST_TOPOLOGY = 256
+"""Characters of a host's switches."""
 PARAMETER_SERVER_PORT = 2222
 """The first port of parameter servers, and of TensorFlow's servers on AzureML."""
 
@@ -82,6 +84,7 @@ class Settings(NamedTuple):
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
     host_order: Literal["listed", "topology"] = "listed"
+    topology: str = ""
     ssh: Literal["off", "on"] = "off"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
@@ -244,6 +247,17 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _switches(text: str) -> str:
+    names = text.replace(",", ".").replace("/", ".").split(".")
+    names = [name.strip() for name in names if name.strip()]
+    if not names or not text.isprintable() or len(text) > LONGEST_TOPOLOGY:
+        raise ValueError(
+            f"expected the names of switches with dots, commas or slashes between them, {LONGEST_TOPOLOGY} characters "
+            "at most"
+        )
+    return ".".join(names)
+
+
 def _code(text: str) -> int:
     if not text.strip().isdecimal() or int(text) > 255:
         raise ValueError("expected an exit code, 0 to 255")
@@ -364,7 +378,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
            "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
-           "(Slurm with a topology plugin)", "HOW"),
+           "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
+    Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
+           "spine-1.leaf-4; each host has its own", "SWITCHES", _switches, unless_given="SLURM_TOPOLOGY_ADDR"),
     Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
            "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "

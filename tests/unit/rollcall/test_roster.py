@@ -62,7 +62,7 @@ WRONG: list[dict[str, Any]] = [
     {"seats": [["algo-10", "10.0.0.3", 2, "yes"]]}, {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, "more"]]},
     {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "", "more"]]},
     *({"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], key]]} for key in
-      (7, "ssh-rsa AAAA", "ssh-ed25519 ", "ssh-ed25519 A\nssh-ed25519 B", "ssh-ed25519 A,", "ssh-ed25519 " + "A" * 300)),
+      ("ssh-rsa AAAA", "ssh-ed25519 ", "ssh-ed25519 A\nssh-ed25519 B", "ssh-ed25519 A,", "ssh-ed25519 " + "A" * 300)),
     {"seats": [{"name": "algo-10", "address": "10.0.0.3", "slots": 2}]}, {"master_port": 0}, {"master_port": 65536},
     {"seats": [["algo-10", "10.0.0.3", -1]]}, {"seats": [["algo-10", "10.0.0.3", 10**30]]},
     {"seats": [["algo-10", "10.0.0.3", 1, True, "\x1b[2J"]]}, {"master_address": "a\nb"}, {"session": "\ud800"},

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
-from .in_rank import OWN, SAVES, SLOW_SAVE
+from .in_rank import BEARS, OWN, SAVES, SLOW_SAVE
 
 if TYPE_CHECKING:
     from .job import Seen
@@ -39,7 +39,7 @@ SAID = "muster: stalled: no output of any rank for 2 s: "
 STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
 """Under a launcher of the user's own: the ranks are not ours, so that only the launcher's place is known."""
 NEIGHBOUR = f"""import signal
-NEXT = HOST == "algo-2" and LOCAL == "0"
+NEXT = os.environ["FAULT_VICTIM"].startswith(HOST) and LOCAL == "0"
 if NEXT:
 {textwrap.indent(SAVES, "    ")}"""
 REST = "if NEXT:\n    mark('ready')\n    rest()\n"
@@ -65,6 +65,34 @@ def neighbour_saved(seen: Seen) -> None:
     assert seen.job.marked(f"saved-{int(seen.rank) - 1}"), seen.logs
 
 
+AGAIN = """
+import signal
+
+ATTEMPT = os.environ["MUSTER_ATTEMPT"]
+join()
+works()
+mark(f"attempt-{ATTEMPT}-{RANK}", os.environ["TORCHELASTIC_RESTART_COUNT"])
+until(*(f"attempt-{ATTEMPT}-{rank}" for rank in range(int(os.environ["FAULT_RANKS"]))))
+if VICTIM and ATTEMPT == "0":
+    strike()
+    os.kill(os.getpid(), signal.SIGKILL)
+while ATTEMPT == "0":
+    collective()
+    time.sleep(0.05)
+collective()
+"""
+
+
+def worked_again(seen: Seen) -> None:
+    """All ranks met in both attempts, and knew which one it was."""
+    for rank in range(seen.job.ranks):
+        count = seen.job.told(f"attempt-1-{rank}")
+        assert seen.job.launcher.own or count == "1", f"rank {rank}: TORCHELASTIC_RESTART_COUNT={count}"
+    for host in seen.reports:
+        assert seen.outcome(host)["attempts"] == 2, seen.outcome(host)
+        assert "restart 1 of at most 1, on all hosts: " in seen.job.log(host)
+
+
 IN_COLLECTIVE = (
     Fault(
         "raises-waited", "a rank raises while the others wait for it in a collective",
@@ -76,6 +104,10 @@ IN_COLLECTIVE = (
         Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
         own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"), collective=True,
         body=f"import signal\n{JOINED}if VICTIM:\n    strike()\n    os.kill(os.getpid(), signal.SIGKILL)\n{WAITS}",
+    ),
+    Fault(
+        "restarted", "a rank is killed while the others wait for it, and all start again (`--max-restarts`)", BEARS,
+        body=AGAIN, also=worked_again, options=("--max-restarts", "1"),
     ),
     *(
         Fault(

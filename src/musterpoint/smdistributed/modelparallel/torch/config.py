@@ -72,7 +72,6 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
     ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
     ("fp16", "leave it out: the model is trained in the type of its parameters"),
     ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
@@ -250,5 +249,10 @@ def _check(config: Config) -> None:
     for name, default in (("ddp_port", None), ("ddp_dist_backend", "auto")):
         if not config.ddp and getattr(config, name) != default:
             raise SMPConfigError(f"{config.shown(name)}: it needs ddp to be set as well, and {config.shown('ddp')}")
+    if config.tensor_parallel_degree > 1 and not config.ddp:
+        raise SMPConfigError(
+            f"{config.shown('tensor_parallel_degree')}: it needs ddp to be set as well, since the ranks average the "
+            f"gradients of what they all have; and {config.shown('ddp')}"
+        )
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")

@@ -1,7 +1,7 @@
 """How each parameter is divided over the ranks of a tensor-parallel group, and how its gradient is averaged.
 
-A divided parameter is an ordinary ``nn.Parameter`` that holds this rank's part. :func:`division` says which part that is,
-for whatever saves, loads or adds up: checkpoints, optimizer states, norms.
+A divided parameter is an ordinary ``nn.Parameter`` that holds this rank's part. :func:`division` says which part that
+is, for whatever saves, loads or adds up: checkpoints, optimizer states, norms.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def whole_of(part: torch.Tensor, division: Division) -> torch.Tensor:
 def reduction(parameter: torch.Tensor) -> Reduction:
     """How its gradient is averaged.
 
-    Without ``prescaled_batch`` each tensor-parallel rank has a batch of its own, and a divided parameter gets the sum of
-    the gradients of all of them.
+    Without ``prescaled_batch`` each tensor-parallel rank has a batch of its own, and a divided parameter gets the sum
+    of the gradients of all of them.
     """
     cfg = state.cfg
     degree = cfg.tensor_parallel_degree

@@ -13,10 +13,12 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, clipping, communication, log, reducer
+from . import absent, agreement, clipping, communication, log, reducer, tensor_parallel
+from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
-from .model_state import PARTIAL, full_state, load_local, local_state
+from .model_state import PARTIAL, full_state, load_local, local_state, whole_values
+from .nn.base import DistributedModule
 from .partition import agree
 from .routing import ModuleRouting, Places
 from .scheduler import current
@@ -58,7 +60,11 @@ class DistributedModel(nn.Module):
         super().__init__()
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
-        self.module = module
+        if state.cfg.tensor_parallel_degree > 1:
+            tensor_parallel.mark(module)
+            with log.waiting("smp.DistributedModel"):
+                _share_values(module)  # as the parts of a parameter are to be those of one
+        self.module = tensor_parallel.distribute(module)
         self.partitioned = False
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
@@ -70,7 +76,7 @@ class DistributedModel(nn.Module):
         self._local: dict[str, nn.Parameter] = {}
         self._local_buffers: dict[str, torch.Tensor] = {}
         self._server: Server | None = None
-        self._reducer: reducer.Reducer | None = None
+        self._reducer: reducer.Reducers | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
         self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
@@ -112,7 +118,10 @@ class DistributedModel(nn.Module):
         self._is_whole = False
         state.tracing = True
         try:
-            self._server.announce(self._routing.decide(args, kwargs))
+            chains = self._routing.decide(args, kwargs)
+            if state.group("tp").size > 1:
+                chains = self._routing.keep(communication.allgather(chains, communication.TP_GROUP))
+            self._server.announce(chains)
         finally:
             state.tracing = False
         self._release()
@@ -132,14 +141,16 @@ class DistributedModel(nn.Module):
         torch.autograd.backward(tensors, grad_tensors)
 
     def run_step(
-        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any]
-    ) -> Any:
+        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any],
+        arguments: Any = None,
+    ) -> Any:  # fmt: skip
         """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone.
 
         Args:
             step: its name.
             bodies: makes the step function's calls, one per microbatch.
             merge: what every rank gets, from what they return.
+            arguments: of the step function, for the whole batch.
         """
         if not self.partitioned:
             self._divide()
@@ -154,11 +165,13 @@ class DistributedModel(nn.Module):
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merged([body() for body in bodies()])
+            with agreement.alike(step, arguments):
+                outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
-            outcome = server.lead(step, bodies, merged)
+            with server.failing_together(), agreement.alike(step, arguments):
+                outcome = server.lead(step, bodies, merged)
         else:
             outcome = server.serve(step, self._serving)
         self._finish(outcome.backward)
@@ -194,7 +207,7 @@ class DistributedModel(nn.Module):
 
     def _share_buffers(self) -> None:
         """The replicas continue with the same buffers, those of the first."""
-        replicas = state.group("rdp")
+        replicas = state.group("dp")
         if state.cfg.ddp and replicas.size > 1:
             for buffer in self._local_buffers.values():
                 dist.broadcast(buffer, replicas.ranks[0], group=replicas.process_group)
@@ -206,7 +219,7 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         device = _device()
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
-            self._share_values()
+            _share_values(self.module)
             self._owner = agree(self.module).owner
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
@@ -220,9 +233,7 @@ class DistributedModel(nn.Module):
         if device is not None:
             self.to(device)
         self._find_local()
-        replicas = state.group("dp")
-        averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
-        self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
+        self._reducer = reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
@@ -233,14 +244,6 @@ class DistributedModel(nn.Module):
             self._deferred = None
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
-
-    def _share_values(self) -> None:
-        """Every rank begins with the values of rank 0."""
-        world = state.group("world")
-        if world.size > 1:
-            with torch.no_grad():
-                for tensor in (*self.module.parameters(), *self.module.buffers()):
-                    dist.broadcast(tensor.detach(), 0, group=world.process_group)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
@@ -308,18 +311,51 @@ class DistributedModel(nn.Module):
                 "what comes right after"
             )
 
+    # ---- tensor parallelism
+
+    def distributed_modules(self) -> Iterator[nn.Module]:
+        """The modules whose parameters tensor-parallel ranks share out."""
+        return (module for module in self.module.modules() if isinstance(module, DistributedModule))
+
+    def is_distributed_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether tensor-parallel ranks share it out."""
+        return division(parameter) is not None
+
+    def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
+        """No buffer is."""
+        return False
+
+    def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether it gets the gradients of the batches of all ranks of the tensor-parallel group."""
+        return state.group("tp").size > 1 and not state.cfg.prescaled_batch and reduction(parameter).factor < 1
+
+    def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
+        """No buffer is."""
+        return False
+
+    def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Of this rank's, those whose gradients are averaged over the dp group."""
+        return ((name, each) for name, each in self.local_named_parameters() if reduction(each).kind == "dp")
+
+    def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Of this rank's, those whose gradients are averaged over the rdp group."""
+        return ((name, each) for name, each in self.local_named_parameters() if reduction(each).kind == "rdp")
+
     # ---- state
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of the whole model, with the keys of the script's own, on every rank.
 
-        Once the model is divided every rank of the pipeline must call it.
+        Once the model is divided every rank of the pipeline must call it, and of the tensor-parallel group always: all
+        ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
         pipeline = state.group("pp")
-        if not self.partitioned or pipeline.size == 1:
-            return self.module.state_dict(*args, **kwargs)
         with log.waiting("model.state_dict()"):
-            return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+            if not self.partitioned or pipeline.size == 1:
+                values = self.module.state_dict(*args, **kwargs)
+            else:
+                values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+            return whole_values(self.module, values)
 
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -380,6 +416,19 @@ class DistributedModel(nn.Module):
         )
 
 
+def _share_values(module: nn.Module) -> None:
+    """Every rank begins with the values of rank 0; with the parts of its replica that belong to this rank."""
+    world = state.group("world")
+    if world.size == 1:
+        return
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            groups = [world] if division(tensor) is None else [state.group("rdp"), state.group("pp")]
+            for group in groups:
+                if group.size > 1:
+                    dist.broadcast(tensor.detach(), group.ranks[0], group=group.process_group)
+
+
 def _device() -> torch.device | None:
     """This rank's GPU, where there are any."""
     if torch.cuda.is_available() and torch.version.cuda:
@@ -393,12 +442,13 @@ def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     transport = Transport(world.rank, inbox.put, _host(), device)
     told = communication.allgather((transport.address, new_token()))
-    peers = [rank for rank in pipeline.ranks if rank != world.rank]
+    sharing = state.group("tp").ranks
+    peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        schedule, state.cfg.active_microbatches, device,
+        schedule, state.cfg.active_microbatches, device, sharing,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import absent, log
+from .distributed_parameters import part_of_state, whole_state
 from .model_state import PARTIAL
 from .state import state
 
@@ -82,6 +83,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Every rank of the pipeline must call it; each gets all.
         """
         whole = self.optimizer.state_dict()
+        parameters = list(self._parameters())
+        with log.waiting("optimizer.state_dict()"):
+            whole["state"] = {
+                index: whole_state(whole["state"][index], parameters[index]) for index in sorted(whole["state"])
+            }
         group = state.group("mp")
         if group.size > 1 and state.model is not None and state.model.partitioned:
             parts: list[Any] = [None] * group.size
@@ -95,7 +101,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Takes a full or a partial state; what belongs to parameters of other ranks is left out."""
         known = {key: value for key, value in state_dict.items() if key != PARTIAL}
         away = {index for index, each in enumerate(self._parameters()) if isinstance(each, absent.AbsentParameter)}
-        known["state"] = {index: values for index, values in known["state"].items() if index not in away}
+        parameters = list(self._parameters())
+        known["state"] = {
+            index: part_of_state(values, parameters[index])
+            for index, values in known["state"].items() if index not in away
+        }  # fmt: skip
         self.optimizer.load_state_dict(known)
 
     def forget_absent(self) -> None:

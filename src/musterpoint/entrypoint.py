@@ -188,6 +188,7 @@ class Attempt(NamedTuple):
 
 def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
     """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
+    from musterpoint.supervise.checkpoints import fingerprint
     from musterpoint.supervise.restart_rules import RestartRules
     from musterpoint.supervise.restarts import Between, Restarts
 
@@ -202,7 +203,7 @@ def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
     between = Between(
         runtime.loop, lambda text: runtime.console.say(text, runtime.masker.mask_user), runtime.timeline.add,
         runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
-        (job.paths.checkpoints, job.paths.model), options.stop_exit_code,
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)), options.stop_exit_code,
     )  # fmt: skip
     rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
     restarts = Restarts(between, peers, roster, rules)

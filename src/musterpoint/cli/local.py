@@ -134,6 +134,11 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     return parser
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (parser(),)
+
+
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
     """The job that the command line asks for; a UsageError names the option that is wrong."""
     if not command.program:

@@ -15,12 +15,11 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.fabric.devices import survey
 from musterpoint.job.model import Paths
 from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
-from musterpoint.local.environment import host_environment, threads
+from musterpoint.local.environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
 from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.platforms import start
@@ -33,6 +32,7 @@ from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
 from musterpoint.settings import TERMINAL
+from musterpoint.terminal import colours
 from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
@@ -174,16 +174,14 @@ class Hosts:
         backend.open(lambda: self._loop.post(self._look_for_ends))
         inherited = backend.inherited(self.context.inherited)
         platform = played(self.job.platform)
-        own = {"MUSTER_SECRET": secrets.token_hex(16)}
+        own = {"MUSTER_SECRET": secrets.token_hex(16), **threads_of(self.job, inherited)}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
-        if "OMP_NUM_THREADS" not in inherited:
-            own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
         if self._terminal is not None:
             own[TERMINAL] = self._terminal.variable
             log = os.path.join(self.context.layout.output, "terminal.log")
             self._pump.add(NAME, self._terminal.take_over(), log, b"")
-        marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
+        marks = prefixes(self.job.hosts, colour=colours(self.context.out, self.context.inherited))
         alone = len(self.job.hosts) == 1 and self._terminal is None
         stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")

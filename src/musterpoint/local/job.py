@@ -11,7 +11,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
 from musterpoint.masking import Masker
-from musterpoint.settings import Launcher, Platform
+from musterpoint.settings import Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -125,11 +125,12 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
-LAUNCHERS: dict[str, Launcher] = {
-    "accelerate": "accelerate", "deepspeed": "deepspeed", "mpiexec": "mpi", "mpirun": "mpi", "torchrun": "torchrun",
-    "trl": "accelerate",
+INSTEAD = {
+    "accelerate": "--launcher accelerate SCRIPT", "deepspeed": "--launcher deepspeed SCRIPT",
+    "mpiexec": "--launcher mpi SCRIPT", "mpirun": "--launcher mpi SCRIPT", "torchrun": "--launcher torchrun SCRIPT",
+    "trl": "--launcher accelerate -m trl.scripts.COMMAND",
 }  # fmt: skip
-"""Commands that people put before their scripts, and the launcher to name instead."""
+"""Commands that people put before their scripts, and the arguments of ``muster local`` that do the same."""
 
 
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
@@ -146,8 +147,8 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            launcher = LAUNCHERS.get(os.path.basename(program), "")
-            instead = f"; `muster local --launcher {launcher} SCRIPT` starts one as {program} would" if launcher else ""
+            words = INSTEAD.get(os.path.basename(program), "")
+            instead = f"; `muster local {words}` starts one as {program} would" if words else ""
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
         return os.path.dirname(path), os.path.basename(path)
     source = find_directory(source_dir, cwd)

@@ -41,6 +41,7 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
         ("nothing.py", "", "there is no file .*; give the path of a script$"),
         ("accelerate", "", "--launcher accelerate SCRIPT` starts one as accelerate would"),
         ("mpirun", "", "--launcher mpi SCRIPT"),
+        ("trl", "", "--launcher accelerate -m trl.scripts.COMMAND` starts one as trl would"),
         ("code", "", "is a directory without a __main__.py"),
         ("train.py", "nowhere", "there is no directory"),
         ("outside.py", "code", "no such file in --source-dir"),

@@ -74,11 +74,7 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
     ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
     ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
-    ("fp16", "leave it out: the model is trained in the type of its parameters"),
     ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
-    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
-    ("shard_optimizer_state", "leave it out: each rank keeps the optimizer's state of its own part of the model"),
-    ("offload_activations", "leave it out; lower active_microbatches if memory is short"),
     ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
     ("checkpoint_attentions", "leave it out, and use torch.utils.checkpoint in the model"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
@@ -250,5 +246,11 @@ def _check(config: Config) -> None:
     for name, default in (("ddp_port", None), ("ddp_dist_backend", "auto")):
         if not config.ddp and getattr(config, name) != default:
             raise SMPConfigError(f"{config.shown(name)}: it needs ddp to be set as well, and {config.shown('ddp')}")
+    if config.fp16 and config.bf16:
+        raise SMPConfigError(f"{config.shown('fp16')} and {config.shown('bf16')}: a model is trained in one of the two")
+    if config.shard_optimizer_state and not config.ddp:
+        raise SMPConfigError(
+            f"{config.shown('shard_optimizer_state')}: it needs ddp to be set as well, and {config.shown('ddp')}"
+        )
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
@@ -59,6 +60,9 @@ class DistributedModel(nn.Module):
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
         self.module = module
+        half = half_type()
+        if half is not None:
+            module.to(half)
         self.partitioned = False
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
@@ -69,6 +73,7 @@ class DistributedModel(nn.Module):
         self._owner: Mapping[str, int] = {}
         self._local: dict[str, nn.Parameter] = {}
         self._local_buffers: dict[str, torch.Tensor] = {}
+        self._elsewhere: set[int] = set()
         self._server: Server | None = None
         self._reducer: reducer.Reducer | None = None
         self._comm_hook: tuple[Any, Any] | None = None
@@ -102,9 +107,13 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        half = half_type()
+        if half is not None:
+            args, kwargs = _cast((args, kwargs), half)
         if self._is_whole:
             self._choose_routes(args, kwargs)
-        return self.module(*args, **kwargs)
+        result = self.module(*args, **kwargs)
+        return result if half is None else _cast(result, torch.float32, half)
 
     def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The leader keeps all values until the first call, to see how modules can be called together."""
@@ -116,8 +125,6 @@ class DistributedModel(nn.Module):
         finally:
             state.tracing = False
         self._release()
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -129,6 +136,9 @@ class DistributedModel(nn.Module):
             raise SMPStepError(f"model.backward: {state.cfg.shown('pipeline')} allows forward passes only")
         if self._server is not None:
             self._server.turn_backward()
+        scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
+        if scale != 1.0:
+            tensors = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor * scale, tensors)
         torch.autograd.backward(tensors, grad_tensors)
 
     def run_step(
@@ -185,6 +195,8 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
+        if state.optimizer is not None:
+            state.optimizer.gradients_changed()
         try:
             self._reducer.finish()
         except RuntimeError as error:
@@ -226,11 +238,11 @@ class DistributedModel(nn.Module):
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
             self._deferred = None
+        if state.optimizer is not None:
+            state.optimizer.settle()
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
 
@@ -256,6 +268,8 @@ class DistributedModel(nn.Module):
         """Lists what this rank has."""
         rank = state.group("pp").rank
         self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
+        own = {id(each) for each in self._local.values()}
+        self._elsewhere = {id(each) for each in self.module.parameters() if id(each) not in own}
         self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
@@ -301,6 +315,25 @@ class DistributedModel(nn.Module):
             for name, module in self.module.named_modules() if self._owner[name] == rank
         )  # fmt: skip
 
+    def has_elsewhere(self, parameter: torch.Tensor) -> bool:
+        """Whether it is a parameter of the model that another rank of the pipeline owns."""
+        return id(parameter) in self._elsewhere
+
+    def place_of(self, module: nn.Module) -> int | None:
+        """The rank of the pipeline that has all of a module; negative: several have; None: it doesn't matter."""
+        return None if self._server is None else self._routing.place_of(module)
+
+    def is_away(self, module: nn.Module) -> bool:
+        """Whether all of a module is on another rank of the pipeline."""
+        place = self.place_of(module)
+        return place is not None and place >= 0 and self._routing.is_away(place)
+
+    def call_again(
+        self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
+    ) -> Any:
+        """Calls modules of another rank there, one after the other, without keeping what is between them."""
+        return self._routing.call_again(modules, args, kwargs, preserve_rng_state)
+
     def _must_be_divided(self) -> None:
         if not self.partitioned:
             raise SMPStepError(
@@ -339,6 +372,8 @@ class DistributedModel(nn.Module):
             return self.module.load_state_dict(state_dict, strict)
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+        if state.optimizer is not None:
+            state.optimizer.values_changed()
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
 
     # ---- hooks
@@ -378,6 +413,21 @@ class DistributedModel(nn.Module):
             "model.join: every replica must run the same number of steps. Give each the same number of batches, as "
             "torch's DistributedSampler does, with drop_last=True in the DataLoader"
         )
+
+
+def half_type() -> torch.dtype | None:
+    """The type that the configuration has the model trained in; None for that of its parameters."""
+    return torch.float16 if state.cfg.fp16 else torch.bfloat16 if state.cfg.bf16 else None
+
+
+def _cast(values: Any, kind: torch.dtype, only: torch.dtype | None = None) -> Any:
+    """The same with all tensors of floating point, or those of the type ``only``, in another type."""
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = tensor.is_floating_point() if only is None else tensor.dtype == only
+        return tensor.to(kind) if wanted else tensor
+
+    return _pytree.tree_map_only(torch.Tensor, cast, values)
 
 
 def _device() -> torch.device | None:

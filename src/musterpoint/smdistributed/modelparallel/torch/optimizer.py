@@ -1,14 +1,21 @@
-"""The optimizer of a divided model: each rank updates its own parameters, and the state is put together for saving."""
+"""The optimizer of a divided model: each rank updates its own parameters, and the state is put together for saving.
+
+With sharded state or a model in half precision the wrapped optimizer steps over :mod:`.leaves` in place of parameters.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+import itertools
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
-from . import absent, log
+from . import absent, clipping, log
+from .leaves import Leaf, Leaves
+from .loss_scale import LossScale
 from .model_state import PARTIAL
+from .optimizer_state import COPY, HALF, SHARDS, Shard, merged, of_piece, taken, whole_as_shards
 from .state import state
 
 
@@ -17,23 +24,45 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     All ranks hold all parameters, those of other ranks without values and gradients. So the wrapped optimizer steps
     over them, and its indices of parameters mean the same everywhere.
+
+    Args:
+        static_loss_scale: with ``fp16``, what losses are multiplied by.
+        dynamic_loss_scale: with ``fp16``, the factor falls at overflows, which skip a step, and rises again.
+        dynamic_loss_args: for that; see :class:`.LossScale`. May be given as keywords as well.
+
+    Raises:
+        TypeError: it is wrapped already, or its state can't be shared out.
+        ValueError: a loss scale that can't be.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, static_loss_scale: float = 1.0, dynamic_loss_scale: bool = False,
-        dynamic_loss_args: dict[str, Any] | None = None, **more: Any,
+        self, optimizer: torch.optim.Optimizer, static_loss_scale: float | None = 1.0,
+        dynamic_loss_scale: bool = False, dynamic_loss_args: Mapping[str, Any] | None = None, **more: Any,
     ) -> None:  # fmt: skip
         if isinstance(optimizer, DistributedOptimizer):
             raise TypeError("the optimizer is a DistributedOptimizer already")
-        if static_loss_scale != 1.0 or dynamic_loss_scale:
-            log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
         self.optimizer = optimizer
+        cfg = state.cfg
+        self._half = cfg.fp16 or cfg.bf16
+        scale = LossScale(static_loss_scale, dynamic_loss_scale, {**(dynamic_loss_args or {}), **more})
+        self._scale = scale if cfg.fp16 else None
+        if not cfg.fp16 and (dynamic_loss_scale or static_loss_scale not in (None, 1.0)):
+            log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
+        replicas = state.group("rdp")
+        shared = replicas if cfg.shard_optimizer_state and replicas.size > 1 else None
+        self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
+        self.overflow = False
+        """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
+        self._ready = False
+        self._deferred: dict[str, Any] | None = None
         state.optimizer = self
-        self.forget_absent()
+        self.settle()
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)
+        if name == "_step_supports_amp_scaling" and self._leaves is not None:
+            return False  # it would step over the model's parameters
         return getattr(self.optimizer, name)
 
     @property
@@ -60,48 +89,292 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def defaults(self, value: dict[str, Any]) -> None:
         self.optimizer.defaults = value
 
+    @property
+    def sharded(self) -> bool:
+        """Whether the replicas share out the state (``shard_optimizer_state``)."""
+        return self._leaves is not None and self._leaves.sharded
+
+    @property
+    def loss_scale(self) -> float:
+        """What ``model.backward`` multiplies losses by; 1 unless ``fp16`` is on."""
+        return 1.0 if self._scale is None else self._scale.value
+
+    @property
+    def master_params(self) -> list[torch.nn.Parameter]:
+        """The copies in float32 on this rank; with sharded state of its share."""
+        return [leaf.tensor for leaf in self._leaves or () if leaf.is_copy]
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates this rank's parameters."""
-        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        """Updates this rank's parameters; with sharded state all replicas must call it.
+
+        With ``fp16`` a step is skipped where a gradient on any rank is infinite or no number: ``overflow`` says so.
+        """
+        leaves = self._leaves
+        if leaves is None or not self._is_divided():
+            self._take_deferred()
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._prepare(leaves)
+        if not self.overflow:
+            with leaves.in_place_of_parameters():
+                self.optimizer.step()
+            leaves.give_values()
+        leaves.drop_gradients()
+        self._ready = False
+        if self._scale is not None:
+            self._scale.update(self.overflow)
+            if self.overflow:
+                log.say(f"a gradient overflowed: this step is skipped; the loss scale is {self._scale.value:g} now")
+        return loss
+
+    def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
+        """Clips the gradients by the norm of the whole model's, and returns that; -1 where they overflowed.
+
+        Every rank calls it, between the step function and :meth:`step`. With ``fp16`` it is for the gradients without
+        the loss scale, in float32.
+        """
+        leaves = self._leaves
+        if leaves is None or not self._is_divided() or not self._half:
+            return float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), max_norm, norm_type))
+        self._prepare(leaves)
+        if self.overflow:
+            return -1.0
+        gradients = [leaf.tensor.grad for leaf in leaves if leaf.tensor.grad is not None]
+        loose = [each.grad for each in self._loose() if each.grad is not None]
+        parts = torch.nn.utils.get_total_norm(gradients, norm_type) if gradients else torch.zeros(())
+        total = clipping.of_all_parts(parts, float(norm_type), "rdp") if leaves.sharded else parts
+        total = clipping.of_all_parts(total, float(norm_type), "mp")
+        factor = torch.clamp(max_norm / (total.double() + 1e-6), max=1.0)
+        for gradient in (*gradients, *loose):
+            gradient.mul_(factor.to(gradient))
+        return float(total)
+
+    def _prepare(self, leaves: Leaves) -> None:
+        """The leaves get the gradients of this step, once; all ranks agree whether these overflowed."""
+        if self._ready:
+            return
+        self.settle()
+        leaves.take_gradients(1 / self.loss_scale)
+        self._ready = True
+        if self._scale is None:
+            return
+        loose = [each.grad for each in self._loose() if each.grad is not None]
+        for gradient in loose:
+            gradient.mul_(1 / self.loss_scale)
+        gradients = [*loose, *(leaf.tensor.grad for leaf in leaves if leaf.tensor.grad is not None)]
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        found = torch.tensor(float(not finite))
+        for kind in ("mp", "rdp") if state.cfg.ddp else ("mp",):
+            group = state.group(kind)
+            if group.size > 1:
+                with log.waiting("optimizer.step()"):
+                    dist.all_reduce(found, dist.ReduceOp.MAX, group=group.process_group)
+        self.overflow = bool(found)
+
+    def gradients_changed(self) -> None:
+        """The model has other gradients than those that were clipped, if any were."""
+        self._ready = False
+
+    def values_changed(self) -> None:
+        """The model was loaded: copies take over what is new."""
+        if self._leaves is not None:
+            self._leaves.take_values()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none=set_to_none)
+        self._ready = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
 
+    # ---- state
+
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this rank's parameters, and the key that says so."""
-        own = self.optimizer.state_dict()
+        """The state of this rank's parameters, and the key that says so.
+
+        Args:
+            gather_if_shard: with sharded state, that of all replicas, each of which must call this then; else only what
+                this replica has, for files of its own (``smp.save(…, v3=True)``).
+        """
+        gather = gather_if_shard or not self.sharded
+        own = self._own_state(gather)
         own[PARTIAL] = True
+        half = self.fp16_states(gather)
+        if half is not None:
+            own[HALF] = half
         return own
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, as the wrapped optimizer has it in one process.
 
-        Every rank of the pipeline must call it; each gets all.
+        Every rank of the pipeline must call it, with sharded state every rank; each gets all.
         """
-        whole = self.optimizer.state_dict()
+        if self._deferred is not None:
+            return {**self.optimizer.state_dict(), **{key: value for key, value in self._deferred.items()
+                                                      if key in ("state", HALF)}}  # fmt: skip
+        whole = self.local_state_dict()
+        del whole[PARTIAL]
         group = state.group("mp")
-        if group.size > 1 and state.model is not None and state.model.partitioned:
-            parts: list[Any] = [None] * group.size
-            with log.waiting("optimizer.state_dict()"):
-                dist.all_gather_object(parts, whole["state"], group=group.process_group)
-            merged = {index: values for part in parts for index, values in part.items()}
-            whole["state"] = {index: merged[index] for index in sorted(merged)}
+        if group.size > 1 and self._is_divided():
+            whole["state"] = _together(whole["state"])
+            if HALF in whole:
+                whole[HALF] = {**whole[HALF], "copies": _together(whole[HALF]["copies"])}
         return whole
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a full or a partial state; what belongs to parameters of other ranks is left out."""
-        known = {key: value for key, value in state_dict.items() if key != PARTIAL}
-        away = {index for index, each in enumerate(self._parameters()) if isinstance(each, absent.AbsentParameter)}
-        known["state"] = {index: values for index, values in known["state"].items() if index not in away}
-        self.optimizer.load_state_dict(known)
+        """Takes a full or a partial state, or shards; what belongs to other ranks is left out.
 
-    def forget_absent(self) -> None:
-        """Drops the state of parameters that are on other ranks now."""
-        for parameter in [each for each in self.optimizer.state if isinstance(each, absent.AbsentParameter)]:
+        Before the model is divided the state is kept until then; the options of the groups count at once.
+
+        Raises:
+            SMPOptimizerStateError: shards of other replicas are missing.
+        """
+        known = {key: value for key, value in state_dict.items() if key != PARTIAL}
+        if not self._is_divided():
+            self._deferred = known
+            options = [{**group, "params": list(group["params"])} for group in known["param_groups"]]
+            self.optimizer.load_state_dict({"state": {}, "param_groups": options})
+            return
+        self._load(known)
+
+    def _load(self, known: Mapping[str, Any], half: bool = True) -> None:
+        self._deferred = None
+        leaves = self._leaves
+        if leaves is None:
+            shards = [Shard(*each) for each in known.get(SHARDS, ())]
+            parameters = dict(enumerate(self._parameters()))
+            values = {**known["state"], **merged(shards, parameters)}
+            kept = {index: each for index, each in values.items() if not self._is_away(parameters.get(index))}
+            self.optimizer.load_state_dict({"state": kept, "param_groups": known["param_groups"]})
+            return
+        self.settle()
+        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
+        saved = [len(group["params"]) for group in known["param_groups"]]
+        if sizes != saved:
+            raise ValueError(f"the state is of groups of {saved} parameters, and the optimizer has {sizes}")
+        shards = [*whole_as_shards(known["state"], leaves.whole()), *(Shard(*each) for each in known.get(SHARDS, ()))]
+        with leaves.in_place_of_parameters() as stands:
+            values = {}
+            for place, stood in enumerate(stands):
+                if isinstance(stood, int):
+                    found: Any = known["state"].get(stood, {})
+                else:
+                    found = of_piece(shards, stood.piece, stood.parameter.shape)
+                if found:
+                    values[place] = found
+            groups = _numbered(known["param_groups"], [len(group["params"]) for group in self.optimizer.param_groups])
+            self.optimizer.load_state_dict({"state": values, "param_groups": groups})
+        if half and HALF in known:
+            self.load_fp16_states(known[HALF])
+
+    def fp16_states(self, gather_if_shard: bool = True) -> dict[str, Any] | None:
+        """What training in half precision has besides: float32 copies and the loss scale; None where it isn't on.
+
+        ``gather_if_shard``: as for :meth:`local_state_dict`.
+        """
+        leaves = self._leaves
+        if leaves is None or not self._half:
+            return None
+        states: dict[str, Any] = {"loss_scale": self._scale.state_dict() if self._scale is not None else {}}
+        shards = [tuple(Shard(*leaf.piece, {COPY: leaf.tensor.detach()})) for leaf in leaves if leaf.is_copy]
+        if leaves.sharded and not gather_if_shard:
+            states[SHARDS] = shards
+        else:
+            states["copies"] = {index: each[COPY] for index, each in self._gathered(shards).items()}
+        return states
+
+    def load_fp16_states(self, states: Mapping[str, Any]) -> None:
+        """Takes what :meth:`fp16_states` gave, or the same of all ranks."""
+        leaves = self._leaves
+        if leaves is None or not self._half:
+            return
+        if self._scale is not None and states.get("loss_scale"):
+            self._scale.load_state_dict(states["loss_scale"])
+        if not self._is_divided():
+            self._deferred = {**(self._deferred or {**self.optimizer.state_dict(), "state": {}}), HALF: states}
+            return
+        shards = [
+            *whole_as_shards({index: {COPY: each} for index, each in states.get("copies", {}).items()}, leaves.whole()),
+            *(Shard(*each) for each in states.get(SHARDS, ())),
+        ]
+        for leaf in leaves:
+            values = of_piece(shards, leaf.piece, leaf.parameter.shape)
+            if leaf.is_copy and values:
+                leaf.tensor.data.copy_(values[COPY])
+        leaves.give_values()
+
+    def _own_state(self, gather: bool) -> dict[str, Any]:
+        """What this rank has: of whole parameters, else shards."""
+        leaves = self._leaves
+        if leaves is None or not self._is_divided():
+            return dict(self.optimizer.state_dict())
+        self.settle()
+        with leaves.in_place_of_parameters() as stands:
+            own = self.optimizer.state_dict()
+        shards, own["state"] = taken(leaves, own["state"], stands)
+        own["param_groups"] = _numbered(
+            own["param_groups"], [len(group["params"]) for group in self.optimizer.param_groups]
+        )
+        if gather:
+            whole = {**own["state"], **self._gathered(shards)}
+            own["state"] = {number: whole[number] for number in sorted(whole)}
+        else:
+            own[SHARDS] = [tuple(each) for each in shards]
+        return own
+
+    def _gathered(self, shards: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
+        """The state of whole parameters, of all replicas' shards where it is shared out."""
+        assert self._leaves is not None
+        parts: list[Any] = [shards]
+        if self._leaves.sharded:
+            replicas = state.group("rdp")
+            parts = [None] * replicas.size
+            with log.waiting("optimizer.local_state_dict() or state_dict(), with shard_optimizer_state"):
+                dist.all_gather_object(parts, list(shards), group=replicas.process_group)
+        return merged((Shard(*each) for part in parts for each in part), self._leaves.whole())
+
+    def settle(self) -> None:
+        """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
+        if not self._is_divided():
+            return
+        for parameter in [each for each in self.optimizer.state if self._is_away(each)]:
             del self.optimizer.state[parameter]
+        leaves = self._leaves
+        if leaves is not None:
+            before = dict(self.optimizer.state)
+            if leaves.extend(state.model.local_parameters()):
+                self._hand_over(leaves, before)
+        self._take_deferred()
+
+    def _hand_over(self, leaves: Leaves, before: Mapping[Any, Any]) -> None:
+        """Leaves get the state that their parameters have: some optimizers make it when they are made."""
+        index_of = {id(parameter): index for index, parameter in leaves.whole().items()}
+        for parameter, values in before.items():
+            index = index_of.get(id(parameter))
+            stands = [leaf for leaf in leaves if leaf.piece.number == index]
+            if index is None or any(leaf.tensor is parameter for leaf in stands):
+                continue
+            del self.optimizer.state[parameter]
+            shard = Shard(index, 0, parameter.numel(), values)
+            for leaf in stands:
+                part = of_piece([shard], leaf.piece, parameter.shape)
+                self.optimizer.state[leaf.tensor] = {name: _as_of(leaf, value) for name, value in part.items()}
+
+    def _take_deferred(self) -> None:
+        if self._deferred is not None:
+            self._load(self._deferred)
+
+    def _is_divided(self) -> bool:
+        return state.model is not None and state.model.partitioned
+
+    def _is_away(self, parameter: Any) -> bool:
+        """Whether another rank of the pipeline has the parameter."""
+        if isinstance(parameter, absent.AbsentParameter):
+            return True
+        return parameter is not None and self._is_divided() and state.model.has_elsewhere(parameter)
 
     def register_step_pre_hook(self, hook: Any) -> Any:
         return self.optimizer.register_step_pre_hook(hook)
@@ -126,3 +399,32 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _parameters(self) -> Iterable[torch.Tensor]:
         return (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+
+    def _loose(self) -> Iterable[torch.Tensor]:
+        """Parameters that the optimizer steps over themselves, in half precision."""
+        assert self._leaves is not None
+        whole = self._leaves.whole()
+        return (each for index, each in enumerate(self._parameters()) if index not in whole)
+
+
+def _as_of(leaf: Leaf, value: Any) -> Any:
+    """A value of a parameter's state, in the type of its leaf where it has one for each element."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == leaf.tensor.shape:
+        return value.to(leaf.tensor.dtype)
+    return value
+
+
+def _numbered(groups: Iterable[Mapping[str, Any]], sizes: Iterable[int]) -> list[dict[str, Any]]:
+    """The options of saved groups, for so many parameters in each, which are numbered through."""
+    numbers = itertools.count()
+    return [{**group, "params": list(itertools.islice(numbers, size))} for group, size in zip(groups, sizes)]
+
+
+def _together(own: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What all ranks of the replica have, by parameter."""
+    group = state.group("mp")
+    parts: list[Any] = [None] * group.size
+    with log.waiting("optimizer.state_dict()"):
+        dist.all_gather_object(parts, dict(own), group=group.process_group)
+    everything = {index: values for part in parts for index, values in part.items()}
+    return {index: everything[index] for index in sorted(everything)}

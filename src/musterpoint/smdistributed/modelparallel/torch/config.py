@@ -46,7 +46,7 @@ PARAMETERS = (
     Parameter("active_microbatches", "count", None, least=1),
     Parameter("deterministic_server", "flag", False),
     Parameter("offload_activations", "flag", False),
-    Parameter("activation_loading_horizon", "count", 4),
+    Parameter("activation_loading_horizon", "count", 4, least=1),
     Parameter("tensor_parallel_degree", "count", 1, least=1),
     Parameter("prescaled_batch", "flag", False),
     Parameter("fp16", "flag", False),
@@ -72,11 +72,8 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
     ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
-    ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
     ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
-    ("checkpoint_attentions", "leave it out, and use torch.utils.checkpoint in the model"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
@@ -251,6 +248,11 @@ def _check(config: Config) -> None:
     if config.shard_optimizer_state and not config.ddp:
         raise SMPConfigError(
             f"{config.shown('shard_optimizer_state')}: it needs ddp to be set as well, and {config.shown('ddp')}"
+        )
+    if config.tensor_parallel_degree > 1 and not config.ddp:
+        raise SMPConfigError(
+            f"{config.shown('tensor_parallel_degree')}: it needs ddp to be set as well, since the ranks average the "
+            f"gradients of what they all have; and {config.shown('ddp')}"
         )
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")

@@ -180,6 +180,12 @@ class ModuleRouting(Routing):
             self._all_here = self._exploring = False
         return list(self._approved.items())
 
+    def keep(self, found: Sequence[Sequence[tuple[ChainKey, str]]]) -> list[tuple[ChainKey, str]]:
+        """Of what ranks that share tensors decided, each for itself, what all of them did; they have to run alike."""
+        common = [each for each in found[0] if all(each in other for other in found)]
+        self._approved = dict(common)
+        return common
+
     def _explore(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a container, and finds out before whether it can be a chain; if not, so for those in it."""
         self._exploring = False

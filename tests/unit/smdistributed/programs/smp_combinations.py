@@ -100,10 +100,10 @@ def reference(net, plain, clip, steps):
     norms = []
     for step in steps:
         plain.zero_grad()
-        for replica in range(smp.dp_size()):
+        for replica in range(smp.rdp_size()):
             x, y = batch(step, replica)
             for xs, ys in zip(x.chunk(MICROBATCHES), y.chunk(MICROBATCHES)):
-                (loss_of(net(xs), ys) / (MICROBATCHES * smp.dp_size())).backward()
+                (loss_of(net(xs), ys) / (MICROBATCHES * smp.rdp_size())).backward()
         if clip is not None:
             norms.append(float(nn.utils.clip_grad_norm_(net.parameters(), *clip)))
         plain.step()
@@ -120,6 +120,9 @@ def prepared(make, optimizer, strategy=None, **more):
     smp.state.model = smp.state.optimizer = absent.fetch = None
     torch.manual_seed(smp.rank())
     net = make()
+    if smp.tp_size() > 1:
+        smp.set_tensor_parallelism(net.row)
+        smp.set_tensor_parallelism(net.layers[0][0])
     if strategy:
         net.strategy = strategy if strategy != "each" else None
         smp.set_activation_checkpointing(net.layers, strategy=strategy)
@@ -137,7 +140,7 @@ def run(model, optimizer, clip, steps):
     norms = []
     for step in steps:
         optimizer.zero_grad()
-        train(model, *batch(step, smp.dp_rank()))
+        train(model, *batch(step, smp.rdp_rank()))
         if clip is not None:
             norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), *clip)))
         optimizer.step()
@@ -187,17 +190,20 @@ def check(kind, clip, strategy):
 
 
 COMBINATIONS = {
-    (1, "interleaved", "cluster"): (("adamw", None, "contiguous"), ("adafactor", (0.01,), None)),
-    (2, "simple", "spread"): (("sgd", (0.01, 1.0), "group_2"), ("adagrad", (0.5,), "contiguous")),
-    (2, "interleaved", "cluster"): (("rmsprop", (0.02, float("inf")), "each"), ("adafactor", None, "contiguous")),
-    (4, "interleaved", "cluster"): (("adamw", (0.01,), "contiguous"),),
+    (1, 1, "interleaved", "cluster"): (("adamw", None, "contiguous"), ("adafactor", (0.01,), None)),
+    (2, 1, "simple", "spread"): (("sgd", (0.01, 1.0), "group_2"), ("adagrad", (0.5,), "contiguous")),
+    (2, 1, "interleaved", "cluster"): (("rmsprop", (0.02, float("inf")), "each"), ("adafactor", None, "contiguous")),
+    (4, 1, "interleaved", "cluster"): (("adamw", (0.01,), "contiguous"),),
+    (1, 2, "interleaved", "cluster"): (("adamw", (0.01,), None),),
+    (2, 2, "interleaved", "cluster"): (("sgd", (0.01, 1.0), None),),
 }
 result = {}
-for (partitions, pipeline, placement), cases in COMBINATIONS.items():
-    begin(partitions=partitions, pipeline=pipeline, placement_strategy=placement, shard_optimizer_state=True,
-          offload_activations=True)  # fmt: skip
+for (partitions, tensors, pipeline, placement), cases in COMBINATIONS.items():
+    begin(partitions=partitions, tensor_parallel_degree=tensors, prescaled_batch=True, pipeline=pipeline,
+          placement_strategy=placement, shard_optimizer_state=True, offload_activations=True)  # fmt: skip
     for kind, clip, strategy in cases:
-        result[f"{kind}, clip {clip}, {strategy}, {partitions} partitions, {pipeline}"] = check(kind, clip, strategy)
+        name = f"{kind}, clip {clip}, {strategy}, {partitions} partitions, tensors over {tensors}, {pipeline}"
+        result[name] = check(kind, clip, strategy)
 
 # --- sharded or not: the same to the last bit
 ended = []
@@ -218,13 +224,13 @@ def half_batch(step, replica):
 def half_reference(net, copies, plain, half, steps, scale, clip):
     for step in steps:
         total = [torch.zeros_like(each) for each in net.parameters()]
-        for replica in range(smp.dp_size()):
+        for replica in range(smp.rdp_size()):
             net.zero_grad()
             x, y = half_batch(step, replica)
             for xs, ys in zip(x.chunk(MICROBATCHES), y.chunk(MICROBATCHES)):
                 (loss_of(net(xs.to(half)).float(), ys) * scale).backward()
             for each, parameter in zip(total, net.parameters()):
-                each += parameter.grad * (1 / MICROBATCHES) / smp.dp_size()
+                each += parameter.grad * (1 / MICROBATCHES) / smp.rdp_size()
         for one, each in zip(copies, total):
             one.grad = each.float() / scale
         nn.utils.clip_grad_norm_(copies, clip)
@@ -236,7 +242,7 @@ def half_reference(net, copies, plain, half, steps, scale, clip):
 def half_run(model, optimizer, steps, clip):
     for step in steps:
         optimizer.zero_grad()
-        loss = train(model, *half_batch(step, smp.dp_rank())).reduce_mean()
+        loss = train(model, *half_batch(step, smp.rdp_rank())).reduce_mean()
         assert loss.dtype == torch.float32
         optimizer.clip_master_grads(clip)
         optimizer.step()
@@ -269,7 +275,7 @@ for kind, partitions, shard in (("fp16", 2, True), ("bf16", 2, False)):
     if kind == "fp16":
         hook = last.register_hook(lambda gradient: gradient * float("inf")) if smp.pp_rank() == 1 else None
         optimizer.zero_grad()
-        train(model, *half_batch(3, smp.dp_rank()))
+        train(model, *half_batch(3, smp.rdp_rank()))
         assert optimizer.clip_master_grads(0.1) == -1
         optimizer.step()
         assert optimizer.overflow and optimizer.loss_scale == 2.0**9
@@ -293,7 +299,7 @@ for kind, partitions, shard in (("fp16", 2, True), ("bf16", 2, False)):
         model, optimizer = prepared(Chain, adam, **more)
         smp.resume_from_checkpoint(os.path.join(FOLDER, f"{kind}{partitions}"), "whole", partial=False)
         errors += [of_dicts(model.state_dict(), whole), of_dicts(optimizer.state_dict()["state"], state["state"])]
-        train(model, *half_batch(3, smp.dp_rank()))
+        train(model, *half_batch(3, smp.rdp_rank()))
         errors += [of_dicts(optimizer.state_dict()["state"], state["state"]),
                    *map(distance, optimizer.state_dict()["_smp_fp16_states"]["copies"].values(), masters)]  # fmt: skip
         try:

@@ -171,7 +171,7 @@ def check(name, length):
     count = len(list(model.distributed_modules()))
     assert (count > 0) is (not before or smp.tp_size() > 1), (name, count)
     model.load_state_dict(alone.state_dict())
-    worst = dict.fromkeys(("gradient", "loss", "output", "weight", "evaluated"), 0.0)
+    worst = dict.fromkeys(("gradient", "norm", "loss", "output", "weight", "evaluated"), 0.0)
 
     def note(what, error):
         worst[what] = max(worst[what], error if error == error else float("inf"))
@@ -201,6 +201,8 @@ def check(name, length):
                 found = division(parameter)
                 gradient = parameter.grad if found is None else whole_of(parameter.grad, found)
                 note("gradient", distance(gradient, wanted[key].grad))
+        norm, wanted = (nn.utils.clip_grad_norm_(each.parameters(), 0.5) for each in (model, alone))
+        note("norm", distance(norm, wanted))
         optimizer.step()
         plainly.step()
     values = model.state_dict()

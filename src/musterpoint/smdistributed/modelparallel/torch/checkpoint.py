@@ -21,7 +21,7 @@ from ..backend.exceptions import SMPError
 from . import log
 from .communication import MP_GROUP, WORLD, barrier
 from .model_state import PARTIAL
-from .optimizer_state import HALF, SHARDS
+from .shards import HALF, SHARDS
 from .state import state
 from .whole_file import whole, write_text
 

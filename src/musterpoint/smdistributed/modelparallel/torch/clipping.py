@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.utils import clip_grad
 
 from . import log
+from .distributed_parameters import division
 from .errors import SMPStepError
 from .scheduler import current
 from .state import state
@@ -36,6 +37,7 @@ def install() -> None:
         gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         if float(norm_type) <= 0 or not _of_the_model(gradients):
             return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
+        gradients = _counted(gradients)
         if current() is not None:
             raise SMPStepError(
                 "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
@@ -60,6 +62,14 @@ def _of_the_model(gradients: list[torch.Tensor]) -> bool:
         return False
     own = {id(parameter.grad) for parameter in state.model.local_parameters()}
     return not gradients or any(id(gradient) in own for gradient in gradients)
+
+
+def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that count on this rank: what all ranks of a tensor-parallel group have counts on the first one."""
+    if state.group("tp").rank == 0:
+        return gradients
+    whole = {id(each.grad) for each in state.model.local_parameters() if division(each) is None}
+    return [each for each in gradients if id(each) not in whole]
 
 
 def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:

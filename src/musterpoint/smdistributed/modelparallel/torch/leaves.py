@@ -66,7 +66,7 @@ class Leaves:
                 "shard_optimizer_state: LBFGS's state is one vector of all parameters, which can't be shared out; "
                 "leave the parameter out"
             )
-        self._optimizer, self._copies = optimizer, copies
+        self._optimizer, self.copies = optimizer, copies
         self._group = replicas
         self._owners, self._rank = (replicas.size, replicas.rank) if replicas is not None else (1, 0)
         self._by_owner: list[list[Piece]] = [[] for _ in range(self._owners)]
@@ -112,7 +112,7 @@ class Leaves:
     def _leaf(self, piece: Piece, parameter: nn.Parameter) -> Leaf:
         values = _elements(parameter.data, piece)
         half = parameter.dtype in (torch.float16, torch.bfloat16)
-        if self._copies and half:
+        if self.copies and half:
             return Leaf(piece, parameter, nn.Parameter(values.float()))
         if values.shape == parameter.shape:
             return Leaf(piece, parameter, parameter)

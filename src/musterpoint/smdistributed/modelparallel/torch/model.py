@@ -237,10 +237,11 @@ class DistributedModel(nn.Module):
             self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
-            clipping.install()
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
             if not self._is_whole:
                 self._release()
+        if state.group("mp").size > 1:
+            clipping.install()
         if device is not None:
             self.to(device)
         self._find_local()

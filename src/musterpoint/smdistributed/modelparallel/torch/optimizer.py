@@ -5,17 +5,16 @@ With sharded state or a model in half precision the wrapped optimizer steps over
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 import torch.distributed as dist
 
-from . import absent, clipping, log
-from .leaves import Leaf, Leaves
+from . import clipping, log
+from .distributed_parameters import division
+from .leaves import Leaves
 from .loss_scale import LossScale
-from .model_state import PARTIAL
-from .optimizer_state import COPY, HALF, SHARDS, Shard, merged, of_piece, taken, whole_as_shards
+from .optimizer_state import OptimizerState, is_divided
 from .state import state
 
 
@@ -54,7 +53,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
         self._ready = False
-        self._deferred: dict[str, Any] | None = None
+        self._kept = OptimizerState(optimizer, self._leaves, self._scale)
         state.optimizer = self
         self.settle()
 
@@ -110,8 +109,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         With ``fp16`` a step is skipped where a gradient on any rank is infinite or no number: ``overflow`` says so.
         """
         leaves = self._leaves
-        if leaves is None or not self._is_divided():
-            self._take_deferred()
+        if leaves is None or not is_divided():
+            self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         loss = None
         if closure is not None:
@@ -137,19 +136,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
         the loss scale, in float32.
         """
         leaves = self._leaves
-        if leaves is None or not self._is_divided() or not self._half:
+        if leaves is None or not is_divided() or not self._half:
             return float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), max_norm, norm_type))
         self._prepare(leaves)
         if self.overflow:
             return -1.0
-        gradients = [leaf.tensor.grad for leaf in leaves if leaf.tensor.grad is not None]
-        loose = [each.grad for each in self._loose() if each.grad is not None]
+        first = state.group("tp").rank == 0  # what all ranks of a tensor-parallel group have counts there
+        trained = [leaf for leaf in leaves if leaf.tensor.grad is not None]
+        counted = [leaf for leaf in trained if first or division(leaf.parameter) is not None]
+        gradients = [leaf.tensor.grad for leaf in counted if leaf.tensor.grad is not None]
         parts = torch.nn.utils.get_total_norm(gradients, norm_type) if gradients else torch.zeros(())
         total = clipping.of_all_parts(parts, float(norm_type), "rdp") if leaves.sharded else parts
         total = clipping.of_all_parts(total, float(norm_type), "mp")
         factor = torch.clamp(max_norm / (total.double() + 1e-6), max=1.0)
-        for gradient in (*gradients, *loose):
-            gradient.mul_(factor.to(gradient))
+        for each in (*(leaf.tensor for leaf in trained), *self._loose()):
+            if each.grad is not None:
+                each.grad.mul_(factor.to(each.grad))
         return float(total)
 
     def _prepare(self, leaves: Leaves) -> None:
@@ -199,30 +201,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             gather_if_shard: with sharded state, that of all replicas, each of which must call this then; else only what
                 this replica has, for files of its own (``smp.save(…, v3=True)``).
         """
-        gather = gather_if_shard or not self.sharded
-        own = self._own_state(gather)
-        own[PARTIAL] = True
-        half = self.fp16_states(gather)
-        if half is not None:
-            own[HALF] = half
-        return own
+        return self._kept.own(gather_if_shard)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, as the wrapped optimizer has it in one process.
 
-        Every rank of the pipeline must call it, with sharded state every rank; each gets all.
+        Every rank of one copy of the model must call it, with sharded state every rank; each gets all.
         """
-        if self._deferred is not None:
-            return {**self.optimizer.state_dict(), **{key: value for key, value in self._deferred.items()
-                                                      if key in ("state", HALF)}}  # fmt: skip
-        whole = self.local_state_dict()
-        del whole[PARTIAL]
-        group = state.group("mp")
-        if group.size > 1 and self._is_divided():
-            whole["state"] = _together(whole["state"])
-            if HALF in whole:
-                whole[HALF] = {**whole[HALF], "copies": _together(whole[HALF]["copies"])}
-        return whole
+        return self._kept.whole()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a full or a partial state, or shards; what belongs to other ranks is left out.
@@ -232,149 +218,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Raises:
             SMPOptimizerStateError: shards of other replicas are missing.
         """
-        known = {key: value for key, value in state_dict.items() if key != PARTIAL}
-        if not self._is_divided():
-            self._deferred = known
-            options = [{**group, "params": list(group["params"])} for group in known["param_groups"]]
-            self.optimizer.load_state_dict({"state": {}, "param_groups": options})
-            return
-        self._load(known)
-
-    def _load(self, known: Mapping[str, Any], half: bool = True) -> None:
-        self._deferred = None
-        leaves = self._leaves
-        if leaves is None:
-            shards = [Shard(*each) for each in known.get(SHARDS, ())]
-            parameters = dict(enumerate(self._parameters()))
-            values = {**known["state"], **merged(shards, parameters)}
-            kept = {index: each for index, each in values.items() if not self._is_away(parameters.get(index))}
-            self.optimizer.load_state_dict({"state": kept, "param_groups": known["param_groups"]})
-            return
-        self.settle()
-        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
-        saved = [len(group["params"]) for group in known["param_groups"]]
-        if sizes != saved:
-            raise ValueError(f"the state is of groups of {saved} parameters, and the optimizer has {sizes}")
-        shards = [*whole_as_shards(known["state"], leaves.whole()), *(Shard(*each) for each in known.get(SHARDS, ()))]
-        with leaves.in_place_of_parameters() as stands:
-            values = {}
-            for place, stood in enumerate(stands):
-                if isinstance(stood, int):
-                    found: Any = known["state"].get(stood, {})
-                else:
-                    found = of_piece(shards, stood.piece, stood.parameter.shape)
-                if found:
-                    values[place] = found
-            groups = _numbered(known["param_groups"], [len(group["params"]) for group in self.optimizer.param_groups])
-            self.optimizer.load_state_dict({"state": values, "param_groups": groups})
-        if half and HALF in known:
-            self.load_fp16_states(known[HALF])
+        self._kept.load(state_dict)
+        self._ready = False
 
     def fp16_states(self, gather_if_shard: bool = True) -> dict[str, Any] | None:
         """What training in half precision has besides: float32 copies and the loss scale; None where it isn't on.
 
         ``gather_if_shard``: as for :meth:`local_state_dict`.
         """
-        leaves = self._leaves
-        if leaves is None or not self._half:
-            return None
-        states: dict[str, Any] = {"loss_scale": self._scale.state_dict() if self._scale is not None else {}}
-        shards = [tuple(Shard(*leaf.piece, {COPY: leaf.tensor.detach()})) for leaf in leaves if leaf.is_copy]
-        if leaves.sharded and not gather_if_shard:
-            states[SHARDS] = shards
-        else:
-            states["copies"] = {index: each[COPY] for index, each in self._gathered(shards).items()}
-        return states
+        return self._kept.half(gather_if_shard)
 
     def load_fp16_states(self, states: Mapping[str, Any]) -> None:
         """Takes what :meth:`fp16_states` gave, or the same of all ranks."""
-        leaves = self._leaves
-        if leaves is None or not self._half:
-            return
-        if self._scale is not None and states.get("loss_scale"):
-            self._scale.load_state_dict(states["loss_scale"])
-        if not self._is_divided():
-            self._deferred = {**(self._deferred or {**self.optimizer.state_dict(), "state": {}}), HALF: states}
-            return
-        shards = [
-            *whole_as_shards({index: {COPY: each} for index, each in states.get("copies", {}).items()}, leaves.whole()),
-            *(Shard(*each) for each in states.get(SHARDS, ())),
-        ]
-        for leaf in leaves:
-            values = of_piece(shards, leaf.piece, leaf.parameter.shape)
-            if leaf.is_copy and values:
-                leaf.tensor.data.copy_(values[COPY])
-        leaves.give_values()
-
-    def _own_state(self, gather: bool) -> dict[str, Any]:
-        """What this rank has: of whole parameters, else shards."""
-        leaves = self._leaves
-        if leaves is None or not self._is_divided():
-            return dict(self.optimizer.state_dict())
-        self.settle()
-        with leaves.in_place_of_parameters() as stands:
-            own = self.optimizer.state_dict()
-        shards, own["state"] = taken(leaves, own["state"], stands)
-        own["param_groups"] = _numbered(
-            own["param_groups"], [len(group["params"]) for group in self.optimizer.param_groups]
-        )
-        if gather:
-            whole = {**own["state"], **self._gathered(shards)}
-            own["state"] = {number: whole[number] for number in sorted(whole)}
-        else:
-            own[SHARDS] = [tuple(each) for each in shards]
-        return own
-
-    def _gathered(self, shards: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
-        """The state of whole parameters, of all replicas' shards where it is shared out."""
-        assert self._leaves is not None
-        parts: list[Any] = [shards]
-        if self._leaves.sharded:
-            replicas = state.group("rdp")
-            parts = [None] * replicas.size
-            with log.waiting("optimizer.local_state_dict() or state_dict(), with shard_optimizer_state"):
-                dist.all_gather_object(parts, list(shards), group=replicas.process_group)
-        return merged((Shard(*each) for part in parts for each in part), self._leaves.whole())
+        self._kept.load_half(states)
 
     def settle(self) -> None:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
-        if not self._is_divided():
-            return
-        for parameter in [each for each in self.optimizer.state if self._is_away(each)]:
-            del self.optimizer.state[parameter]
-        leaves = self._leaves
-        if leaves is not None:
-            before = dict(self.optimizer.state)
-            if leaves.extend(state.model.local_parameters()):
-                self._hand_over(leaves, before)
-        self._take_deferred()
-
-    def _hand_over(self, leaves: Leaves, before: Mapping[Any, Any]) -> None:
-        """Leaves get the state that their parameters have: some optimizers make it when they are made."""
-        index_of = {id(parameter): index for index, parameter in leaves.whole().items()}
-        for parameter, values in before.items():
-            index = index_of.get(id(parameter))
-            stands = [leaf for leaf in leaves if leaf.piece.number == index]
-            if index is None or any(leaf.tensor is parameter for leaf in stands):
-                continue
-            del self.optimizer.state[parameter]
-            shard = Shard(index, 0, parameter.numel(), values)
-            for leaf in stands:
-                part = of_piece([shard], leaf.piece, parameter.shape)
-                self.optimizer.state[leaf.tensor] = {name: _as_of(leaf, value) for name, value in part.items()}
-
-    def _take_deferred(self) -> None:
-        if self._deferred is not None:
-            self._load(self._deferred)
-
-    def _is_divided(self) -> bool:
-        return state.model is not None and state.model.partitioned
-
-    def _is_away(self, parameter: Any) -> bool:
-        """Whether another rank of the pipeline has the parameter."""
-        if isinstance(parameter, absent.AbsentParameter):
-            return True
-        return parameter is not None and self._is_divided() and state.model.has_elsewhere(parameter)
+        self._kept.settle()
 
     def register_step_pre_hook(self, hook: Any) -> Any:
         return self.optimizer.register_step_pre_hook(hook)
@@ -405,26 +265,3 @@ class DistributedOptimizer(torch.optim.Optimizer):
         assert self._leaves is not None
         whole = self._leaves.whole()
         return (each for index, each in enumerate(self._parameters()) if index not in whole)
-
-
-def _as_of(leaf: Leaf, value: Any) -> Any:
-    """A value of a parameter's state, in the type of its leaf where it has one for each element."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == leaf.tensor.shape:
-        return value.to(leaf.tensor.dtype)
-    return value
-
-
-def _numbered(groups: Iterable[Mapping[str, Any]], sizes: Iterable[int]) -> list[dict[str, Any]]:
-    """The options of saved groups, for so many parameters in each, which are numbered through."""
-    numbers = itertools.count()
-    return [{**group, "params": list(itertools.islice(numbers, size))} for group, size in zip(groups, sizes)]
-
-
-def _together(own: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What all ranks of the replica have, by parameter."""
-    group = state.group("mp")
-    parts: list[Any] = [None] * group.size
-    with log.waiting("optimizer.state_dict()"):
-        dist.all_gather_object(parts, dict(own), group=group.process_group)
-    everything = {index: values for part in parts for index, values in part.items()}
-    return {index: everything[index] for index in sorted(everything)}

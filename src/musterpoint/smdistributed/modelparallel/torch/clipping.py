@@ -18,6 +18,7 @@ from .distributed_parameters import division
 from .errors import SMPStepError
 from .scheduler import current
 from .state import state
+from .topology import Kind
 
 _NAME = "_get_total_norm"
 """What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
@@ -42,7 +43,7 @@ def install() -> None:
                 "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
                 "all microbatches are through, and all ranks have to take part"
             )
-        total = _of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type))
+        total = of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type), "mp")
         if error_if_nonfinite and not math.isfinite(float(total)):
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
@@ -71,13 +72,19 @@ def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     return [each for each in gradients if id(each) not in whole]
 
 
-def _of_all_parts(norm: torch.Tensor, order: float) -> torch.Tensor:
-    """The norm of the gradients of all parts together, of which each is on one rank."""
+def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:
+    """The norm of the gradients of all parts together, of which each is on one rank of this rank's group of a kind.
+
+    Every rank of the group calls it.
+    """
+    group = state.group(kind)
+    if group.size == 1:
+        return norm
     part = norm.detach().double().cpu()
     finite = math.isfinite(order)
     told, operation = (part.pow(order), dist.ReduceOp.SUM) if finite else (part, dist.ReduceOp.MAX)
     with log.waiting("torch.nn.utils.clip_grad_norm_"):
-        dist.all_reduce(told, operation, group=state.group("mp").process_group)
+        dist.all_reduce(told, operation, group=group.process_group)
     return (told.pow(1 / order) if finite else told).to(norm.device, norm.dtype)
 
 

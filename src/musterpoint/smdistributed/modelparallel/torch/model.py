@@ -10,16 +10,19 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, agreement, clipping, communication, log, reducer, tensor_parallel
+from . import absent, agreement, clipping, communication, log, precision, reducer, tensor_parallel
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state, whole_values
+from .nn.attention import DistributedAttentionLayer
 from .nn.base import DistributedModule
 from .partition import agree
+from .patches.checkpoint import set_activation_checkpointing
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
@@ -65,6 +68,9 @@ class DistributedModel(nn.Module):
             with log.waiting("smp.DistributedModel"):
                 _share_values(module)  # as the parts of a parameter are to be those of one
         self.module = tensor_parallel.distribute(module)
+        precision.convert(self.module)
+        if state.cfg.checkpoint_attentions:
+            _checkpoint_attentions(self.module)
         self.partitioned = False
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
@@ -75,6 +81,7 @@ class DistributedModel(nn.Module):
         self._owner: Mapping[str, int] = {}
         self._local: dict[str, nn.Parameter] = {}
         self._local_buffers: dict[str, torch.Tensor] = {}
+        self._elsewhere: set[int] = set()
         self._server: Server | None = None
         self._reducer: reducer.Reducers | None = None
         self._comm_hook: tuple[Any, Any] | None = None
@@ -108,9 +115,10 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
             self._choose_routes(args, kwargs)
-        return self.module(*args, **kwargs)
+        return precision.leave(self.module(*args, **kwargs))
 
     def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The leader keeps all values until the first call, to see how modules can be called together."""
@@ -125,8 +133,6 @@ class DistributedModel(nn.Module):
         finally:
             state.tracing = False
         self._release()
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -138,6 +144,9 @@ class DistributedModel(nn.Module):
             raise SMPStepError(f"model.backward: {state.cfg.shown('pipeline')} allows forward passes only")
         if self._server is not None:
             self._server.turn_backward()
+        scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
+        if scale != 1.0:
+            tensors = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor * scale, tensors)
         torch.autograd.backward(tensors, grad_tensors)
 
     def run_step(
@@ -198,6 +207,8 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
+        if state.optimizer is not None:
+            state.optimizer.gradients_changed()
         try:
             self._reducer.finish()
         except RuntimeError as error:
@@ -238,11 +249,11 @@ class DistributedModel(nn.Module):
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
             self._deferred = None
+        if state.optimizer is not None:
+            state.optimizer.settle()
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
 
@@ -260,6 +271,8 @@ class DistributedModel(nn.Module):
         """Lists what this rank has."""
         rank = state.group("pp").rank
         self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
+        own = {id(each) for each in self._local.values()}
+        self._elsewhere = {id(each) for each in self.module.parameters() if id(each) not in own}
         self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
@@ -304,6 +317,25 @@ class DistributedModel(nn.Module):
             (f"{prefix}.{name}" if prefix and name else prefix or name, module)
             for name, module in self.module.named_modules() if self._owner[name] == rank
         )  # fmt: skip
+
+    def has_elsewhere(self, parameter: torch.Tensor) -> bool:
+        """Whether it is a parameter of the model that another rank of the pipeline owns."""
+        return id(parameter) in self._elsewhere
+
+    def place_of(self, module: nn.Module) -> int | None:
+        """The rank of the pipeline that has all of a module; negative: several have; None: it doesn't matter."""
+        return None if self._server is None else self._routing.place_of(module)
+
+    def is_away(self, module: nn.Module) -> bool:
+        """Whether all of a module is on another rank of the pipeline."""
+        place = self.place_of(module)
+        return place is not None and place >= 0 and self._routing.is_away(place)
+
+    def call_again(
+        self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
+    ) -> Any:
+        """Calls modules of another rank there, one after the other, without keeping what is between them."""
+        return self._routing.call_again(modules, args, kwargs, preserve_rng_state)
 
     def _must_be_divided(self) -> None:
         if not self.partitioned:
@@ -376,6 +408,8 @@ class DistributedModel(nn.Module):
             return self.module.load_state_dict(state_dict, strict)
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+        if state.optimizer is not None:
+            state.optimizer.values_changed()
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
 
     # ---- hooks
@@ -414,6 +448,16 @@ class DistributedModel(nn.Module):
         raise SMPUnsupportedError(
             "model.join: every replica must run the same number of steps. Give each the same number of batches, as "
             "torch's DistributedSampler does, with drop_last=True in the DataLoader"
+        )
+
+
+def _checkpoint_attentions(module: nn.Module) -> None:
+    found = [each for each in module.modules() if isinstance(each, DistributedAttentionLayer)]
+    for each in found:
+        set_activation_checkpointing(each)
+    if not found:
+        log.warn(
+            f"{state.cfg.shown('checkpoint_attentions')}: without effect, since no module of smp.nn is in the model"
         )
 
 

@@ -24,9 +24,11 @@ from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
+    from musterpoint.fabric.ssh import Ssh
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
     from musterpoint.processes.scheduled_events import EventsWatch
+    from musterpoint.processes.ssh_door import SshDoor
     from musterpoint.report.trainjob_progress import ProgressWatch
 
 SHARE_OF_ROLLCALL = 0.9
@@ -53,7 +55,8 @@ class Runtime:
     the output directory.
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
-    started; ``sync`` is the upload of intermediate outputs, where the job has one.
+    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, where the job
+    has them.
     """
 
     def __init__(self, request: Request) -> None:
@@ -74,6 +77,7 @@ class Runtime:
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())
         self.sync: Sync | None = None
+        self.ssh: SshDoor | None = None
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
@@ -190,8 +194,22 @@ class Runtime:
             self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
             self.loop.call_later(0, self.sync.begin)
 
+    def open_ssh(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
+        """Makes this host's keys for ssh, and listens; :meth:`close` removes them.
+
+        Raises:
+            LauncherError: they can't be made, or sshd can't run here.
+            StoppedEarly: this host was told to stop.
+        """
+        from musterpoint.processes.ssh_door import SshDoor
+
+        self.ssh = SshDoor(ssh, without_own(environ), self.ask)
+        return self.ssh
+
     def close(self, ends: bool = False) -> None:
         """Ends the sidecars and restores the signal handlers; ``ends`` as for :meth:`Signals.close`."""
+        if self.ssh is not None:
+            self.ssh.close()
         if self._pid1_watch is not None:
             self._pid1_watch.close()
         self.sidecars.close()

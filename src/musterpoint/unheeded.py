@@ -35,7 +35,8 @@ INTERNAL = frozenset({
     "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
     "MUSTER_USER_TMPDIR",
     # to what runs in the user's Python, and to programs of ours
-    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_PROGRESS",
+    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_HOSTFILE",
+    "MUSTER_PROGRESS",
     "MUSTER_SDK_DRIVERS", "MUSTER_STARTUP",
 })  # fmt: skip
 """Variables that are no options, and that musterpoint's own processes and images set or read."""

@@ -123,6 +123,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--distribution", default="{}", metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add("--sharded", action="append", default=[], metavar="NAME",
+        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated")  # fmt: skip
     add("--requirements", metavar="FILE",
         help="packages to install first: into this Python, or with --image as requirements.txt beside the code "
         "[none]")  # fmt: skip
@@ -169,6 +171,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
+    channels = job.read_channels(asked.channel, cwd)
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),
@@ -178,7 +181,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             arguments=command.arguments,
             hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
             distribution=platform.read_distribution(distribution, asked.hosts),
-            channels=job.read_channels(asked.channel, cwd),
+            channels=channels,
+            sharded=job.read_sharded(asked.sharded, channels),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
             environment=job.read_pairs(

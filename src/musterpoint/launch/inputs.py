@@ -19,6 +19,7 @@ from musterpoint.stop_budget import rank_grace
 if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.memory import Memory
+    from musterpoint.fabric.ssh import Ssh
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -57,6 +58,7 @@ class LaunchInputs(NamedTuple):
     memory: this host's memory, for launcher ``ray``.
     accelerate: what accelerate says, for launcher ``accelerate``.
     cpu_sets: the processors of each slot; empty: the system's choice.
+    ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
     launcher: Launcher
@@ -73,6 +75,7 @@ class LaunchInputs(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: "Ssh | None" = None
 
     @property
     def hosts(self) -> int:
@@ -125,6 +128,15 @@ class LaunchInputs(NamedTuple):
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+
+    @property
+    def _later_warnings(self) -> tuple[EnvSetting, ...]:
+        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
+        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
+        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
+            return ()
+        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
 
     @property
     def _progress(self) -> tuple[EnvSetting, ...]:
@@ -216,6 +228,7 @@ class LaunchInputs(NamedTuple):
             ),
             *self._tasks,
             *self._progress,
+            *self._later_warnings,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )

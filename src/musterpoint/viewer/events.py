@@ -50,6 +50,7 @@ EVENTS: dict[str, Meaning] = {
     "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),
     "launcher-signal": Meaning("process", "the launcher sent {signal} to rank {rank}, which was kept from it"),
     "daemon-asked": Meaning("process", "mpirun asked for its daemon on {of}", False),
+    "ssh-session": Meaning("process", "{name} began: {command}"),
     "handed-over": Meaning("process", "{launcher} was planned by a nested launcher: {ranks} ranks here"),
     "nested-launcher-failed": Meaning("failure", "a nested launcher failed with code {code}"),
     "ranks-met": Meaning("process", "the ranks met at the master port {port}"),

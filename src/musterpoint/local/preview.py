@@ -83,7 +83,8 @@ def _view(
     if job.platform == "sagemaker":
         return HostView(read_job(watched, options), options, variables), watched
     made = read_job(watched, options, "", job.program, job.arguments, job.module)
-    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables), watched
+    code = platform.processes(here)[0].cwd
+    return HostView(made._replace(paths=made.paths._replace(code=code)), options, variables), watched
 
 
 def moved(value: Any, old: str, new: str) -> Any:

@@ -52,6 +52,10 @@ def _requirements(given: Given) -> str:
     return "--installer none installs nothing; leave it out, or pass --installer pip"
 
 
+def _sharded(given: Given) -> str:
+    return "one host gets every file of a channel" if given.job.sharded and len(given.job.hosts) == 1 else ""
+
+
 def _debug(given: Given) -> str:
     job = given.job
     slots = int(job.options.get("MUSTER_SLOTS", 0))
@@ -63,7 +67,7 @@ def _debug(given: Given) -> str:
 
 CONDITIONS: Mapping[str, Callable[[Given], str]] = {
     "--host-names": _host_names, "--one-address": _one_address, "--host-slots": _host_slots, "--slots": _slots,
-    "--requirements": _requirements, "--debug": _debug,
+    "--requirements": _requirements, "--sharded": _sharded, "--debug": _debug,
 }  # fmt: skip
 """Options that have no effect under some conditions: what says why, empty where the option counts."""
 ALWAYS = frozenset({

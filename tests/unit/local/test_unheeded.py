@@ -26,6 +26,9 @@ CASES = [
     (Given(JOB._replace(options={"MUSTER_INSTALLER": "pip"}), "netns", requirements="r.txt"), ""),
     (Given(JOB._replace(options={"MUSTER_INSTALLER": "none"}), "netns", requirements="r.txt"),
      "--requirements has no effect: --installer none installs nothing"),
+    (Given(JOB._replace(sharded=("train",)), "netns"), ""),
+    (Given(JOB._replace(sharded=("train",), hosts=("algo-1",)), "netns"),
+     "--sharded has no effect: one host gets every file of a channel"),
     (Given(JOB._replace(debug=9), "netns"), ""),  # the hosts' devices will say how many ranks there are
     (Given(JOB._replace(debug=3, options={"MUSTER_SLOTS": "2"}), "netns"), ""),
     (Given(JOB._replace(debug=4, options={"MUSTER_SLOTS": "2"}), "netns"),

@@ -16,6 +16,7 @@ import zipfile
 from typing import Any, Callable, Mapping, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
 from . import log
@@ -63,7 +64,7 @@ def save(
         )  # fmt: skip
     if partial or key is not None:
         _write(obj, _part(path, v3), options, {**_layout(), "v3": v3})
-    elif state.group("mp").rank == 0:
+    elif state.group("mp").rank == _shard() == 0:
         _write(_without_mark(obj), path, options)
 
 
@@ -103,10 +104,10 @@ def save_checkpoint(
     """
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints={num_kept_partial_checkpoints}: expected 1 or more, or None")
-    if state.group("rdp").rank != 0:
+    if state.group("rdp").rank >= _shards():  # another copy
         return
     folder = _path(path)
-    first = state.group("mp").rank == 0
+    first = state.group("mp").rank == _shard() == 0
     files = _files(folder, tag, partial)
     for source, file in ((model, files.model), (optimizer, files.optimizer)):
         if source is None:
@@ -119,7 +120,7 @@ def save_checkpoint(
             _write(_without_mark(values), file, {})
     if first and user_content is not None:
         _write(user_content, files.content, {})
-    barrier(MP_GROUP)
+    _meet()
     if first:
         write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
         if partial and num_kept_partial_checkpoints is not None:
@@ -157,9 +158,25 @@ def resume_from_checkpoint(
     return torch.load(files.content, map_location="cpu", weights_only=False)
 
 
+def _meet() -> None:
+    """Until all that write have written."""
+    if _shards() > 1:
+        dist.barrier(state.model.sharding.mesh["shard"].get_group())
+    barrier(MP_GROUP)
+
+
 def rank_info() -> str:
     """Which part this rank has, as file names say it: pipeline, tensor, replica."""
-    return f"{state.group('pp').rank}_{state.group('tp').rank}_0"
+    return f"{state.group('pp').rank}_{state.group('tp').rank}_{_shard()}"
+
+
+def _shard() -> int:
+    """This rank's place among the shards of one copy of the model; 0 where it isn't in shards."""
+    return state.group("rdp").rank % _shards()
+
+
+def _shards() -> int:
+    return state.cfg.sharded_data_parallel_degree
 
 
 def _files(folder: str, tag: str, partial: bool) -> _Files:
@@ -178,6 +195,8 @@ def _path(f: str | os.PathLike[str]) -> str:
 
 
 def _part(path: str, v3: bool = False) -> str:
+    if _shards() > 1 and not v3:
+        return f"{path}_{rank_info()}"
     if v3:
         return f"{path}_{state.group('pp').rank}_{state.group('tp').rank}_{state.group('rdp').rank}"
     if state.group("tp").size > 1:
@@ -192,7 +211,14 @@ def _found(path: str, v3: bool) -> str:
 
 
 def _layout() -> dict[str, int]:
-    return {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
+    layout = {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
+    return {**layout, "sharded_data_parallel_degree": _shards()}
+
+
+def _degrees() -> str:
+    """How this job divides the model, the pipeline first."""
+    pipeline, *others = _layout().items()
+    return " and ".join(f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
 
 
 def _partial_key(obj: Any) -> str | None:
@@ -234,9 +260,9 @@ def _check_layout(path: str, place: str) -> None:
         record = next((name for name in file.namelist() if name.endswith(f"/{_LAYOUT}")), None)
         then = json.loads(file.read(record)) if record else _layout()
     for name, now in _layout().items():
-        if then.get(name) != now:
+        if then.get(name, 1) != now:
             raise SMPCheckpointError(
-                f"{path} was saved with {name} {then.get(name)}, and this job has {now}: its parts fit that "
+                f"{path} was saved with {name} {then.get(name, 1)}, and this job has {now}: its parts fit that "
                 "number only; resume with it, or save the whole model there (partial=False), which fits any"
             )
 
@@ -256,8 +282,8 @@ def _missing(path: str, place: str, partial: bool) -> str:
         return f"{place} doesn't exist"
     return (
         f"{place} doesn't exist, but {len(parts)} other part{'s' if len(parts) > 1 else ''} of it: this job has "
-        f"pipeline_parallel_degree {state.group('pp').size}; resume with the number that it was saved with, on a file "
-        "system that all hosts share, or save the whole model (partial=False), which fits any number"
+        f"{_degrees()}; resume with the number that it was saved with, on a file system that all hosts share, or save "
+        "the whole model (partial=False), which fits any number"
     )
 
 

@@ -73,7 +73,6 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
     ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
-    ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
     ("fp16", "leave it out: the model is trained in the type of its parameters"),
     ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
     ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
@@ -240,6 +239,7 @@ def _check(config: Config) -> None:
             raise SMPUnsupportedError(
                 f"{config.shown(name)}: musterpoint's smdistributed.modelparallel doesn't support it yet; {instead}"
             )
+    _check_sharding(config)
     if config.default_partition >= config.pipeline_parallel_degree:
         raise SMPConfigError(
             f"{config.shown('default_partition')}: expected less than {config.shown('pipeline_parallel_degree')}, as "
@@ -252,3 +252,22 @@ def _check(config: Config) -> None:
             raise SMPConfigError(f"{config.shown(name)}: it needs ddp to be set as well, and {config.shown('ddp')}")
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")
+
+
+_NOT_SHARDED: tuple[tuple[str, str], ...] = (
+    ("pipeline_parallel_degree", "set it to 1: shards need no pipeline"),
+    ("tensor_parallel_degree", "set it to 1"),
+    ("shard_optimizer_state", "leave it out: the optimizer's state is in shards already"),
+)
+"""What sharded data parallelism doesn't go with, in AWS's library neither, tensor parallelism apart."""
+
+
+def _check_sharding(config: Config) -> None:
+    if config.sharded_data_parallel_degree == 1:
+        return
+    shown = config.shown("sharded_data_parallel_degree")
+    for name, instead in _NOT_SHARDED:
+        if getattr(config, name) != _BY_NAME[name].default:
+            raise SMPConfigError(f"{shown} doesn't go with {config.shown(name)}: {instead}")
+    if not config.ddp:
+        raise SMPConfigError(f"{shown}: it needs ddp to be set as well, and {config.shown('ddp')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 from collections import OrderedDict
@@ -13,7 +14,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, clipping, communication, log, reducer
+from . import absent, clipping, communication, log, reducer, sharding
 from .errors import SMPStepError
 from .messages import Start
 from .model_state import PARTIAL, full_state, load_local, local_state
@@ -21,6 +22,7 @@ from .partition import agree
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
+from .sharded_gradients import ShardedGradients
 from .state import state
 from .transport import Message, Transport, new_token, own_host
 
@@ -70,7 +72,8 @@ class DistributedModel(nn.Module):
         self._local: dict[str, nn.Parameter] = {}
         self._local_buffers: dict[str, torch.Tensor] = {}
         self._server: Server | None = None
-        self._reducer: reducer.Reducer | None = None
+        self._reducer: reducer.Reducer | ShardedGradients | None = None
+        self.sharding: sharding.Sharding | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
         self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
@@ -154,7 +157,8 @@ class DistributedModel(nn.Module):
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merged([body() for body in bodies()])
+            with self.sharding.step(step) if self.sharding else contextlib.nullcontext():
+                outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
@@ -219,20 +223,29 @@ class DistributedModel(nn.Module):
                 self._release()
         if device is not None:
             self.to(device)
+        if state.cfg.sharded_data_parallel_degree > 1:
+            self.sharding = _sharding(self.module, device)
+            clipping.install()
         self._find_local()
-        replicas = state.group("dp")
-        averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
-        self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
+        self._reducer = self._new_reducer()
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
         if state.optimizer is not None:
             state.optimizer.forget_absent()
+            state.optimizer.adopt_parts()
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
             self._deferred = None
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
+
+    def _new_reducer(self) -> reducer.Reducer | ShardedGradients:
+        replicas = state.group("dp")
+        averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
+        if self.sharding is not None and averaged is not None:
+            return ShardedGradients(self.sharding, averaged, state.cfg.sdp_reduce_bucket_size)
+        return reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
 
     def _share_values(self) -> None:
         """Every rank begins with the values of rank 0."""
@@ -316,6 +329,9 @@ class DistributedModel(nn.Module):
         Once the model is divided every rank of the pipeline must call it.
         """
         pipeline = state.group("pp")
+        if self.sharding is not None:
+            with log.waiting("model.state_dict()"):
+                return sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
         if not self.partitioned or pipeline.size == 1:
             return self.module.state_dict(*args, **kwargs)
         with log.waiting("model.state_dict()"):
@@ -324,6 +340,10 @@ class DistributedModel(nn.Module):
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
         self._must_be_divided()
+        if self.sharding is not None:
+            part: OrderedDict[str, Any] = sharding.with_each(self.module.state_dict(), sharding.local)
+            part[PARTIAL] = True
+            return part
         return local_state(self.module, self._holder, state.group("pp").rank)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -337,6 +357,8 @@ class DistributedModel(nn.Module):
                 self._deferred = (dict(state_dict), strict)
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
+        if self.sharding is not None:
+            return self.module.load_state_dict(self.sharding.parts_of(state_dict, PARTIAL in state_dict), strict)
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
@@ -385,6 +407,13 @@ def _device() -> torch.device | None:
     if torch.cuda.is_available() and torch.version.cuda:
         return torch.device("cuda", torch.cuda.current_device())
     return None
+
+
+def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Sharding:
+    cfg, replicas = state.cfg, state.group("dp")
+    mesh = sharding.mesh_of(device, replicas.size, cfg.sharded_data_parallel_degree)
+    limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
+    return sharding.Sharding(module, mesh, limits)
 
 
 def _server(routing: ModuleRouting, device: torch.device | None) -> Server:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable
 import torch
 import torch.distributed as dist
 
-from . import absent, log
+from . import absent, clipping, log, sharding
 from .model_state import PARTIAL
 from .state import state
 
@@ -30,6 +30,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         state.optimizer = self
         self.forget_absent()
+        self.adopt_parts()
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
@@ -61,7 +62,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer.defaults = value
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates this rank's parameters."""
+        """Updates this rank's parameters.
+
+        With sharded data parallelism the gradients are clipped first, as ``sdp_gradient_clipping`` says.
+        """
+        if self._sharding is not None:
+            self._sharding.reshard()
+            if state.cfg.sdp_gradient_clipping:
+                clipping.clip(self._parameters(), state.cfg.sdp_gradient_clipping)
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -72,7 +80,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """The state of this rank's parameters, and the key that says so."""
-        own = self.optimizer.state_dict()
+        own = self._state_with(sharding.local)
         own[PARTIAL] = True
         return own
 
@@ -81,7 +89,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Every rank of the pipeline must call it; each gets all.
         """
-        whole = self.optimizer.state_dict()
+        whole = self._state_with(sharding.full)
         group = state.group("mp")
         if group.size > 1 and state.model is not None and state.model.partitioned:
             parts: list[Any] = [None] * group.size
@@ -94,9 +102,36 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a full or a partial state; what belongs to parameters of other ranks is left out."""
         known = {key: value for key, value in state_dict.items() if key != PARTIAL}
+        if self._sharding is not None:
+            cut = sharding.from_local if PARTIAL in state_dict else sharding.part_of
+            parameters = list(self._parameters())
+            known["state"] = {
+                index: {name: cut(value, parameters[index]) for name, value in values.items()}
+                for index, values in known["state"].items()
+            }
         away = {index for index, each in enumerate(self._parameters()) if isinstance(each, absent.AbsentParameter)}
         known["state"] = {index: values for index, values in known["state"].items() if index not in away}
         self.optimizer.load_state_dict(known)
+
+    @property
+    def _sharding(self) -> sharding.Sharding | None:
+        return state.model.sharding if state.model is not None else None
+
+    def adopt_parts(self) -> None:
+        """Where the model is in shards, these are what is updated."""
+        if self._sharding is not None:
+            self._sharding.adopt(self.optimizer)
+
+    def _state_with(self, change: Callable[[Any], Any]) -> dict[str, Any]:
+        """The wrapped optimizer's state, and what belongs to shards changed."""
+        own = self.optimizer.state_dict()
+        if self._sharding is not None:
+            with log.waiting("optimizer.state_dict()"):
+                own["state"] = {
+                    index: {name: change(value) for name, value in values.items()}
+                    for index, values in own["state"].items()
+                }
+        return own
 
     def forget_absent(self) -> None:
         """Drops the state of parameters that are on other ranks now."""

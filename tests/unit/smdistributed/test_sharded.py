@@ -13,8 +13,8 @@ pytestmark = pytest.mark.torch
 
 
 def test_exact_smaller_by_degree_and_resumed_at_another(run_ranks: RunRanks, tmp_path: Path) -> None:
-    """One world of four: two copies in two shards, and one in four."""
-    for each in run_ranks("smp_sharded.py", 4, arguments=(str(tmp_path / "saved"),)):
+    """One world of four: two copies in two shards, and one in four; for both versions of the library."""
+    for rank, each in enumerate(run_ranks("smp_sharded.py", 4, arguments=(str(tmp_path),))):
         for model, errors in each["worst"].items():
             assert all(error <= 1e-12 for error in errors.values()), (model, errors)
         whole, half, quarter = (each["kept"][degree] for degree in ("1", "2", "4"))
@@ -26,6 +26,11 @@ def test_exact_smaller_by_degree_and_resumed_at_another(run_ranks: RunRanks, tmp
             *(f"parts_partial/{kind}_0_0_{shard}.pt" for kind in ("model", "optimizer") for shard in (0, 1)),
             "parts_partial/user_content.pt", "whole",
         ]  # fmt: skip
+        second = each["second"]
+        assert max(*second["errors"].values(), second["resumed"]) <= 1e-12, second
+        assert second["kept"]["1 full"] == 2 * second["kept"]["2 zero2"] == 4 * second["kept"]["4 full"]
+        assert second["copy"] == [rank // 2, 2]
+        assert second["learned"] > 0.5
 
 
 def test_what_is_gathered_by_itself(modelparallel: Callable[[str], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Trains models in shards and compares everything with one process that has the whole of them."""
+"""Trains models in shards and compares everything with one process that has the whole of them; then version 2."""
 
 import gc
 import itertools
@@ -8,6 +8,7 @@ import sys
 import smdistributed.modelparallel.torch as smp
 import smp_models
 import torch
+import tsm_sharded
 from ending import leave
 from smdistributed.modelparallel.torch import absent
 from torch import nn
@@ -271,5 +272,6 @@ for name, kind in MODELS.items():
     result[name] = check(kind, more.get("microbatches", 2), clipping, *rest)
     gc.collect()
 kept = {degree: memory(degree) for degree in (1, 2, 4)}
-error, refused, files = saved_and_resumed(sys.argv[1])
-leave(worst=result, kept=kept, resumed=error, refused=refused, files=files)
+error, refused, files = saved_and_resumed(os.path.join(sys.argv[1], "smp"))
+second = tsm_sharded.table(os.path.join(sys.argv[1], "tsm"))
+leave(worst=result, kept=kept, resumed=error, refused=refused, files=files, second=second)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,9 +15,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad
 
 from . import log
+from .distributed_parameters import division
 from .errors import SMPStepError
 from .scheduler import current
 from .state import state
+from .topology import Kind
 
 _NAME = "_get_total_norm"
 """What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
@@ -36,16 +38,17 @@ def install() -> None:
         tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
     ) -> torch.Tensor:
         gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        if float(norm_type) > 0 and any(isinstance(each, DTensor) for each in gradients):
+        if float(norm_type) > 0 and _in_shards(gradients):
             return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
         if float(norm_type) <= 0 or not _of_the_model(gradients):
             return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
+        gradients = _counted(gradients)
         if current() is not None:
             raise SMPStepError(
                 "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
                 "all microbatches are through, and all ranks have to take part"
             )
-        total = _of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type))
+        total = of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type), "mp")
         return _checked(total, norm_type, error_if_nonfinite)
 
     vars(total_norm)["of_one_rank"] = original
@@ -64,11 +67,6 @@ def _scaled(
         original(each, max_norm, total_norm, foreach)
 
 
-def clip(parameters: Iterable[torch.Tensor], limit: float) -> None:
-    """Scales all gradients so that their norm is ``limit`` at most."""
-    clip_grad.clip_grad_norm_(list(parameters), limit)
-
-
 def _checked(total: torch.Tensor, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
     """Raises torch's own error where it would."""
     if error_if_nonfinite and not math.isfinite(float(total)):
@@ -78,6 +76,13 @@ def _checked(total: torch.Tensor, norm_type: float, error_if_nonfinite: bool) ->
             "`error_if_nonfinite=False`"
         )
     return total
+
+
+def _in_shards(gradients: list[torch.Tensor]) -> bool:
+    """Whether these are gradients of a model in shards."""
+    sharding = state.model.sharding if state.model is not None else None
+    meshes = [each.device_mesh for each in gradients if isinstance(each, DTensor)]
+    return sharding is not None and bool(meshes) and all(each == sharding.mesh["shard"] for each in meshes)
 
 
 def _of_shards(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
@@ -106,13 +111,27 @@ def _of_the_model(gradients: list[torch.Tensor]) -> bool:
     return not gradients or any(id(gradient) in own for gradient in gradients)
 
 
-def _of_all_parts(norm: torch.Tensor, order: float) -> torch.Tensor:
-    """The norm of the gradients of all parts together, of which each is on one rank."""
+def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that count on this rank: what all ranks of a tensor-parallel group have counts on the first one."""
+    if state.group("tp").rank == 0:
+        return gradients
+    whole = {id(each.grad) for each in state.model.local_parameters() if division(each) is None}
+    return [each for each in gradients if id(each) not in whole]
+
+
+def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:
+    """The norm of the gradients of all parts together, of which each is on one rank of this rank's group of a kind.
+
+    Every rank of the group calls it.
+    """
+    group = state.group(kind)
+    if group.size == 1:
+        return norm
     part = norm.detach().double().cpu()
     finite = math.isfinite(order)
     told, operation = (part.pow(order), dist.ReduceOp.SUM) if finite else (part, dist.ReduceOp.MAX)
     with log.waiting("torch.nn.utils.clip_grad_norm_"):
-        dist.all_reduce(told, operation, group=state.group("mp").process_group)
+        dist.all_reduce(told, operation, group=group.process_group)
     return (told.pow(1 / order) if finite else told).to(norm.device, norm.dtype)
 
 

@@ -94,11 +94,10 @@ class Sharding:
         self._reaches[key] = reaching.found
         self.reshard()
 
-    def parts_of(self, values: Mapping[str, Any], partial: bool) -> OrderedDict[str, Any]:
-        """A state dict of the parts, of one that has whole tensors, or each rank's own."""
-        cut = from_local if partial else part_of
+    def parts_of(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
+        """A state dict of parts, of one that has whole tensors, or each rank's own."""
         found = OrderedDict(
-            (name, cut(value, self._by_key.get(name, value))) for name, value in values.items() if name != PARTIAL
+            (name, part_of(value, self._by_key.get(name, value))) for name, value in values.items() if name != PARTIAL
         )
         vars(found).update(vars(values) if isinstance(values, OrderedDict) else {})  # torch's notes of versions
         return found
@@ -187,25 +186,17 @@ def mesh_of(device: torch.device | None, ranks: int, degree: int) -> DeviceMesh:
 
 
 def part_of(value: Any, parameter: torch.Tensor) -> Any:
-    """This rank's part of a tensor of the parameter's shape; anything else as it is."""
+    """What belongs to a parameter as a DTensor, of a whole tensor or of this rank's part; anything else as it is."""
     if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
         return value
-    if value.shape != parameter.shape:
-        return value
-    value = value.to(parameter.device)
-    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
-
-
-def from_local(value: Any, parameter: torch.Tensor) -> Any:
-    """The opposite of :func:`local`, for what belongs to ``parameter``."""
-    if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
-        return value
-    if value.shape != parameter.to_local().shape or not parameter.dim():
+    mesh, placements = parameter.device_mesh, parameter.placements
+    if value.shape == parameter.shape:
+        return distribute_tensor(value.to(parameter.device), mesh, placements, src_data_rank=None)
+    if value.shape != parameter._local_tensor.shape or not value.dim():
         return value
     return DTensor.from_local(
-        value.to(parameter.device), parameter.device_mesh, parameter.placements, run_check=False,
-        shape=parameter.shape, stride=parameter.stride(),
-    )  # fmt: skip
+        value.to(parameter.device), mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+    )
 
 
 def local(value: Any) -> Any:

@@ -122,7 +122,8 @@ class Thread(NamedTuple):
     turns: int
 
     def since(self, earlier: Thread) -> Thread:
-        return Thread(*(mine - its for mine, its in zip(self, earlier, strict=True)))
+        ticks, size, seconds, turns = (mine - its for mine, its in zip(self, earlier, strict=True))
+        return Thread(int(ticks), int(size), seconds, int(turns))
 
 
 def size_of(io: str) -> int:

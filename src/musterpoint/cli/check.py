@@ -56,6 +56,11 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return exit_codes.CHECK if worst(checked.findings) in bad else exit_codes.OK
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser(),)
+
+
 def _parser() -> Parser:
     parser = Parser(
         "muster check", "Look at this host, or at all hosts of the job, before anything starts.", EXAMPLES,

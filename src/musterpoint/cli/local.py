@@ -56,7 +56,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         _make_output(layout, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
-        description = run(local_job, RunContext(layout, backend, console, environ, out=2 if asked.json else 1))
+        description = run(
+            local_job,
+            RunContext(layout, backend, console, environ, out=2 if asked.json else 1, live=asked.live == "auto"),
+        )
     finally:
         backend.close()
         messages.close(_READER)
@@ -129,11 +132,18 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="the job's name [the program's name and the time]",
     )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
+    add("--live", **one_of("--live", ("auto", "off")), default="auto",
+        help="a line of each host below the log, on a terminal [auto]")  # fmt: skip
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
         help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
     return parser
+
+
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (parser(),)
 
 
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:

@@ -44,6 +44,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "secret",
         "group",
         "host_order",
+        "topology",
+        "ssh",
         "job_name",
         "check",
     ),
@@ -133,6 +135,11 @@ class Parser(argparse.ArgumentParser):
         """All flags of this parser."""
         return tuple(self._option_string_actions)
 
+    @property
+    def actions(self) -> tuple[argparse.Action, ...]:
+        """What its flags and arguments stand for, in the order of the help."""
+        return tuple(self._actions)
+
     def takes_value(self, flag: str) -> bool | None:
         """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
         action = self._option_string_actions.get(flag)
@@ -179,9 +186,20 @@ def _place(option: Option) -> tuple[int, int]:
     return titles.index(title) + 1 if title in titles else len(titles) + 1, 0
 
 
+class Value:
+    """Makes a flag's value of a text. ``choices``: all that it can be; empty: there are too many to name."""
+
+    def __init__(self, read: Callable[[str], Any], choices: Sequence[str] = ()) -> None:
+        self._read = read
+        self.choices = tuple(choices)
+
+    def __call__(self, text: str) -> Any:
+        return self._read(text)
+
+
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
     """Arguments of ``add_argument`` for a flag with ``choices``; help and errors are as for the job's options."""
-    return {"type": lambda text: chosen(choices, text, flag), "metavar": "|".join(choices)}
+    return {"type": Value(lambda text: chosen(choices, text, flag), choices), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -294,9 +312,9 @@ def settings_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _reader(option: Option, flag: str) -> Callable[[str], Any]:
+def _reader(option: Option, flag: str) -> Value:
     # argparse would replace a ValueError's message by its own
-    return lambda text: option.read(text, flag)
+    return Value(lambda text: option.read(text, flag), option.choices)
 
 
 def _help(option: Option) -> str:

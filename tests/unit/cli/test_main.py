@@ -30,7 +30,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["lunch"],
-            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle",
+            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle, "
+            "completion",
         ),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),

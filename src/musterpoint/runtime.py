@@ -18,7 +18,7 @@ from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import OUTER, Settings, without_own
+from musterpoint.settings import EVENTS, OUTER, Settings, without_own
 from musterpoint.stop_budget import whole_grace
 from musterpoint.timeline import Timeline
 
@@ -69,6 +69,10 @@ class Runtime:
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("entry-point-started", version=__version__)
+        if request.environ.get(EVENTS):
+            from musterpoint.event_pipe import EventPipe
+
+            self.timeline.pass_on(EventPipe(request.environ[EVENTS]).send)
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())

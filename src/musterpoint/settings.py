@@ -436,6 +436,8 @@ TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 TERMINAL = "MUSTER_DEBUG_TERMINAL"
 """Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
+EVENTS = "MUSTER_EVENTS"
+"""Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -446,5 +448,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN, EVENTS}
     return {name: value for name, value in environ.items() if name not in own}

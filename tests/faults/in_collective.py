@@ -30,10 +30,6 @@ threading.Thread(target=dots, daemon=True).start()
 """Until the job hangs it isn't silent, however slowly this machine imports a framework."""
 HALT = "os.kill(os.getpid(), signal.SIGSTOP)"
 STALL = ("--stall-timeout", "2", "--stop-grace", "1")
-BUSY = {
-    "horovod": "Horovod's own thread is busy in every rank, so that none looks still; it has a watch of its own",
-    "tensorflow": "TensorFlow's own threads are busy while they wait, so that no rank looks still",
-}
 SAID = "muster: stalled: no output of any rank for 2 s: "
 
 STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
@@ -125,7 +121,7 @@ IN_COLLECTIVE = (
         "hangs", "a rank never comes to the collective that the others wait in (`--stall-timeout`)",
         Truth(74, SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n", "exit code 74", kind="infra",
               cause="muster"),
-        own=STALLED, without=BUSY, collective=True, options=STALL, wait=20,
+        own=STALLED, collective=True, options=STALL, wait=20,
         body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    slow_read()\n{WAITS}",
     ),
     Fault(

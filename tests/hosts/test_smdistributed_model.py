@@ -31,6 +31,19 @@ images, labels = example["digits"]()[1].tensors
 print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
 """
 
+# The checkpoint of ranks that shared tensors, in one process.
+WHOLE = """
+import runpy, sys, torch
+import musterpoint.smdistributed
+import smdistributed.modelparallel.torch as smp
+example = runpy.run_path(sys.argv[1])
+smp.init({})
+model = example["VisionTransformer"]()
+model.load_state_dict(torch.load(sys.argv[2], weights_only=True)["model_state_dict"])
+images, labels = example["digits"]()[1].tensors
+print((model.eval()(images).argmax(dim=1) == labels).float().mean().item())
+"""
+
 SAME = """
 import sys, torch
 one, two = (torch.load(path, weights_only=True) for path in sys.argv[1:])
@@ -96,6 +109,20 @@ def test_the_example_where_there_is_no_mpirun(local: Any, root: Path, tmp_path: 
     assert accuracies(ran)[-1] > 0.85
     assert model_of(ran, "checkpoint.pt").exists()
     assert "launcher torchrun" in ran.log("algo-1")
+
+
+def test_ranks_that_share_tensors(local: Any, root: Path, mpirun: None) -> None:
+    """Of one host; each host has a part of the pipeline. The checkpoint is one process's."""
+    example = root / "examples/smdistributed/tensor_parallel.py"
+    ran = local.run(*two_hosts(2, tensor_parallel_degree=2), example, "--epochs", "2")
+    printed = accuracies(ran)
+    assert len(printed) == 2 and printed[-1] > 0.8
+    assert "ranks=4; partitions=2; tensors=2;" in ran.stdout
+    assert "tensor parallelism over 2 ranks:" in ran.log("algo-1")
+    command = [local.python, "-c", WHOLE, str(example), str(model_of(ran, "checkpoint.pt"))]
+    whole = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert whole.returncode == 0, whole.stderr
+    assert float(whole.stdout) == pytest.approx(printed[-1], abs=1e-4)
 
 
 def test_fine_tuning_on_gpus_only(local: Any, mpirun: None, digits: tuple[str, str]) -> None:

@@ -130,6 +130,15 @@ class LaunchInputs(NamedTuple):
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
 
     @property
+    def _later_warnings(self) -> tuple[EnvSetting, ...]:
+        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
+        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
+        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
+            return ()
+        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
+
+    @property
     def _progress(self) -> tuple[EnvSetting, ...]:
         """The file for the program's progress, on the first host of a TrainJob whose trainer takes it."""
         if not self.environ.get(TRAINJOB_STATUS) or self.roster.node_rank:
@@ -219,6 +228,7 @@ class LaunchInputs(NamedTuple):
             ),
             *self._tasks,
             *self._progress,
+            *self._later_warnings,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )

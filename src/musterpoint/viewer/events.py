@@ -21,6 +21,7 @@ EVENTS: dict[str, Meaning] = {
     "phase": Meaning("step", "the job is {status}"),
     "entry-point-started": Meaning("step", "the entry point started, musterpoint {version}"),
     "code-fetched": Meaning("step", "the code was fetched from {source} in {seconds} s"),
+    "installing": Meaning("step", "{installer} began to install {what}", False),
     "installed": Meaning("step", "{installer} installed {what} in {seconds} s"),
     "host-prepared": Meaning("step", "this host was ready to meet the others"),
     "rollcall-started": Meaning("step", "the roll call of {hosts} hosts began, at {leader}"),

@@ -57,7 +57,9 @@ class Script:
         self.rank = rank
         self.loaded: Any = None
 
-    def local_state_dict(self) -> Any:
+    sharded = False
+
+    def local_state_dict(self, gather_if_shard: bool = True) -> Any:
         return OrderedDict([(f"w{self.rank}", self.whole[f"w{self.rank}"]), ("_smp_is_partial", True)])
 
     def state_dict(self) -> Any:

@@ -180,6 +180,7 @@ def test_types(read: Read, value: Any, as_flag: bool | None, as_count: int | Non
          "pipeline_parallel_degree=2 (smp.init)"),
         ({"ddp_port": 8000}, "ddp_port=8000 (smp.init): it needs ddp to be set as well, and ddp=False (the default)"),
         ({"ddp_dist_backend": "nccl"}, "ddp_dist_backend='nccl' (smp.init): it needs ddp"),
+        ({"tensor_parallel_degree": 2}, "tensor_parallel_degree=2 (smp.init): it needs ddp to be set as well"),
         ({"load_partition": True}, "load_partition=True (smp.init): it needs partition_file, the file to load"),
         ({"active_microbatches": 0}, "active_microbatches=0 (smp.init): expected a whole number, 1 or more"),
     ],

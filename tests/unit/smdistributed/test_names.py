@@ -70,17 +70,11 @@ def test_what_is_not_there_yet_says_so_when_it_is_used(modelparallel: Modules) -
     smp = modelparallel("torch")
     gpt2 = modelparallel("torch.nn.huggingface.gpt2")
 
-    def derived() -> None:
-        type("Own", (smp.nn.DistributedTransformer,), {})
-
     def delayed() -> None:
         with smp.delay_param_initialization():
             pass
 
     uses: dict[str, Callable[[], Any]] = {
-        "smp.nn.DistributedTransformerLMHead": lambda: smp.nn.DistributedTransformerLMHead(num_layers=2),
-        "smp.nn.DistributedTransformer": derived,
-        "smp.nn.FlashAttentionLayer": smp.nn.FlashAttentionLayer,
         "smp.optimizers.FusedNovoGrad": lambda: smp.optimizers.FusedNovoGrad([]),
         "smp.optimizers.FusedLAMB": lambda: smp.optimizers.FusedLamb([]),
         "smp.nn.huggingface.gpt2.translate_state_dict_to_hf_gpt2": lambda: gpt2.translate_state_dict_to_hf_gpt2({}, 8),
@@ -90,18 +84,28 @@ def test_what_is_not_there_yet_says_so_when_it_is_used(modelparallel: Modules) -
         with pytest.raises(NotImplementedError) as caught:
             use()
         assert str(caught.value).startswith(f"{name}: musterpoint's smdistributed.modelparallel doesn't have it yet; ")
-    assert not isinstance(3, smp.nn.DistributedLinear)
     assert not hasattr(smp.nn, "DistributedNothing")
     assert not hasattr(gpt2, "nothing")
     with pytest.raises(ImportError):
         importlib.import_module("smdistributed.modelparallel.torch.nn.huggingface.gpt2.nothing")
 
 
+def test_modules_that_share_tensors_need_a_world(modelparallel: Modules) -> None:
+    smp = modelparallel("torch")
+    assert len(smp.nn.__all__) == 11
+    for name in smp.nn.__all__:
+        assert issubclass(getattr(smp.nn, name), modelparallel("torch.nn.base").nn.Module)
+    with pytest.raises(modelparallel("backend.exceptions").SMPNotInitializedError, match=r"call smp\.init"):
+        smp.nn.DistributedLinear(4, 4)
+    with pytest.raises(TypeError, match=r"isn't a class derived from smp\.nn\.DistributedModule"):
+        smp.tp_register(int)(dict)
+
+
 def test_marks_for_tensor_parallelism_have_nothing_to_share_out(modelparallel: Modules) -> None:
     torch = pytest.importorskip("torch")
     smp = modelparallel("torch")
     with smp.model_creation(tensor_parallelism=False, dtype=torch.float64), smp.delay_param_initialization(False):
-        assert smp.tp_register(object)(torch.nn.Linear)(2, 2).weight.dtype == torch.float64
+        assert torch.nn.Linear(2, 2).weight.dtype == torch.float64
     with smp.tensor_parallelism(enabled=True, fused_bias_gelu=True):
         layer = smp.nn.FusedLayerNorm(4)
     smp.set_tensor_parallelism(layer, False)

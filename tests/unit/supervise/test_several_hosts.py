@@ -132,6 +132,19 @@ def test_a_silent_leader_keeps_nobody_waiting_who_has_a_failure_or_a_stop(fault:
     assert all(host.over_at is not None and host.over_at <= 32.0 for host in job.hosts[1:]), told(job)
 
 
+@pytest.mark.parametrize(("frozen", "ends"), [(200.0, 216.0), (900.0, 306.0)])
+def test_a_host_whose_ranks_notice_nothing_waits_for_a_silent_leader(frozen: float, ends: float) -> None:
+    """It hears of the failure when the leader is thawed, or gives it up after the silence timeout."""
+    hosts = (Rank(after=1200.0),), (Rank(after=1200.0),), (Rank(after=1200.0),)
+    leader, failed, third = play(History(hosts, (Freezes(0, 5.0, frozen), Fails(1, 0, 30.0)))).hosts
+    assert failed.over_at is not None and failed.over_at <= 31.0 and failed.outcome[0] == 1
+    assert third.over_at is not None and third.over_at <= ends
+    if frozen < 300.0:
+        assert third.outcome == leader.outcome == failed.outcome
+    else:
+        assert third.outcome[0] == 76 and "hosts algo-1 and algo-3 lost each other" in third.outcome[2]
+
+
 def _over(history: History) -> list[tuple[int, str, float]]:
     job = play(history)
     return [(host.outcome[0], host.outcome[2], host.over_at or 0.0) for host in job.hosts if not host.is_gone]

@@ -32,10 +32,6 @@ from .creation import (
     delay_param_initialization,
     delayed_parameter_initialization,
     model_creation,
-    set_tensor_parallelism,
-    tensor_parallelism,
-    tp_register,
-    tp_register_with_module,
 )
 from .log import get_logger, logger
 from .model import DistributedModel
@@ -72,6 +68,7 @@ from .ranks import (
 from .state import init, is_initialized, is_tracing, state
 from .step import step
 from .step_output import StepOutput
+from .tensor_parallel import set_tensor_parallelism, tensor_parallelism, tp_register, tp_register_with_module
 
 __all__ = [
     "DP_GROUP",

@@ -19,8 +19,9 @@ import torch
 
 from ..backend.exceptions import SMPError
 from . import log
-from .communication import MP_GROUP, barrier
+from .communication import MP_GROUP, WORLD, barrier
 from .model_state import PARTIAL
+from .shards import HALF, SHARDS
 from .state import state
 from .whole_file import whole, write_text
 
@@ -34,10 +35,11 @@ class SMPCheckpointError(SMPError, ValueError):
 
 
 class _Files(NamedTuple):
-    """The files of one checkpoint that this rank writes or reads."""
+    """The files of one checkpoint that this rank writes or reads; ``half``: of training in half precision."""
 
     model: str
     optimizer: str
+    half: str
     content: str
 
 
@@ -54,6 +56,7 @@ def save(
     options = {"pickle_protocol": pickle_protocol, **more}
     if pickle_module is not None:
         options["pickle_module"] = pickle_module
+    v3 = v3 or _has_shards(obj)
     key = None if partial else _partial_key(obj)
     if key is not None:
         log.logger.warning(
@@ -62,9 +65,11 @@ def save(
             path, key, _part(path),
         )  # fmt: skip
     if partial or key is not None:
-        _write(obj, _part(path, v3), options, {**_layout(), "v3": v3})
+        with whole(_part(path, v3)) as temporary:
+            _write(obj, temporary, options, {**_layout(), "v3": v3})
     elif state.group("mp").rank == 0:
-        _write(_without_mark(obj), path, options)
+        with whole(path) as temporary:
+            _write(_without_mark(obj), temporary, options)
 
 
 def load(
@@ -103,27 +108,56 @@ def save_checkpoint(
     """
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints={num_kept_partial_checkpoints}: expected 1 or more, or None")
-    if state.group("rdp").rank != 0:
+    shared = getattr(optimizer, "sharded", False)
+    leads = state.group("rdp").rank == 0
+    if not leads and not shared:
         return
     folder = _path(path)
-    first = state.group("mp").rank == 0
-    files = _files(folder, tag, partial)
-    for source, file in ((model, files.model), (optimizer, files.optimizer)):
-        if source is None:
-            continue
+    first = leads and state.group("mp").rank == 0
+    files = _files(folder, tag, partial, state.group("rdp").rank if shared else 0)
+    with contextlib.ExitStack() as stack:  # all files are there before the first one takes its place
         if partial:
-            _write(source.local_state_dict(), file, {}, _layout())
-            continue
-        values = source.state_dict()  # from all ranks
-        if first:
-            _write(_without_mark(values), file, {})
-    if first and user_content is not None:
-        _write(user_content, files.content, {})
-    barrier(MP_GROUP)
+            _write_parts(stack, files, model if leads else None, optimizer)
+        else:
+            _write_whole(stack, files, model if leads else None, optimizer, first, translate_if_full)
+        if first and user_content is not None:
+            _write(user_content, stack.enter_context(whole(files.content)), {})
+        barrier(WORLD if shared else MP_GROUP)
+    barrier(WORLD if shared else MP_GROUP)
     if first:
         write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
         if partial and num_kept_partial_checkpoints is not None:
             _remove_old(folder, num_kept_partial_checkpoints)
+
+
+def _write_parts(stack: contextlib.ExitStack, files: _Files, model: Any, optimizer: Any) -> None:
+    """What this rank has; with sharded state each replica has its own file of the optimizer's."""
+    if model is not None:
+        _write(model.local_state_dict(), stack.enter_context(whole(files.model)), {}, _layout())
+    if optimizer is None:
+        return
+    values = optimizer.local_state_dict(gather_if_shard=False)
+    half = values.pop(HALF, None)
+    layout = {**_layout(), "replicas": state.group("rdp").size if optimizer.sharded else 1}
+    _write(values, stack.enter_context(whole(files.optimizer)), {}, layout)
+    if half is not None:
+        _write(half, stack.enter_context(whole(files.half)), {}, layout)
+
+
+def _write_whole(
+    stack: contextlib.ExitStack, files: _Files, model: Any, optimizer: Any, first: bool, translates: bool
+) -> None:
+    """What all ranks have together, by the first of them."""
+    if model is not None:
+        values = model.state_dict()  # from all ranks
+        if first:
+            for to_others, _ in state.module_manager.translate_functions if translates else ():
+                values = to_others(values)
+            _write(_without_mark(values), stack.enter_context(whole(files.model)), {})
+    if optimizer is not None:
+        values = optimizer.state_dict()
+        if first:
+            _write(_without_mark(values), stack.enter_context(whole(files.optimizer)), {})
 
 
 def resume_from_checkpoint(
@@ -149,25 +183,64 @@ def resume_from_checkpoint(
     if partial:
         _check_layout(os.path.dirname(files.model), files.model)
     values = torch.load(files.model, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
-    state.model.load_state_dict(translate_function(values) if translate_function else values, strict=strict)
-    if load_optimizer and state.optimizer is not None and os.path.exists(files.optimizer):
-        state.optimizer.load_state_dict(torch.load(files.optimizer, map_location="cpu", weights_only=False))
+    translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
+    for translate in [translate_function] if translate_function else translators:
+        values = translate(values)
+    state.model.load_state_dict(values, strict=strict)
+    if load_optimizer and state.optimizer is not None:
+        _resume_optimizer(files, partial, load_sharded_optimizer_state)
     if not os.path.exists(files.content) or not os.path.getsize(files.content):
         return None
     return torch.load(files.content, map_location="cpu", weights_only=False)
 
 
-def rank_info() -> str:
+def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:
+    """Loads what there is of the optimizer's state, and of training in half precision."""
+    if load_state and os.path.exists(files.optimizer):
+        values = _read_shares(files.optimizer, partial)
+        if os.path.exists(files.half):
+            values[HALF] = _read_shares(files.half, partial)
+        state.optimizer.load_state_dict(values)
+    elif os.path.exists(files.half):
+        state.optimizer.load_fp16_states(_read_shares(files.half, partial))
+
+
+def _read_shares(place: str, partial: bool) -> dict[str, Any]:
+    """A file of the optimizer's: this replica's, or all of them together where there were as many others then.
+
+    Raises:
+        SMPCheckpointError: the file of a replica is missing.
+    """
+    replicas = int((_record(place) or {}).get("replicas", 1)) if partial else 1
+    own = state.group("rdp")
+    chosen = range(replicas)
+    if replicas == own.size and getattr(state.optimizer, "sharded", False):
+        chosen = range(own.rank, own.rank + 1)
+    found: dict[str, Any] = {}
+    for replica in chosen:
+        path = re.sub(r"_\d+\.pt$", f"_{replica}.pt", place) if partial else place
+        if not os.path.exists(path):
+            raise SMPCheckpointError(
+                f"{path} doesn't exist: the state was saved by {replicas} replicas, a part by each"
+            )
+        values = torch.load(path, map_location="cpu", weights_only=False)
+        shards = [*found.get(SHARDS, ()), *values.get(SHARDS, ())]
+        found = {**values, SHARDS: shards} if shards else values
+    return found
+
+
+def rank_info(replica: int = 0) -> str:
     """Which part this rank has, as file names say it: pipeline, tensor, replica."""
-    return f"{state.group('pp').rank}_{state.group('tp').rank}_0"
+    return f"{state.group('pp').rank}_{state.group('tp').rank}_{replica}"
 
 
-def _files(folder: str, tag: str, partial: bool) -> _Files:
+def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:
     if partial:
         folder = os.path.join(folder, f"{tag}{_SUFFIX}")
-        names = (f"model_{rank_info()}.pt", f"optimizer_{rank_info()}.pt", "user_content.pt")
+        own = rank_info(replica)
+        names = (f"model_{rank_info()}.pt", f"optimizer_{own}.pt", f"fp16_states_{own}.pt", "user_content.pt")
     else:
-        names = (f"{tag}", f"optimizer_{tag}", f"user_content_{tag}")
+        names = (f"{tag}", f"optimizer_{tag}", f"fp16_states_{tag}", f"user_content_{tag}")
     return _Files(*(os.path.join(folder, name) for name in names))
 
 
@@ -195,6 +268,12 @@ def _layout() -> dict[str, int]:
     return {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
 
 
+def _has_shards(obj: Any) -> bool:
+    """Whether each replica has another one: a part of the optimizer's state that the replicas share out."""
+    values = obj.values() if isinstance(obj, Mapping) else ()
+    return any(isinstance(each, Mapping) and SHARDS in each for each in (obj, *values))
+
+
 def _partial_key(obj: Any) -> str | None:
     """Where in ``obj`` there is a state dict of one part only."""
     if not isinstance(obj, Mapping):
@@ -219,26 +298,31 @@ def _without_mark(obj: Any) -> Any:
 
 
 def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:
-    with whole(path) as temporary:
-        torch.save(obj, temporary, **options)
-        if layout is not None and zipfile.is_zipfile(temporary):
-            with zipfile.ZipFile(temporary, "a") as file:
-                file.writestr(f"{file.namelist()[0].partition('/')[0]}/{_LAYOUT}", json.dumps(layout))
+    torch.save(obj, path, **options)
+    if layout is not None and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path, "a") as file:
+            file.writestr(f"{file.namelist()[0].partition('/')[0]}/{_LAYOUT}", json.dumps(layout))
 
 
 def _check_layout(path: str, place: str) -> None:
     """Refuses a part of a model that was divided into another number of parts."""
-    if not zipfile.is_zipfile(place):
-        return
-    with zipfile.ZipFile(place) as file:
-        record = next((name for name in file.namelist() if name.endswith(f"/{_LAYOUT}")), None)
-        then = json.loads(file.read(record)) if record else _layout()
+    then = _record(place) or _layout()
     for name, now in _layout().items():
         if then.get(name) != now:
             raise SMPCheckpointError(
                 f"{path} was saved with {name} {then.get(name)}, and this job has {now}: its parts fit that "
                 "number only; resume with it, or save the whole model there (partial=False), which fits any"
             )
+
+
+def _record(place: str) -> dict[str, Any] | None:
+    """How the model was divided when a file was saved; None where it doesn't say."""
+    if not zipfile.is_zipfile(place):
+        return None
+    with zipfile.ZipFile(place) as file:
+        name = next((name for name in file.namelist() if name.endswith(f"/{_LAYOUT}")), None)
+        record: dict[str, Any] | None = json.loads(file.read(name)) if name else None
+    return record
 
 
 def _missing(path: str, place: str, partial: bool) -> str:

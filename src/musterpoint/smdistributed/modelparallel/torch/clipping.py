@@ -14,9 +14,11 @@ import torch.distributed as dist
 from torch.nn.utils import clip_grad
 
 from . import log
+from .distributed_parameters import division
 from .errors import SMPStepError
 from .scheduler import current
 from .state import state
+from .topology import Kind
 
 _NAME = "_get_total_norm"
 """What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
@@ -35,12 +37,13 @@ def install() -> None:
         gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         if float(norm_type) <= 0 or not _of_the_model(gradients):
             return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
+        gradients = _counted(gradients)
         if current() is not None:
             raise SMPStepError(
                 "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
                 "all microbatches are through, and all ranks have to take part"
             )
-        total = _of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type))
+        total = of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type), "mp")
         if error_if_nonfinite and not math.isfinite(float(total)):
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
@@ -61,13 +64,27 @@ def _of_the_model(gradients: list[torch.Tensor]) -> bool:
     return not gradients or any(id(gradient) in own for gradient in gradients)
 
 
-def _of_all_parts(norm: torch.Tensor, order: float) -> torch.Tensor:
-    """The norm of the gradients of all parts together, of which each is on one rank."""
+def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that count on this rank: what all ranks of a tensor-parallel group have counts on the first one."""
+    if state.group("tp").rank == 0:
+        return gradients
+    whole = {id(each.grad) for each in state.model.local_parameters() if division(each) is None}
+    return [each for each in gradients if id(each) not in whole]
+
+
+def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:
+    """The norm of the gradients of all parts together, of which each is on one rank of this rank's group of a kind.
+
+    Every rank of the group calls it.
+    """
+    group = state.group(kind)
+    if group.size == 1:
+        return norm
     part = norm.detach().double().cpu()
     finite = math.isfinite(order)
     told, operation = (part.pow(order), dist.ReduceOp.SUM) if finite else (part, dist.ReduceOp.MAX)
     with log.waiting("torch.nn.utils.clip_grad_norm_"):
-        dist.all_reduce(told, operation, group=state.group("mp").process_group)
+        dist.all_reduce(told, operation, group=group.process_group)
     return (told.pow(1 / order) if finite else told).to(norm.device, norm.dtype)
 
 

@@ -46,7 +46,7 @@ PARAMETERS = (
     Parameter("active_microbatches", "count", None, least=1),
     Parameter("deterministic_server", "flag", False),
     Parameter("offload_activations", "flag", False),
-    Parameter("activation_loading_horizon", "count", 4),
+    Parameter("activation_loading_horizon", "count", 4, least=1),
     Parameter("tensor_parallel_degree", "count", 1, least=1),
     Parameter("prescaled_batch", "flag", False),
     Parameter("fp16", "flag", False),
@@ -72,15 +72,8 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("tensor_parallel_degree", "set it to 1; pipeline_parallel_degree splits a model over ranks by its layers"),
     ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
-    ("fp16", "leave it out: the model is trained in the type of its parameters"),
-    ("fp16_params", "leave it out: the model is trained in the type of its parameters"),
-    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
-    ("shard_optimizer_state", "leave it out: each rank keeps the optimizer's state of its own part of the model"),
-    ("offload_activations", "leave it out; lower active_microbatches if memory is short"),
     ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
-    ("checkpoint_attentions", "leave it out, and use torch.utils.checkpoint in the model"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
@@ -250,5 +243,16 @@ def _check(config: Config) -> None:
     for name, default in (("ddp_port", None), ("ddp_dist_backend", "auto")):
         if not config.ddp and getattr(config, name) != default:
             raise SMPConfigError(f"{config.shown(name)}: it needs ddp to be set as well, and {config.shown('ddp')}")
+    if config.fp16 and config.bf16:
+        raise SMPConfigError(f"{config.shown('fp16')} and {config.shown('bf16')}: a model is trained in one of the two")
+    if config.shard_optimizer_state and not config.ddp:
+        raise SMPConfigError(
+            f"{config.shown('shard_optimizer_state')}: it needs ddp to be set as well, and {config.shown('ddp')}"
+        )
+    if config.tensor_parallel_degree > 1 and not config.ddp:
+        raise SMPConfigError(
+            f"{config.shown('tensor_parallel_degree')}: it needs ddp to be set as well, since the ranks average the "
+            f"gradients of what they all have; and {config.shown('ddp')}"
+        )
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")

@@ -90,6 +90,13 @@ class Gradients(NamedTuple):
     present: tuple[bool, ...]
 
 
+class Turn(NamedTuple):
+    """What runs next on a rank, for those that share its layers' tensors; see :mod:`.turns`."""
+
+    step: int
+    key: tuple[Any, ...]
+
+
 class Routes(NamedTuple):
     """Which modules run as chains from now on; see :mod:`.stages`."""
 

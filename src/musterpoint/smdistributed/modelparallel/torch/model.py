@@ -10,14 +10,19 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, clipping, communication, log, reducer
+from . import absent, agreement, clipping, communication, log, precision, reducer, tensor_parallel
+from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
-from .model_state import PARTIAL, full_state, load_local, local_state
+from .model_state import PARTIAL, full_state, load_local, local_state, whole_values
+from .nn.attention import DistributedAttentionLayer
+from .nn.base import DistributedModule
 from .partition import agree
+from .patches.checkpoint import set_activation_checkpointing
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
@@ -58,7 +63,14 @@ class DistributedModel(nn.Module):
         super().__init__()
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
-        self.module = module
+        if state.cfg.tensor_parallel_degree > 1:
+            tensor_parallel.mark(module)
+            with log.waiting("smp.DistributedModel"):
+                _share_values(module)  # as the parts of a parameter are to be those of one
+        self.module = tensor_parallel.distribute(module)
+        precision.convert(self.module)
+        if state.cfg.checkpoint_attentions:
+            _checkpoint_attentions(self.module)
         self.partitioned = False
         self._overlap, self._bucket_bytes = overlapping_allreduce, int(bucket_cap_mb * reducer.MIB)
         self._passes = backward_passes_per_step
@@ -69,8 +81,9 @@ class DistributedModel(nn.Module):
         self._owner: Mapping[str, int] = {}
         self._local: dict[str, nn.Parameter] = {}
         self._local_buffers: dict[str, torch.Tensor] = {}
+        self._elsewhere: set[int] = set()
         self._server: Server | None = None
-        self._reducer: reducer.Reducer | None = None
+        self._reducer: reducer.Reducers | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
         self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
@@ -102,9 +115,10 @@ class DistributedModel(nn.Module):
         if (self._server is not None and current() is None) or not self.partitioned:
             raise SMPStepError("forward pass on smp.DistributedModel must be inside an @smp.step function")
         self._called = True
+        args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
             self._choose_routes(args, kwargs)
-        return self.module(*args, **kwargs)
+        return precision.leave(self.module(*args, **kwargs))
 
     def _choose_routes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The leader keeps all values until the first call, to see how modules can be called together."""
@@ -112,12 +126,13 @@ class DistributedModel(nn.Module):
         self._is_whole = False
         state.tracing = True
         try:
-            self._server.announce(self._routing.decide(args, kwargs))
+            chains = self._routing.decide(args, kwargs)
+            if state.group("tp").size > 1:
+                chains = self._routing.keep(communication.allgather(chains, communication.TP_GROUP))
+            self._server.announce(chains)
         finally:
             state.tracing = False
         self._release()
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -129,17 +144,22 @@ class DistributedModel(nn.Module):
             raise SMPStepError(f"model.backward: {state.cfg.shown('pipeline')} allows forward passes only")
         if self._server is not None:
             self._server.turn_backward()
+        scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
+        if scale != 1.0:
+            tensors = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor * scale, tensors)
         torch.autograd.backward(tensors, grad_tensors)
 
     def run_step(
-        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any]
-    ) -> Any:
+        self, step: str, bodies: Callable[[], Sequence[Callable[[], Any]]], merge: Callable[[list[Any]], Any],
+        arguments: Any = None,
+    ) -> Any:  # fmt: skip
         """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone.
 
         Args:
             step: its name.
             bodies: makes the step function's calls, one per microbatch.
             merge: what every rank gets, from what they return.
+            arguments: of the step function, for the whole batch.
         """
         if not self.partitioned:
             self._divide()
@@ -154,11 +174,13 @@ class DistributedModel(nn.Module):
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            outputs = merged([body() for body in bodies()])
+            with agreement.alike(step, arguments):
+                outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
             self._begin(torch.is_grad_enabled())
-            outcome = server.lead(step, bodies, merged)
+            with server.failing_together(), agreement.alike(step, arguments):
+                outcome = server.lead(step, bodies, merged)
         else:
             outcome = server.serve(step, self._serving)
         self._finish(outcome.backward)
@@ -185,6 +207,8 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
+        if state.optimizer is not None:
+            state.optimizer.gradients_changed()
         try:
             self._reducer.finish()
         except RuntimeError as error:
@@ -194,7 +218,7 @@ class DistributedModel(nn.Module):
 
     def _share_buffers(self) -> None:
         """The replicas continue with the same buffers, those of the first."""
-        replicas = state.group("rdp")
+        replicas = state.group("dp")
         if state.cfg.ddp and replicas.size > 1:
             for buffer in self._local_buffers.values():
                 dist.broadcast(buffer, replicas.ranks[0], group=replicas.process_group)
@@ -206,41 +230,32 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         device = _device()
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
-            self._share_values()
+            _share_values(self.module)
             self._owner = agree(self.module).owner
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
             self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
-            clipping.install()
             self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
             if not self._is_whole:
                 self._release()
+        if state.group("mp").size > 1:
+            clipping.install()
         if device is not None:
             self.to(device)
         self._find_local()
-        replicas = state.group("dp")
-        averaged = reducer.Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
-        self._reducer = reducer.Reducer(self._local.values(), averaged, self._bucket_bytes, self._overlap)
+        self._reducer = reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
-        if state.optimizer is not None:
-            state.optimizer.forget_absent()
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
             self._deferred = None
+        if state.optimizer is not None:
+            state.optimizer.settle()
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
-
-    def _share_values(self) -> None:
-        """Every rank begins with the values of rank 0."""
-        world = state.group("world")
-        if world.size > 1:
-            with torch.no_grad():
-                for tensor in (*self.module.parameters(), *self.module.buffers()):
-                    dist.broadcast(tensor.detach(), 0, group=world.process_group)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
@@ -256,6 +271,8 @@ class DistributedModel(nn.Module):
         """Lists what this rank has."""
         rank = state.group("pp").rank
         self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
+        own = {id(each) for each in self._local.values()}
+        self._elsewhere = {id(each) for each in self.module.parameters() if id(each) not in own}
         self._local_buffers = {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
 
     def _release(self) -> None:
@@ -301,6 +318,25 @@ class DistributedModel(nn.Module):
             for name, module in self.module.named_modules() if self._owner[name] == rank
         )  # fmt: skip
 
+    def has_elsewhere(self, parameter: torch.Tensor) -> bool:
+        """Whether it is a parameter of the model that another rank of the pipeline owns."""
+        return id(parameter) in self._elsewhere
+
+    def place_of(self, module: nn.Module) -> int | None:
+        """The rank of the pipeline that has all of a module; negative: several have; None: it doesn't matter."""
+        return None if self._server is None else self._routing.place_of(module)
+
+    def is_away(self, module: nn.Module) -> bool:
+        """Whether all of a module is on another rank of the pipeline."""
+        place = self.place_of(module)
+        return place is not None and place >= 0 and self._routing.is_away(place)
+
+    def call_again(
+        self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
+    ) -> Any:
+        """Calls modules of another rank there, one after the other, without keeping what is between them."""
+        return self._routing.call_again(modules, args, kwargs, preserve_rng_state)
+
     def _must_be_divided(self) -> None:
         if not self.partitioned:
             raise SMPStepError(
@@ -308,18 +344,51 @@ class DistributedModel(nn.Module):
                 "what comes right after"
             )
 
+    # ---- tensor parallelism
+
+    def distributed_modules(self) -> Iterator[nn.Module]:
+        """The modules whose parameters tensor-parallel ranks share out."""
+        return (module for module in self.module.modules() if isinstance(module, DistributedModule))
+
+    def is_distributed_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether tensor-parallel ranks share it out."""
+        return division(parameter) is not None
+
+    def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
+        """No buffer is."""
+        return False
+
+    def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether it gets the gradients of the batches of all ranks of the tensor-parallel group."""
+        return state.group("tp").size > 1 and not state.cfg.prescaled_batch and reduction(parameter).factor < 1
+
+    def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
+        """No buffer is."""
+        return False
+
+    def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Of this rank's, those whose gradients are averaged over the dp group."""
+        return ((name, each) for name, each in self.local_named_parameters() if reduction(each).kind == "dp")
+
+    def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Of this rank's, those whose gradients are averaged over the rdp group."""
+        return ((name, each) for name, each in self.local_named_parameters() if reduction(each).kind == "rdp")
+
     # ---- state
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state of the whole model, with the keys of the script's own, on every rank.
 
-        Once the model is divided every rank of the pipeline must call it.
+        Once the model is divided every rank of the pipeline must call it, and of the tensor-parallel group always: all
+        ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
         pipeline = state.group("pp")
-        if not self.partitioned or pipeline.size == 1:
-            return self.module.state_dict(*args, **kwargs)
         with log.waiting("model.state_dict()"):
-            return full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+            if not self.partitioned or pipeline.size == 1:
+                values = self.module.state_dict(*args, **kwargs)
+            else:
+                values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+            return whole_values(self.module, values)
 
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -339,6 +408,8 @@ class DistributedModel(nn.Module):
             return self.module.load_state_dict(state_dict, strict)
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+        if state.optimizer is not None:
+            state.optimizer.values_changed()
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
 
     # ---- hooks
@@ -380,6 +451,29 @@ class DistributedModel(nn.Module):
         )
 
 
+def _checkpoint_attentions(module: nn.Module) -> None:
+    found = [each for each in module.modules() if isinstance(each, DistributedAttentionLayer)]
+    for each in found:
+        set_activation_checkpointing(each)
+    if not found:
+        log.warn(
+            f"{state.cfg.shown('checkpoint_attentions')}: without effect, since no module of smp.nn is in the model"
+        )
+
+
+def _share_values(module: nn.Module) -> None:
+    """Every rank begins with the values of rank 0; with the parts of its replica that belong to this rank."""
+    world = state.group("world")
+    if world.size == 1:
+        return
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            groups = [world] if division(tensor) is None else [state.group("rdp"), state.group("pp")]
+            for group in groups:
+                if group.size > 1:
+                    dist.broadcast(tensor.detach(), group.ranks[0], group=group.process_group)
+
+
 def _device() -> torch.device | None:
     """This rank's GPU, where there are any."""
     if torch.cuda.is_available() and torch.version.cuda:
@@ -393,12 +487,13 @@ def _server(routing: ModuleRouting, device: torch.device | None) -> Server:
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     transport = Transport(world.rank, inbox.put, _host(), device)
     told = communication.allgather((transport.address, new_token()))
-    peers = [rank for rank in pipeline.ranks if rank != world.rank]
+    sharing = state.group("tp").ranks
+    peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
     schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
     return Server(
         transport, inbox, pipeline.ranks, pipeline.rank, range(world.topology.world), routing,
-        schedule, state.cfg.active_microbatches, device,
+        schedule, state.cfg.active_microbatches, device, sharing,
     )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .distributed_parameters import division, whole_of
+
 PARTIAL = "_smp_is_partial"
 """The key that says that a state dict has one rank's part only."""
 
@@ -56,6 +58,19 @@ def full_state(
     for part in gathered:
         full.update(part)
     return full
+
+
+def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDict[str, Any]:
+    """The state dict with all parts of parameters that tensor-parallel ranks share out, each of which calls this."""
+    with torch.no_grad():
+        made: dict[int, torch.Tensor] = {}
+        for key, parameter in module.named_parameters(remove_duplicate=False):
+            found = division(parameter)
+            if found is not None and key in values:
+                if id(parameter) not in made:
+                    made[id(parameter)] = whole_of(values[key], found)
+                values[key] = made[id(parameter)]
+    return values
 
 
 def load_local(

@@ -1,14 +1,20 @@
-"""The optimizer of a divided model: each rank updates its own parameters, and the state is put together for saving."""
+"""The optimizer of a divided model: each rank updates its own parameters, and the state is put together for saving.
+
+With sharded state or a model in half precision the wrapped optimizer steps over :mod:`.leaves` in place of parameters.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 import torch.distributed as dist
 
-from . import absent, log
-from .model_state import PARTIAL
+from . import clipping, log
+from .distributed_parameters import division
+from .leaves import Leaves
+from .loss_scale import LossScale
+from .optimizer_state import OptimizerState, is_divided
 from .state import state
 
 
@@ -17,23 +23,45 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     All ranks hold all parameters, those of other ranks without values and gradients. So the wrapped optimizer steps
     over them, and its indices of parameters mean the same everywhere.
+
+    Args:
+        static_loss_scale: with ``fp16``, what losses are multiplied by.
+        dynamic_loss_scale: with ``fp16``, the factor falls at overflows, which skip a step, and rises again.
+        dynamic_loss_args: for that; see :class:`.LossScale`. May be given as keywords as well.
+
+    Raises:
+        TypeError: it is wrapped already, or its state can't be shared out.
+        ValueError: a loss scale that can't be.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, static_loss_scale: float = 1.0, dynamic_loss_scale: bool = False,
-        dynamic_loss_args: dict[str, Any] | None = None, **more: Any,
+        self, optimizer: torch.optim.Optimizer, static_loss_scale: float | None = 1.0,
+        dynamic_loss_scale: bool = False, dynamic_loss_args: Mapping[str, Any] | None = None, **more: Any,
     ) -> None:  # fmt: skip
         if isinstance(optimizer, DistributedOptimizer):
             raise TypeError("the optimizer is a DistributedOptimizer already")
-        if static_loss_scale != 1.0 or dynamic_loss_scale:
-            log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
         self.optimizer = optimizer
+        cfg = state.cfg
+        self._half = cfg.fp16 or cfg.bf16
+        scale = LossScale(static_loss_scale, dynamic_loss_scale, {**(dynamic_loss_args or {}), **more})
+        self._scale = scale if cfg.fp16 else None
+        if not cfg.fp16 and (dynamic_loss_scale or static_loss_scale not in (None, 1.0)):
+            log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
+        replicas = state.group("rdp")
+        shared = replicas if cfg.shard_optimizer_state and replicas.size > 1 else None
+        self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
+        self.overflow = False
+        """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
+        self._ready = False
+        self._kept = OptimizerState(optimizer, self._leaves, self._scale)
         state.optimizer = self
-        self.forget_absent()
+        self.settle()
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)
+        if name == "_step_supports_amp_scaling" and self._leaves is not None:
+            return False  # it would step over the model's parameters
         return getattr(self.optimizer, name)
 
     @property
@@ -60,48 +88,153 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def defaults(self, value: dict[str, Any]) -> None:
         self.optimizer.defaults = value
 
+    @property
+    def sharded(self) -> bool:
+        """Whether the replicas share out the state (``shard_optimizer_state``)."""
+        return self._leaves is not None and self._leaves.sharded
+
+    @property
+    def loss_scale(self) -> float:
+        """What ``model.backward`` multiplies losses by; 1 unless ``fp16`` is on."""
+        return 1.0 if self._scale is None else self._scale.value
+
+    @property
+    def master_params(self) -> list[torch.nn.Parameter]:
+        """The copies in float32 on this rank; with sharded state of its share."""
+        return [leaf.tensor for leaf in self._leaves or () if leaf.is_copy]
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates this rank's parameters."""
-        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        """Updates this rank's parameters; with sharded state all replicas must call it.
+
+        With ``fp16`` a step is skipped where a gradient on any rank is infinite or no number: ``overflow`` says so.
+        """
+        leaves = self._leaves
+        if leaves is None or not is_divided():
+            self._kept.take_deferred()
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._prepare(leaves)
+        if not self.overflow:
+            with leaves.in_place_of_parameters():
+                self.optimizer.step()
+            leaves.give_values()
+        leaves.drop_gradients()
+        self._ready = False
+        if self._scale is not None:
+            self._scale.update(self.overflow)
+            if self.overflow:
+                log.say(f"a gradient overflowed: this step is skipped; the loss scale is {self._scale.value:g} now")
+        return loss
+
+    def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
+        """Clips the gradients by the norm of the whole model's, and returns that; -1 where they overflowed.
+
+        Every rank calls it, between the step function and :meth:`step`. With ``fp16`` it is for the gradients without
+        the loss scale, in float32.
+        """
+        leaves = self._leaves
+        if leaves is None or not is_divided() or not self._half:
+            return float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), max_norm, norm_type))
+        self._prepare(leaves)
+        if self.overflow:
+            return -1.0
+        first = state.group("tp").rank == 0  # what all ranks of a tensor-parallel group have counts there
+        trained = [leaf for leaf in leaves if leaf.tensor.grad is not None]
+        counted = [leaf for leaf in trained if first or division(leaf.parameter) is not None]
+        gradients = [leaf.tensor.grad for leaf in counted if leaf.tensor.grad is not None]
+        parts = torch.nn.utils.get_total_norm(gradients, norm_type) if gradients else torch.zeros(())
+        total = clipping.of_all_parts(parts, float(norm_type), "rdp") if leaves.sharded else parts
+        total = clipping.of_all_parts(total, float(norm_type), "mp")
+        factor = torch.clamp(max_norm / (total.double() + 1e-6), max=1.0)
+        for each in (*(leaf.tensor for leaf in trained), *self._loose()):
+            if each.grad is not None:
+                each.grad.mul_(factor.to(each.grad))
+        return float(total)
+
+    def _prepare(self, leaves: Leaves) -> None:
+        """The leaves get the gradients of this step, once; all ranks agree whether these overflowed."""
+        if self._ready:
+            return
+        self.settle()
+        leaves.take_gradients(1 / self.loss_scale)
+        self._ready = True
+        if self._scale is None:
+            return
+        loose = [each.grad for each in self._loose() if each.grad is not None]
+        for gradient in loose:
+            gradient.mul_(1 / self.loss_scale)
+        gradients = [*loose, *(leaf.tensor.grad for leaf in leaves if leaf.tensor.grad is not None)]
+        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        found = torch.tensor(float(not finite))
+        for kind in ("mp", "rdp") if state.cfg.ddp else ("mp",):
+            group = state.group(kind)
+            if group.size > 1:
+                with log.waiting("optimizer.step()"):
+                    dist.all_reduce(found, dist.ReduceOp.MAX, group=group.process_group)
+        self.overflow = bool(found)
+
+    def gradients_changed(self) -> None:
+        """The model has other gradients than those that were clipped, if any were."""
+        self._ready = False
+
+    def values_changed(self) -> None:
+        """The model was loaded: copies take over what is new."""
+        if self._leaves is not None:
+            self._leaves.take_values()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none=set_to_none)
+        self._ready = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
 
+    # ---- state
+
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this rank's parameters, and the key that says so."""
-        own = self.optimizer.state_dict()
-        own[PARTIAL] = True
-        return own
+        """The state of this rank's parameters, and the key that says so.
+
+        Args:
+            gather_if_shard: with sharded state, that of all replicas, each of which must call this then; else only what
+                this replica has, for files of its own (``smp.save(…, v3=True)``).
+        """
+        return self._kept.own(gather_if_shard)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, as the wrapped optimizer has it in one process.
 
-        Every rank of the pipeline must call it; each gets all.
+        Every rank of one copy of the model must call it, with sharded state every rank; each gets all.
         """
-        whole = self.optimizer.state_dict()
-        group = state.group("mp")
-        if group.size > 1 and state.model is not None and state.model.partitioned:
-            parts: list[Any] = [None] * group.size
-            with log.waiting("optimizer.state_dict()"):
-                dist.all_gather_object(parts, whole["state"], group=group.process_group)
-            merged = {index: values for part in parts for index, values in part.items()}
-            whole["state"] = {index: merged[index] for index in sorted(merged)}
-        return whole
+        return self._kept.whole()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a full or a partial state; what belongs to parameters of other ranks is left out."""
-        known = {key: value for key, value in state_dict.items() if key != PARTIAL}
-        away = {index for index, each in enumerate(self._parameters()) if isinstance(each, absent.AbsentParameter)}
-        known["state"] = {index: values for index, values in known["state"].items() if index not in away}
-        self.optimizer.load_state_dict(known)
+        """Takes a full or a partial state, or shards; what belongs to other ranks is left out.
 
-    def forget_absent(self) -> None:
-        """Drops the state of parameters that are on other ranks now."""
-        for parameter in [each for each in self.optimizer.state if isinstance(each, absent.AbsentParameter)]:
-            del self.optimizer.state[parameter]
+        Before the model is divided the state is kept until then; the options of the groups count at once.
+
+        Raises:
+            SMPOptimizerStateError: shards of other replicas are missing.
+        """
+        self._kept.load(state_dict)
+        self._ready = False
+
+    def fp16_states(self, gather_if_shard: bool = True) -> dict[str, Any] | None:
+        """What training in half precision has besides: float32 copies and the loss scale; None where it isn't on.
+
+        ``gather_if_shard``: as for :meth:`local_state_dict`.
+        """
+        return self._kept.half(gather_if_shard)
+
+    def load_fp16_states(self, states: Mapping[str, Any]) -> None:
+        """Takes what :meth:`fp16_states` gave, or the same of all ranks."""
+        self._kept.load_half(states)
+
+    def settle(self) -> None:
+        """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
+        self._kept.settle()
 
     def register_step_pre_hook(self, hook: Any) -> Any:
         return self.optimizer.register_step_pre_hook(hook)
@@ -126,3 +259,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _parameters(self) -> Iterable[torch.Tensor]:
         return (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+
+    def _loose(self) -> Iterable[torch.Tensor]:
+        """Parameters that the optimizer steps over themselves, in half precision."""
+        assert self._leaves is not None
+        whole = self._leaves.whole()
+        return (each for index, each in enumerate(self._parameters()) if index not in whole)

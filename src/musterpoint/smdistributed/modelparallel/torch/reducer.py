@@ -13,6 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .distributed_parameters import reduction
+from .state import state
+from .topology import Kind
+
 MIB = 1 << 20
 
 CommHook = Callable[[Any, Any], "torch.futures.Future[Any]"]
@@ -51,14 +55,16 @@ class Bucket:
         parts = torch.split(self._buffer, sizes)
         return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters)]
 
-    def fill(self, scale: float, kept: Mapping[nn.Parameter, torch.Tensor], replicas: int) -> None:
-        """Copies the gradients into a new buffer: each times ``scale``, plus what was kept, divided by ``replicas``."""
+    def fill(
+        self, scale: Callable[[nn.Parameter], float], kept: Mapping[nn.Parameter, torch.Tensor], replicas: int
+    ) -> None:  # fmt: skip
+        """Copies the gradients into a new buffer: each times its scale, plus what was kept, divided by ``replicas``."""
         first = self._parameters[0]
         length = sum(each.numel() for each in self._parameters)
         self._buffer = torch.zeros(length, dtype=first.dtype, device=first.device)
         for part, parameter in zip(self.gradients(), self._parameters):
             if parameter.grad is not None:
-                part.copy_(parameter.grad).mul_(scale)
+                part.copy_(parameter.grad).mul_(scale(parameter))
             if parameter in kept:
                 part.add_(kept[parameter])
         if replicas > 1:
@@ -80,6 +86,7 @@ class Reducer:
         group: the replicas, or None to leave the gradients as they are here.
         bucket_bytes: how large a bucket may be.
         overlap: send buckets while backward passes run.
+        factors: what gradients of some of them are multiplied by as well.
     """
 
     def __init__(
@@ -88,7 +95,9 @@ class Reducer:
         group: Group | None,
         bucket_bytes: int = 25 * MIB,
         overlap: bool = True,
+        factors: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
+        self._factors = factors or {}
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._group = group
         self._buckets = _buckets(self._parameters, bucket_bytes) if group is not None else []
@@ -106,6 +115,11 @@ class Reducer:
         if group is not None and overlap:
             for parameter in self._parameters:
                 parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+
+    @property
+    def process_group(self) -> Any:
+        """Torch's group of the replicas; None without them."""
+        return None if self._group is None else self._group.process_group
 
     def register_comm_hook(self, state: Any, hook: CommHook) -> None:
         """The hook reduces a bucket instead of the sum; as for DistributedDataParallel it divides by the replicas."""
@@ -144,10 +158,13 @@ class Reducer:
         else:
             for parameter in self._parameters:
                 if parameter.grad is not None:
-                    parameter.grad.mul_(self._scale)
+                    parameter.grad.mul_(self._scale_of(parameter))
             _add(self._kept)
         if not self._keeps:
             _add(self._before)
+
+    def _scale_of(self, parameter: nn.Parameter) -> float:
+        return self._scale * self._factors.get(parameter, 1.0)
 
     def _accumulated(self, parameter: nn.Parameter) -> None:
         """Autograd has added to the gradient of a parameter."""
@@ -198,12 +215,52 @@ class Reducer:
         with torch.no_grad():
             bucket._is_last = bucket.index() == len(self._buckets) - 1
             if self._hook is not None:
-                bucket.fill(self._scale, self._kept, 1)
+                bucket.fill(self._scale_of, self._kept, 1)
                 hook, state = self._hook
                 bucket.handle = hook(state, bucket)
             else:
-                bucket.fill(self._scale, self._kept, self._group.size)
+                bucket.fill(self._scale_of, self._kept, self._group.size)
                 bucket.handle = dist.all_reduce(bucket.buffer(), group=self._group.process_group, async_op=True)
+
+
+class Reducers:
+    """Several of them as one: parameters whose gradients are averaged over different groups."""
+
+    def __init__(self, parts: Sequence[Reducer]) -> None:
+        self.parts = tuple(parts)
+
+    def register_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
+        for part in self.parts:
+            over_all = hook_state is not None and hook_state is state.group("dp").process_group
+            part.register_comm_hook(part.process_group if over_all else hook_state, hook)
+
+    def begin(self, scale: float, sending: bool) -> None:
+        for part in self.parts:
+            part.begin(scale, sending)
+
+    def cancel(self) -> None:
+        for part in self.parts:
+            part.cancel()
+
+    def finish(self) -> None:
+        for part in self.parts:
+            part.finish()
+
+
+def reducers(parameters: Iterable[nn.Parameter], bucket_bytes: int, overlap: bool) -> Reducers:
+    """For this rank's parameters, by how the configuration and tensor parallelism have their gradients averaged."""
+    by_kind: dict[Kind, list[nn.Parameter]] = {"dp": []}
+    factors: dict[nn.Parameter, float] = {}
+    for parameter in parameters:
+        found = reduction(parameter)
+        by_kind.setdefault(found.kind, []).append(parameter)
+        factors[parameter] = found.factor
+    parts = []
+    for kind, each in by_kind.items():
+        replicas = state.group(kind)
+        group = Group(replicas.process_group, replicas.size) if state.cfg.ddp and replicas.size > 1 else None
+        parts.append(Reducer(each, group, bucket_bytes, overlap, factors))
+    return Reducers(parts)
 
 
 def _add(gradients: Mapping[nn.Parameter, torch.Tensor]) -> None:

@@ -22,6 +22,7 @@ from . import absent, log
 from .errors import SMPStepError
 from .messages import Link
 from .packing import Names, pack, unpack
+from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .scheduler import current
 from .server import Routing, Server
 from .stages import Chain, ChainKey, chain
@@ -179,6 +180,12 @@ class ModuleRouting(Routing):
             self._all_here = self._exploring = False
         return list(self._approved.items())
 
+    def keep(self, found: Sequence[Sequence[tuple[ChainKey, str]]]) -> list[tuple[ChainKey, str]]:
+        """Of what ranks that share tensors decided, each for itself, what all of them did; they have to run alike."""
+        common = [each for each in found[0] if all(each in other for other in found)]
+        self._approved = dict(common)
+        return common
+
     def _explore(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a container, and finds out before whether it can be a chain; if not, so for those in it."""
         self._exploring = False
@@ -229,6 +236,25 @@ class ModuleRouting(Routing):
     def _call(self, name: str, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._in_step(name).call([Link(rank, ("module", name))], args, kwargs, f"module {name}")
 
+    def place_of(self, module: nn.Module) -> int | None:
+        """The rank that has a module, SEVERAL, or None where it may be anywhere or isn't the model's."""
+        known = self.names.of(module)
+        place = ANYWHERE if known is None else self._places.of(known[1])
+        return None if place == ANYWHERE else place
+
+    def is_away(self, rank: int) -> bool:
+        """Whether calls go to another rank; not while this one still has all values."""
+        return rank != self._rank and not self._all_here
+
+    def call_again(
+        self, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool
+    ) -> Any:
+        """Calls modules of another rank there, under a checkpoint."""
+        known = [self.names.of(module) for module in modules]
+        names = tuple(each[1] for each in known if each is not None)
+        link = Link(self._places.of(names[0]), ("again", names, preserve_rng_state))
+        return self._in_step(names[0]).call([link], args, kwargs, f"module {names[0]}")
+
     def _fetch(self, parameter: nn.Parameter) -> torch.Tensor:
         """The values of a parameter that another rank has."""
         known = self.names.of(parameter)
@@ -256,6 +282,9 @@ class ModuleRouting(Routing):
             return lambda: parameter.view_as(parameter)
         if target[0] == "module":
             return self._native[target[1]]
+        if target[0] == "again":
+            group = functools.partial(one_after_the_other, [self._native[name] for name in target[1]])
+            return lambda *args, **kwargs: kept_at_its_ends(group, args, kwargs, target[2])
         _, key, index, digest = target
         route = self._chain(key)
         if route.digest != digest:

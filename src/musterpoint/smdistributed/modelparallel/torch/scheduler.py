@@ -23,6 +23,7 @@ class Task:
     microbatch: which one it belongs to; the older goes first.
     backward: whether it is in its backward pass.
     goes_on: its random numbers go on from where those of the process are, until it waits for the first time.
+    key: what it is or waits for; the same on all ranks whose pipelines are alike.
     result, error: how it ended, once ``done``.
     """
 
@@ -32,6 +33,7 @@ class Task:
         self.microbatch = microbatch
         self.backward = backward
         self.order = 0
+        self.key: tuple[Any, ...] = ()
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -70,8 +72,9 @@ class Scheduler:
         """A step is over: the process's random numbers go on."""
         self._stream.resume(self.device)
 
-    def add(self, task: Task, answer: Any = None) -> None:
+    def add(self, task: Task, key: tuple[Any, ...], answer: Any = None) -> None:
         """The task can run: it is new, or ``answer`` is what it waits for."""
+        task.key = key
         task.order = next(self._numbers)
         task._answer = answer
         self._ready.append(task)
@@ -84,6 +87,13 @@ class Scheduler:
         chosen = min(ready, key=lambda task: (task.microbatch, task.order))
         self._ready.remove(chosen)
         return chosen
+
+    def take(self, key: tuple[Any, ...]) -> Task | None:
+        """The task of that key, if it can run."""
+        found = next((task for task in self._ready if task.key == key), None)
+        if found is not None:
+            self._ready.remove(found)
+        return found
 
     def run(self, task: Task) -> None:
         """Starts or continues the task; returns when it waits or is done."""

@@ -40,12 +40,14 @@ from .messages import (
     Routes,
     Start,
     Started,
+    Turn,
 )
 from .nodes import Exchange, RemoteCall
 from .packing import Names, pack, unpack
 from .scheduler import Scheduler, Task, current
 from .topology import Kind
 from .transport import Lost, Message, Transport
+from .turns import Turns
 
 T = TypeVar("T")
 Schedule = Literal["interleaved", "simple"]
@@ -103,16 +105,20 @@ class Server:
         everyone: all global ranks of the job, to be told of a failure.
         active: how many microbatches may be under way.
         device: this rank's GPU.
+        sharing: the global ranks that share the tensors of this rank's layers, with this one.
     """
 
     def __init__(
         self, transport: Transport, inbox: queue.SimpleQueue[Message], ranks: Sequence[int], rank: int,
         everyone: Sequence[int], routing: Routing, schedule: Schedule, active: int,
-        device: torch.device | None = None,
+        device: torch.device | None = None, sharing: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self._transport, self._inbox = transport, inbox
         self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
         self._routing = routing
+        own = self._ranks[rank]
+        partners = [each for each in sharing if each != own]
+        self._turns = Turns(partners, not sharing or own == sharing[0], self._send_to)
         self._backward_first = schedule == "interleaved"
         self._holds_backward = schedule == "simple"
         self._active = active if schedule == "interleaved" else sys.maxsize
@@ -154,7 +160,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what the step function raised; the other ranks are told.
         """
-        with self._failing_together():
+        with self.failing_together():
             return self._lead(step, bodies, merge)
 
     def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
@@ -166,31 +172,53 @@ class Server:
             self._send(peer, start)
         device = default_device()
         waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
+        for task in waiting:
+            task.key = ("new", task.microbatch)
         tasks = list(waiting)
         live: list[Task] = []
         self._serving.clear()
         while waiting or live:
             self._take_all()
-            # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
-            task = self._scheduler.next(backward=False)
-            if task is None and waiting and len(live) < self._active:
-                task = waiting.pop(0)
-                live.append(task)
-            if task is None and not (self._holds_backward and any(not each.backward for each in live)):
-                task = self._scheduler.next(backward=True)
-            if task is None:
+            chosen = self._told(waiting) if self._turns.follows else self._chosen(waiting, live)
+            if chosen is None:
                 self._take(self._what_the_leader_waits_for)
                 continue
-            self._run(task)
-            if task.done and task in live:
-                live.remove(task)
-        outputs = merge([task.result for task in tasks])
+            if chosen not in live and chosen in tasks:
+                live.append(chosen)
+            self._run(chosen)
+            if chosen.done and chosen in live:
+                live.remove(chosen)
+        return self._leave(merge([task.result for task in tasks]))
+
+    def _leave(self, outputs: list[Any]) -> Outcome[Any]:
+        """Ends the step on all ranks."""
         packed = pack(outputs, None, "what the step function returned")
         end = End(packed.data, self.backward)
         for peer in self._peers():
             self._send(peer, end, packed.tensors)
         self._finish()
         return Outcome(outputs, end.backward)
+
+    def _chosen(self, waiting: list[Task], live: Sequence[Task]) -> Task | None:
+        """What the leader runs next."""
+        # what other ranks wait for comes first: forward passes as far as they go, then the next microbatch
+        task = self._scheduler.next(backward=False)
+        if task is None and waiting and len(live) < self._active:
+            task = waiting.pop(0)
+        if task is None and not (self._holds_backward and any(not each.backward for each in live)):
+            task = self._scheduler.next(backward=True)
+        return task
+
+    def _told(self, waiting: list[Task]) -> Task | None:
+        """What the first of the ranks that share layers runs, if it can run here already."""
+        key = self._turns.next(self._step)
+        if key is None:
+            return None
+        new = bool(waiting) and waiting[0].key == key
+        task = waiting.pop(0) if new else self._scheduler.take(key)
+        if task is not None:
+            self._turns.taken()
+        return task
 
     # ---- the step, on the others
 
@@ -203,7 +231,7 @@ class Server:
             SMPRemoteError: another rank failed.
             BaseException: what a module here raised; the other ranks are told.
         """
-        with self._failing_together():
+        with self.failing_together():
             while True:
                 while not self._starts:
                     self._take(lambda: f"rank {self._ranks[0]} to call {step}")
@@ -225,7 +253,10 @@ class Server:
             self._dispatch(message)
         try:
             while self._ended is None:
-                task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
+                if self._turns.follows:
+                    task = self._told([])
+                else:
+                    task = self._scheduler.next(self._backward_first) or self._scheduler.next(not self._backward_first)
                 if task is None:
                     self._take(lambda: f"the next request, or the end of {start.name} on rank {self._ranks[0]}")
                 else:
@@ -251,7 +282,7 @@ class Server:
             except RuntimeError as error:
                 raise self.failure_of_another(error) from None
         else:
-            with self._failing_together():
+            with self.failing_together():
                 self._serve_until(work)
         self._met += kind in _WITH_LEADER
 
@@ -313,7 +344,7 @@ class Server:
         if task is not None:
             task.backward = True
             if self._holds_backward:
-                self._scheduler.add(task)
+                self._scheduler.add(task, ("backward", task.microbatch))
                 self._scheduler.wait()
 
     # ---- messages
@@ -322,11 +353,15 @@ class Server:
         return [rank for rank in range(len(self._ranks)) if rank != self._rank]
 
     def _send(self, rank: int, body: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+        self._send_to(self._ranks[rank], body, tensors)
+
+    def _send_to(self, rank: int, body: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+        """To a global rank."""
         try:
-            self._transport.send(self._ranks[rank], body, tensors)
+            self._transport.send(rank, body, tensors)
         except OSError as error:
             self._take_all()  # it may have said why before it ended
-            raise self._lost(self._ranks[rank], str(error)) from None
+            raise self._lost(rank, str(error)) from None
 
     def _take_all(self) -> None:
         while self._ended is None:  # what comes then is the next step's
@@ -358,13 +393,17 @@ class Server:
         if isinstance(body, (Forward, Backward)) and body.call.step > self._step:
             self._early.append(message)  # another rank has heard of that step before this one
         elif isinstance(body, (Result, Gradients)):
-            self._scheduler.add(self._waiting.pop(body.call), (body, tensors))
+            self._scheduler.add(self._waiting.pop(body.call), ("answer", *body.call), (body, tensors))
         elif isinstance(body, Forward):
-            self._scheduler.add(Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch))
+            task = Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch)
+            self._scheduler.add(task, ("forward", *body.call.id, body.position))
         elif isinstance(body, Backward):
             self.backward = True
             work = functools.partial(self._callee.backward, body, tensors)
-            self._scheduler.add(Task(work, body.call.microbatch, backward=True))
+            task = Task(work, body.call.microbatch, backward=True)
+            self._scheduler.add(task, ("backward", *body.call.id, body.position))
+        elif isinstance(body, Turn):
+            self._turns.heard(body)
         elif isinstance(body, Start):
             self._starts.append(body)
         elif isinstance(body, Started):
@@ -378,7 +417,7 @@ class Server:
             self._waited.append(body)
         elif isinstance(body, Failed):
             raise SMPRemoteError(body.rank, body.traceback)
-        elif isinstance(body, Lost) and message.sender in self._ranks:
+        elif isinstance(body, Lost) and message.sender in (*self._ranks, *self._turns.partners):
             if self.in_step:
                 raise self._lost(message.sender, body.why)
             self._gone = (message.sender, body.why)  # perhaps through; a collective that needs it fails by itself
@@ -389,6 +428,8 @@ class Server:
             self._send(peer, Routes(tuple(chains)))
 
     def _run(self, task: Task) -> None:
+        if not self._turns.follows:
+            self._turns.announce(self._step, task.key)
         self._scheduler.run(task)
         if task.done and task.error is not None:
             raise task.error
@@ -407,7 +448,7 @@ class Server:
         self.in_step = False
 
     @contextlib.contextmanager
-    def _failing_together(self) -> Iterator[None]:
+    def failing_together(self) -> Iterator[None]:
         """Any exception inside ends the step on all ranks."""
         try:
             yield

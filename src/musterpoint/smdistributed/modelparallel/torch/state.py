@@ -204,9 +204,10 @@ def _has_cpu(group: Any) -> bool:
 def _introduce(world: World) -> None:
     cfg = world.cfg
     log.get_logger()  # on every rank: scripts write to smp.logger
+    sharing = f"tensors shared by {cfg.tensor_parallel_degree} x " if cfg.tensor_parallel_degree > 1 else ""
     log.say(
         f"musterpoint's smdistributed.modelparallel {__version__}: world size {world.topology.world} = partitions "
-        f"{cfg.pipeline_parallel_degree} x replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "
+        f"{cfg.pipeline_parallel_degree} x {sharing}replicas {world.topology.rdp}, placement {cfg.placement_strategy}, "
         f"microbatches {cfg.microbatches}, pipeline {cfg.pipeline}"
     )
     if cfg.unknown:

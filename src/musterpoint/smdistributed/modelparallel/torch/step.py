@@ -56,6 +56,6 @@ def step(
             parts = split_arguments(bound, state.cfg.microbatches, whole, axes)
             return [functools.partial(one, part) for part in parts]
 
-        return model.run_step(name, bodies, merge)
+        return model.run_step(name, bodies, merge, bound.arguments)
 
     return run

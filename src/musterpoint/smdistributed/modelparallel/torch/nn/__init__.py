@@ -1,17 +1,23 @@
-"""Modules of the library. Those that share one layer's tensors over ranks aren't there yet."""
+"""Modules of the library: those that share one layer's tensors over the ranks of a tensor-parallel group."""
 
-from torch.nn import LayerNorm
+from .attention import DistributedAttentionLayer, FlashAttentionLayer
+from .base import DistributedModule
+from .embedding import DistributedEmbedding
+from .linear import DistributedLinear
+from .lm_head import DistributedTransformerLMHead
+from .normalization import DistributedLayerNorm, FusedLayerNorm
+from .transformer import DistributedTransformer, DistributedTransformerLayer, DistributedTransformerOutputLayer
 
-from .. import unsupported
-
-FusedLayerNorm = LayerNorm
-"""Torch's own is one fused kernel on GPUs, as apex's is."""
-
-DISTRIBUTED = (
-    "DistributedModule", "DistributedLinear", "DistributedEmbedding", "DistributedLayerNorm",
-    "DistributedAttentionLayer", "DistributedTransformerOutputLayer", "DistributedTransformerLayer",
-    "DistributedTransformer", "DistributedTransformerLMHead", "FlashAttentionLayer",
-)  # fmt: skip
-"""Refused when they are made or derived from."""
-
-globals().update(unsupported.classes("nn", DISTRIBUTED, "use torch.nn's modules; pipeline parallelism divides them"))
+__all__ = [
+    "DistributedAttentionLayer",
+    "DistributedEmbedding",
+    "DistributedLayerNorm",
+    "DistributedLinear",
+    "DistributedModule",
+    "DistributedTransformer",
+    "DistributedTransformerLMHead",
+    "DistributedTransformerLayer",
+    "DistributedTransformerOutputLayer",
+    "FlashAttentionLayer",
+    "FusedLayerNorm",
+]

@@ -1,0 +1,140 @@
+"""How each parameter is divided over the ranks of a tensor-parallel group, and how its gradient is averaged.
+
+A divided parameter is an ordinary ``nn.Parameter`` that holds this rank's part. :func:`division` says which part that
+is, for whatever saves, loads or adds up: checkpoints, optimizer states, norms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .state import state
+
+_DIVISION = "_smp_division"
+_INSIDE = "_smp_inside"
+
+
+class Division(NamedTuple):
+    """Which part of a parameter a rank has.
+
+    dim: the axis that is cut, into parts of the same size.
+    parts: how many there are, which is ``tensor_parallel_degree``.
+    part: which of them is here; the rank in the tensor-parallel group.
+    shape: of the whole parameter.
+    """
+
+    dim: int
+    parts: int
+    part: int
+    shape: tuple[int, ...]
+
+
+class Reduction(NamedTuple):
+    """How the gradient of a parameter becomes that of the mean loss of all ranks.
+
+    kind: the group over which it is averaged.
+    factor: what it is multiplied by as well.
+    """
+
+    kind: Literal["dp", "rdp"]
+    factor: float
+
+
+def divide(parameter: nn.Parameter, dim: int) -> Division:
+    """Leaves this rank's part of the whole values in the parameter, which stays the same object.
+
+    Raises:
+        ValueError: the tensor-parallel degree doesn't divide that axis.
+    """
+    group = state.group("tp")
+    shape = tuple(parameter.shape)
+    dim %= len(shape)
+    if shape[dim] % group.size:
+        raise ValueError(
+            f"a parameter of shape {shape} can't be divided on axis {dim}: {shape[dim]} isn't a multiple of "
+            f"{state.cfg.shown('tensor_parallel_degree')}"
+        )
+    found = Division(dim, group.size, group.rank, shape)
+    if group.size > 1:
+        parameter.data = part_of(parameter.data, found)
+        parameter.grad = None
+    mark(parameter, found)
+    return found
+
+
+def mark(parameter: nn.Parameter, division: Division) -> None:
+    """Says that a parameter holds a part; a copy of a parameter has forgotten it."""
+    setattr(parameter, _DIVISION, division)
+
+
+def mark_inside(parameter: nn.Parameter) -> None:
+    """Says that a whole parameter is used with activations that the ranks share; see :mod:`.nn.layouts`."""
+    setattr(parameter, _INSIDE, True)
+
+
+def division(parameter: torch.Tensor) -> Division | None:
+    """Which part of it this rank has; None where it has all of it."""
+    found: Division | None = getattr(parameter, _DIVISION, None)
+    return found if found is not None and found.parts > 1 else None
+
+
+def part_of(whole: torch.Tensor, division: Division) -> torch.Tensor:
+    """This rank's part of a tensor of the whole parameter's shape, in memory of its own."""
+    length = division.shape[division.dim] // division.parts
+    return whole.narrow(division.dim, division.part * length, length).clone(memory_format=torch.contiguous_format)
+
+
+def whole_of(part: torch.Tensor, division: Division) -> torch.Tensor:
+    """All parts together. Every rank of the tensor-parallel group calls it, with a part of the parameter's shape."""
+    part = part.detach().contiguous()
+    parts = [torch.empty_like(part) for _ in range(division.parts)]
+    dist.all_gather(parts, part, group=state.group("tp").process_group)
+    return torch.cat(parts, dim=division.dim)
+
+
+def reduction(parameter: torch.Tensor) -> Reduction:
+    """How its gradient is averaged.
+
+    Without ``prescaled_batch`` each tensor-parallel rank has a batch of its own, and a divided parameter gets the sum
+    of the gradients of all of them.
+    """
+    cfg = state.cfg
+    degree = cfg.tensor_parallel_degree
+    own_batch = 1.0 if cfg.prescaled_batch else 1 / degree
+    if division(parameter) is not None:
+        return Reduction("rdp", own_batch)
+    if degree == 1 or not getattr(parameter, _INSIDE, False):
+        return Reduction("dp", 1.0)
+    if cfg.optimize == "speed":  # all ranks compute the same
+        return Reduction("dp", own_batch)
+    return Reduction("dp", float(degree) if cfg.prescaled_batch else 1.0)
+
+
+def whole_state(values: Any, parameter: torch.Tensor) -> Any:
+    """State that belongs to a parameter (an optimizer's moments) with tensors of its shape made whole.
+
+    Every rank of the tensor-parallel group calls it, with the same keys.
+    """
+    found = division(parameter)
+    if found is None or not isinstance(values, dict):
+        return values
+    return {
+        key: whole_of(value, found) if _has_shape(value, tuple(parameter.shape)) else value
+        for key, value in values.items()
+    }
+
+
+def part_of_state(values: Any, parameter: torch.Tensor) -> Any:
+    """The opposite of :func:`whole_state`; state that is a part already stays."""
+    found = division(parameter)
+    if found is None or not isinstance(values, dict):
+        return values
+    return {key: part_of(value, found) if _has_shape(value, found.shape) else value for key, value in values.items()}
+
+
+def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and tuple(value.shape) == shape

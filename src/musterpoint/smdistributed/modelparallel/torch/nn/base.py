@@ -1,0 +1,71 @@
+"""What distributed modules have in common: parameters of which each rank of a tensor-parallel group has a part."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from .. import distributed_parameters
+from ..distributed_parameters import Division
+from ..state import state
+
+
+class DistributedModule(nn.Module):
+    """A module whose parameters the ranks of a tensor-parallel group share out.
+
+    A state dict of it has this rank's parts; loading takes parts as well as whole values.
+    """
+
+    divided: ClassVar[dict[str, int]] = {}
+    """The axis of each own parameter that is cut."""
+    inside: ClassVar[tuple[str, ...]] = ()
+    """Own parameters that are whole, and used with activations that the ranks share."""
+
+    @classmethod
+    def why_not(cls, *args: Any, **kwargs: Any) -> str | None:
+        """Why a module of these arguments can't be divided by the tensor-parallel degree; None where it can."""
+        return None
+
+    def divide(self) -> None:
+        """Keeps this rank's part of the module's own parameters, which have their whole values still."""
+        divisions = self.__dict__.setdefault("_divisions", {})
+        for name, dim in self.divided.items():
+            parameter = self._parameters.get(name)
+            if parameter is not None:
+                divisions[name] = distributed_parameters.divide(parameter, dim)
+        self.mark()
+
+    def mark(self) -> None:
+        """Says of each own parameter how it is divided; again, where a module was copied."""
+        for name, found in self.__dict__.get("_divisions", {}).items():
+            parameter = self._parameters.get(name)
+            if parameter is not None:
+                distributed_parameters.mark(parameter, found)
+        for name in self.inside:
+            parameter = self._parameters.get(name)
+            if parameter is not None:
+                distributed_parameters.mark_inside(parameter)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        divisions: dict[str, Division] = self.__dict__.get("_divisions", {})
+        for name, found in divisions.items():
+            value = state_dict.get(prefix + name)
+            if isinstance(value, torch.Tensor) and found.parts > 1 and tuple(value.shape) == found.shape:
+                state_dict[prefix + name] = distributed_parameters.part_of(value, found)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def indivisible(**sizes: int) -> str | None:
+    """Which of these sizes the tensor-parallel degree doesn't divide."""
+    degree = state.cfg.tensor_parallel_degree
+    wrong = next((name for name, size in sizes.items() if size % degree), None)
+    return None if wrong is None else f"{wrong}={sizes[wrong]} isn't a multiple of tensor_parallel_degree {degree}"
+
+
+def must_divide(name: str, **sizes: int) -> None:
+    """Raises ValueError where the tensor-parallel degree doesn't divide a size; ``name``: of the module."""
+    wrong = indivisible(**sizes)
+    if wrong is not None:
+        raise ValueError(f"smp.nn.{name}: {wrong}: choose another size, or torch.nn's own module")

@@ -1,0 +1,88 @@
+"""Embeddings whose vectors are divided."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+from ..state import state
+from . import layouts
+from .base import DistributedModule, indivisible, must_divide
+
+
+class DistributedEmbedding(DistributedModule, nn.Embedding):
+    """``torch.nn.Embedding`` of which each rank has a part of every vector.
+
+    Args:
+        _weight: whole values, else drawn from a normal distribution.
+        initializer_range: its standard deviation.
+        _skip_allgather: return this rank's part of the vectors, of the batch of all ranks.
+        _skip_scatter_and_merge: the indices are those of the batch of all ranks already, and so are the vectors.
+
+    Raises:
+        ValueError: the tensor-parallel degree doesn't divide ``embedding_dim``.
+    """
+
+    divided: ClassVar[dict[str, int]] = {"weight": 1}
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+        _weight: torch.Tensor | None = None, initializer_range: float = 0.02, _skip_allgather: bool = False,
+        _skip_scatter_and_merge: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        must_divide("DistributedEmbedding", embedding_dim=embedding_dim)
+        self.initializer_range = initializer_range
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        self._skip_allgather, self._skip_merge = _skip_allgather, _skip_scatter_and_merge
+        self.divide()
+
+    @classmethod
+    def why_not(cls, num_embeddings: int, embedding_dim: int, *args: Any, **kwargs: Any) -> str | None:
+        return indivisible(embedding_dim=embedding_dim)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.initializer_range)
+        self._fill_padding_idx_with_zero()
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Indices of any shape, the same on all ranks of the group, and vectors (…, embedding_dim)."""
+        alone = input.dim() == 0
+        if alone:
+            input = input[None]
+        # by batches, since the frequencies by which gradients are divided are those of one batch
+        counted = self.scale_grad_by_freq and not state.cfg.prescaled_batch and not self._skip_merge
+        indices = input if self._skip_merge else layouts.batches_of_all(input)
+        if self.max_norm is not None:
+            self._renormalize(indices)
+        batches = indices.chunk(layouts.degree()) if counted else [indices]
+        vectors = [
+            functional.embedding(
+                batch, self.weight, self.padding_idx, None, self.norm_type, self.scale_grad_by_freq, self.sparse
+            )
+            for batch in batches
+        ]
+        result = torch.cat(vectors) if counted else vectors[0]
+        if self._skip_allgather:
+            return result
+        result = layouts.from_rows(result) if self._skip_merge else layouts.from_parts(result)
+        return result[0] if alone else result
+
+    def _renormalize(self, indices: torch.Tensor) -> None:
+        """Scales the vectors that are used and longer than ``max_norm``, by the length of all parts together."""
+        assert self.max_norm is not None
+        with torch.no_grad():
+            used = torch.unique(indices)
+            powers = self.weight[used].abs().pow(self.norm_type).sum(dim=1)
+            if layouts.degree() > 1:
+                dist.all_reduce(powers, group=state.group("tp").process_group)
+            norms = powers.pow(1 / self.norm_type)
+            scale = torch.where(norms > self.max_norm, self.max_norm / (norms + 1e-7), torch.ones_like(norms))
+            self.weight[used] *= scale[:, None]

@@ -1,0 +1,253 @@
+"""Where activations are while the ranks of a tensor-parallel group compute one layer together; DTensor moves them.
+
+Outside of distributed modules a rank has what the script gave it: a batch of its own, or with ``prescaled_batch`` the
+same one as the others. Between the layers of a transformer it has, by ``optimize`` and ``prescaled_batch``:
+
+========  ====================================  =============================================
+          own batches                           the same batch
+========  ====================================  =============================================
+memory    ``own``: its own batch                ``sequence``: its part of each sequence
+speed     ``whole``: the batches of all ranks   ``whole``
+========  ====================================  =============================================
+
+Weights are divided as in Megatron-LM: what a layer computes with them needs all of the batch, and gives a sum over the
+ranks. :func:`gathered` and :func:`summed` go there and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+from ..state import Group, state
+
+Layout = Literal["own", "whole", "sequence"]
+
+_meshes: dict[tuple[int, str], tuple[Any, DeviceMesh]] = {}
+
+
+class Entered(NamedTuple):
+    """What a transformer layer takes and gives inside of a transformer.
+
+    hidden: the activations, in ``layout``.
+    mask, cross_mask: what is added to the scores of attention, for the whole batch.
+    cross: the states that cross-attention looks at, in ``layout``; whole where that is ``sequence``.
+    """
+
+    hidden: torch.Tensor
+    mask: Any
+    cross: Any
+    cross_mask: Any
+    layout: Layout
+
+
+def degree() -> int:
+    """How many ranks share a layer."""
+    return state.group("tp").size
+
+
+def chosen(hidden: torch.Tensor) -> Layout:
+    """The layout between layers, by the configuration; a sequence that the ranks don't divide stays whole."""
+    if state.cfg.optimize == "speed":
+        return "whole"
+    if not state.cfg.prescaled_batch:
+        return "own"
+    return "sequence" if hidden.dim() > 1 and hidden.shape[1] % degree() == 0 else "whole"
+
+
+def enter(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """From what the script has to a layout. Gradients of whole activations are whole on every rank."""
+    if degree() == 1:
+        return tensor
+    if layout == "sequence":
+        return moved(tensor, Replicate(), Shard(1), Shard(1))
+    if layout == "whole" and not state.cfg.prescaled_batch:
+        return moved(tensor, Shard(0), Replicate(), Replicate())
+    return tensor
+
+
+def leave(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The opposite of :func:`enter`."""
+    if degree() == 1:
+        return tensor
+    if layout == "sequence":
+        return moved(tensor, Shard(1), Replicate(), Replicate())
+    if layout == "whole" and not state.cfg.prescaled_batch:
+        return moved(tensor, Replicate(), Shard(0), Shard(0))
+    return tensor
+
+
+def gathered(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Activations of the whole batch, for weights that are divided; each rank's gradients are a part of the sum."""
+    if degree() == 1:
+        return tensor
+    return moved(tensor, _placement(layout), Replicate(), Partial())
+
+
+def summed(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The sum over the ranks of what each computed with its weights, in the layout."""
+    if degree() == 1:
+        return tensor
+    after = _placement(layout)
+    return moved(tensor, Partial(), after, after)
+
+
+def shared(parameter: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A whole parameter that is used with activations in a layout.
+
+    Where sequences are divided its gradients are added up over the ranks after the step; one that couldn't be divided
+    gives each rank all of it.
+    """
+    if layout == "whole" and state.cfg.optimize == "memory" and state.cfg.prescaled_batch and degree() > 1:
+        scaled: torch.Tensor = _ScaledGradient.apply(parameter, 1 / degree())  # type: ignore[no-untyped-call]
+        return scaled
+    return parameter
+
+
+def gathered_mask(mask: Any, batch: int) -> Any:
+    """A mask of the ranks' own batches (of ``batch`` each) for all of them; one for any batch stays.
+
+    Each rank's attention heads give a part of its gradient.
+    """
+    if degree() == 1 or not isinstance(mask, torch.Tensor):
+        return mask
+    if state.cfg.prescaled_batch:
+        return moved(mask, Replicate(), Replicate(), Partial()) if mask.requires_grad else mask
+    if mask.dim() != 4 or mask.shape[0] != batch:
+        return mask
+    return moved(mask, Shard(0), Replicate(), Partial())
+
+
+def to_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """The rank's part of the last axis, for the batch of all ranks."""
+    if degree() == 1:
+        return tensor
+    if state.cfg.prescaled_batch:
+        return moved(tensor, Replicate(), Shard(-1), Shard(-1), tensor.dim())
+    swapped: torch.Tensor = _Swap.apply(tensor, True)  # type: ignore[no-untyped-call]
+    return swapped
+
+
+def from_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """The opposite of :func:`to_parts`."""
+    if degree() == 1:
+        return tensor
+    if state.cfg.prescaled_batch:
+        return moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
+    swapped: torch.Tensor = _Swap.apply(tensor, False)  # type: ignore[no-untyped-call]
+    return swapped
+
+
+def from_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """All of the last axis, for a batch that is the same on all ranks."""
+    return tensor if degree() == 1 else moved(tensor, Shard(-1), Replicate(), Replicate(), tensor.dim())
+
+
+def batches_of_all(tensor: torch.Tensor) -> torch.Tensor:
+    """Without gradients (indices): the batches of all ranks, one after the other."""
+    if degree() == 1 or state.cfg.prescaled_batch:
+        return tensor
+    group = state.group("tp")
+    tensor = tensor.detach().contiguous()
+    parts = [torch.empty_like(tensor) for _ in range(group.size)]
+    dist.all_gather(parts, tensor, group=group.process_group)
+    return torch.cat(parts)
+
+
+def summed_to_script(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum over the ranks, as the script has activations: each its own batch, or all the same."""
+    return summed(tensor, "whole" if state.cfg.prescaled_batch else "own")
+
+
+def moved(
+    tensor: torch.Tensor, before: Placement, after: Placement, gradient: Placement, dims: int = 0
+) -> torch.Tensor:  # fmt: skip
+    """From one placement to another; ``gradient`` says how the gradient of the result comes back.
+
+    Args:
+        dims: of the tensor, where a placement counts from the last one.
+    """
+    mesh = _mesh(state.group("tp"), tensor.device.type)
+    before, after, gradient = (
+        Shard(each.dim + dims) if isinstance(each, Shard) and each.dim < 0 else each
+        for each in (before, after, gradient)
+    )
+    there = DTensor.from_local(tensor.contiguous(), mesh, (before,), run_check=False)
+    result: torch.Tensor = there.redistribute(mesh, (after,)).to_local(grad_placements=(gradient,))
+    return result.contiguous()
+
+
+def _placement(layout: Layout) -> Placement:
+    return {"own": Shard(0), "whole": Replicate(), "sequence": Shard(1)}[layout]
+
+
+def _mesh(group: Group, device: str) -> DeviceMesh:
+    key = (id(group.process_group), device)
+    if key not in _meshes:
+        mesh = DeviceMesh.from_group(group.process_group, device)
+        _meshes[key] = (group.process_group, mesh)  # with the group, whose id would be another's else
+    return _meshes[key][1]
+
+
+class _Swap(torch.autograd.Function):
+    """Own batches with all of the last axis, to all batches with a part of it; or back. One all-to-all."""
+
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, forth: bool) -> torch.Tensor:
+        context.forth = forth
+        return _swap(tensor, forth)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _swap(gradient, not context.forth), None
+
+
+def _swap(tensor: torch.Tensor, forth: bool) -> torch.Tensor:
+    group = state.group("tp")
+    if forth:  # (batch, …, width) as (parts, batch, …, width / parts)
+        sent = torch.stack(tensor.chunk(group.size, dim=-1))
+    else:
+        sent = tensor.contiguous().view(group.size, -1, *tensor.shape[1:])
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent, group=group.process_group)
+    if forth:
+        return received.flatten(0, 1)
+    return torch.cat(received.unbind(0), dim=-1)
+
+
+class _ScaledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        context.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * context.factor, None
+
+
+class Enter(nn.Module):
+    """The arguments of a transformer as its layers take them. A module, so that a pipeline may run it anywhere."""
+
+    def forward(self, hidden: torch.Tensor, mask: Any, cross: Any = None, cross_mask: Any = None) -> Entered:
+        layout = chosen(hidden)
+        batch = hidden.shape[0]
+        return Entered(
+            enter(hidden, layout),
+            gathered_mask(mask, batch),
+            cross if cross is None or layout == "sequence" else enter(cross, layout),
+            gathered_mask(cross_mask, batch),
+            layout,
+        )
+
+
+class Leave(nn.Module):
+    """The result of a transformer's last layer as the script has activations."""
+
+    def forward(self, inside: Entered) -> torch.Tensor:
+        return leave(inside.hidden, inside.layout)

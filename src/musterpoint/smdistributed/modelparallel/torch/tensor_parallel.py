@@ -1,0 +1,318 @@
+"""Which modules of a model are shared out over the ranks of a tensor-parallel group: by marks of the script.
+
+``smp.tensor_parallelism`` and ``smp.set_tensor_parallelism`` mark modules, ``smp.tp_register`` says what takes the
+place of a class of the script's own. :func:`distribute` puts the distributed modules into the model when it is wrapped.
+Rules: AWS's documentation ("PyTorch API for Tensor Parallelism").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections import Counter
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from . import log
+from .nn.base import DistributedModule
+from .nn.embedding import DistributedEmbedding
+from .nn.linear import DistributedLinear
+from .state import state
+
+Class = TypeVar("Class", bound=type)
+Hook = Callable[..., Any]
+
+_MARK = "_smp_tensor_parallelism"
+"""The attribute of a marked module."""
+_MADE = "_smp_made_with"
+"""The attribute that says with which arguments a module of a registered class was made."""
+
+
+class Mark(NamedTuple):
+    """Whether a module is to be distributed, and arguments of the distributed one."""
+
+    enabled: bool
+    arguments: Mapping[str, Any]
+
+
+class Registered(NamedTuple):
+    """What takes the place of a class's modules.
+
+    init: from the arguments of the original's ``__init__`` to ``(args, kwargs)`` of the distributed one.
+    forward: the same for ``forward``.
+    returned: from what the distributed module returns to what the original would.
+    """
+
+    module: type[DistributedModule]
+    init: Hook | None
+    forward: Hook | None
+    returned: Hook | None
+
+
+_registered: dict[type, Registered] = {}
+_inside: list[Mark] = []
+"""The contexts that are entered, the innermost last."""
+
+
+@contextlib.contextmanager
+def tensor_parallelism(enabled: bool = True, **tp_config: Any) -> Iterator[None]:
+    """Supported modules made inside are distributed, or are not; of nested contexts the innermost counts.
+
+    ``tp_config``: arguments of the distributed modules; those count more than what a registered class's hook says.
+    """
+    _inside.append(Mark(enabled, tp_config))
+    original = nn.Module.__init__
+    if len(_inside) == 1:
+
+        @functools.wraps(original)
+        def marking(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            self.__dict__[_MARK] = _inside[-1]
+
+        nn.Module.__init__ = marking  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _inside.pop()
+        if not _inside:
+            nn.Module.__init__ = original  # type: ignore[method-assign]
+
+
+def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config: Any) -> None:
+    """As :func:`tensor_parallelism`, for a module that is there already, and all modules in it.
+
+    Raises:
+        ValueError: the model has been wrapped already.
+    """
+    if state.model is not None and any(module is each for each in state.model.modules()):
+        raise ValueError("smp.set_tensor_parallelism: call it before smp.DistributedModel wraps the model")
+    for each in module.modules():
+        each.__dict__[_MARK] = Mark(enabled, tp_config)
+
+
+def tp_register(
+    dist_module: type[DistributedModule], init_hook: Hook | None = None, forward_hook: Hook | None = None,
+    return_hook: Hook | None = None,
+) -> Callable[[Class], Class]:  # fmt: skip
+    """A decorator of a module class that says which distributed module takes its place.
+
+    Raises:
+        TypeError: ``dist_module`` isn't a class derived from ``smp.nn.DistributedModule``.
+    """
+
+    def register(module_cls: Class) -> Class:
+        tp_register_with_module(module_cls, dist_module, init_hook, forward_hook, return_hook)
+        return module_cls
+
+    return register
+
+
+def tp_register_with_module(
+    module_cls: type, dist_module: type[DistributedModule], init_hook: Hook | None = None,
+    forward_hook: Hook | None = None, return_hook: Hook | None = None,
+) -> None:  # fmt: skip
+    """As :func:`tp_register`, for a class that is there already; before modules of it are made."""
+    if not (isinstance(dist_module, type) and issubclass(dist_module, DistributedModule)):
+        raise TypeError(f"smp.tp_register: {dist_module!r:.80} isn't a class derived from smp.nn.DistributedModule")
+    _registered[module_cls] = Registered(dist_module, init_hook, forward_hook, return_hook)
+    original: Callable[..., None] = module_cls.__init__  # type: ignore[misc]
+    if hasattr(original, "of_the_class"):
+        return
+
+    @functools.wraps(original)
+    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
+        if type(self) is module_cls:
+            self.__dict__.setdefault(_MADE, (args, kwargs))
+        original(self, *args, **kwargs)
+
+    vars(remembering)["of_the_class"] = original
+    module_cls.__init__ = remembering  # type: ignore[misc]
+
+
+def distribute(root: nn.Module) -> nn.Module:
+    """Puts distributed modules in the place of the outermost marked ones that are supported; says what it did, once.
+
+    Returns the root, which may be another one now. Distributed modules have the values of those whose place they take.
+    """
+    mark(root)
+    if state.cfg.tensor_parallel_degree == 1:
+        return root
+    holders = _holders(root)
+    made: dict[int, nn.Module] = {}
+    skipped: dict[str, list[str]] = {}
+
+    def visit(module: nn.Module, name: str) -> nn.Module:
+        if id(module) in made:
+            return made[id(module)]
+        made[id(module)] = module
+        if isinstance(module, DistributedModule):
+            return module
+        marked: Mark | None = module.__dict__.get(_MARK)
+        if marked is not None and marked.enabled and _is_supported(module):
+            why, replacement = _replaced(module, marked, holders)
+            if replacement is not None:
+                made[id(module)] = made[id(replacement)] = replacement
+                return replacement
+            skipped.setdefault(why, []).append(name or type(module).__name__)
+        for key, child in list(module._modules.items()):
+            if child is not None:
+                other = visit(child, f"{name}.{key}" if name else key)
+                if other is not child:
+                    module._modules[key] = other
+        return module
+
+    new = visit(root, "")
+    _say(new, skipped)
+    if any(isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and _has_distributed(each)
+           for each in new.modules()):  # fmt: skip
+        # its fast path for evaluation takes the weights of its linear layers without calling them
+        torch.backends.mha.set_fastpath_enabled(False)
+    return new
+
+
+def mark(root: nn.Module) -> None:
+    """Says of each parameter of distributed modules how it is divided; copies of them have forgotten it."""
+    for module in root.modules():
+        if isinstance(module, DistributedModule):
+            module.mark()
+
+
+def _has_distributed(module: nn.Module) -> bool:
+    return any(isinstance(each, DistributedModule) for each in module.modules())
+
+
+def _say(root: nn.Module, skipped: Mapping[str, list[str]]) -> None:
+    count = Counter(type(each).__name__ for each in root.modules() if isinstance(each, DistributedModule))
+    kinds = ", ".join(f"{number} {name}" for name, number in sorted(count.items()))
+    log.say(f"tensor parallelism over {state.cfg.tensor_parallel_degree} ranks: {kinds or 'no module is distributed'}")
+    for why, names in skipped.items():
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        log.say(f"not distributed: {shown}: {why}")
+
+
+def _is_supported(module: nn.Module) -> bool:
+    return type(module) in _registered or type(module) in (nn.Linear, nn.Embedding)
+
+
+def _holders(root: nn.Module) -> Counter[int]:
+    """How many of the modules below and with this one have each parameter, by its id."""
+    return Counter(id(each) for module in root.modules() for each in module.parameters(recurse=False))
+
+
+def _replaced(module: nn.Module, mark: Mark, holders: Counter[int]) -> tuple[str, nn.Module | None]:
+    """The distributed module in a module's place; or why there is none."""
+    if any(count < holders[each] for each, count in _holders(module).items()):
+        return "its weights are another module's as well", None
+    if "forward" in module.__dict__:
+        return (
+            "its forward function is another one already; smp.set_activation_checkpointing comes behind wrapping",
+            None,
+        )
+    if type(module) in (nn.Linear, nn.Embedding):
+        return _of_torch(module)
+    return _of_registered(module, mark)
+
+
+def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
+    """The same module under its distributed class; parameters stay the same objects, for optimizers that have them."""
+    kind: type[DistributedModule]
+    if isinstance(module, nn.Linear):
+        kind = DistributedLinear
+        why = kind.why_not(module.in_features, module.out_features)
+    else:
+        assert isinstance(module, nn.Embedding)
+        kind = DistributedEmbedding
+        why = kind.why_not(module.num_embeddings, module.embedding_dim)
+    if why is not None:
+        return why, None
+    new: DistributedModule = kind.__new__(kind)
+    new.__dict__.update(module.__dict__)
+    if isinstance(new, DistributedEmbedding):
+        new._skip_allgather = new._skip_merge = False
+    new.divide()
+    return "", new
+
+
+def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
+    found = _registered[type(module)]
+    args, kwargs = module.__dict__.get(_MADE, ((), {}))
+    if found.init is not None:
+        args, kwargs = found.init(*args, **kwargs)
+    known = _arguments_of(found.module)
+    kwargs = {**kwargs, **{name: value for name, value in mark.arguments.items() if known is None or name in known}}
+    why = found.module.why_not(*args, **kwargs)
+    if why is not None:
+        return why, None
+    noise = torch.get_rng_state()
+    new: Any = found.module(*args, **kwargs)
+    torch.set_rng_state(noise)
+    _take_values(new, module)
+    new.train(module.training)
+    first = next(module.parameters(), None)
+    if first is not None:
+        new.to(device=first.device, dtype=first.dtype)
+    _adapt(new, found)
+    return "", new
+
+
+def _arguments_of(kind: type) -> set[str] | None:
+    """The names of a class's arguments; None where it takes any."""
+    parameters = inspect.signature(kind).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return None
+    return set(parameters)
+
+
+def _take_values(new: DistributedModule, old: nn.Module) -> None:
+    """The values of the module whose place it takes: where the names are the same, or a translation is registered."""
+    values = old.state_dict()
+    expected = set(new.state_dict())
+    candidates: list[Any] = [values]
+    for _, back in state.module_manager.translate_functions:
+        with contextlib.suppress(Exception):  # another model's
+            candidates.append(back(dict(values)))
+    for each in candidates:
+        if expected == set(each):
+            try:
+                new.load_state_dict(each)
+            except RuntimeError:
+                continue
+            if each is values:
+                _keep_parameters(new, old)
+            return
+    log.warn(
+        f"smp.tp_register: {type(old).__name__} has other parameters than {type(new).__name__}, which takes its place: "
+        "that begins with values of its own; load a state dict with its names into the wrapped model"
+    )
+
+
+def _keep_parameters(new: nn.Module, old: nn.Module) -> None:
+    """Parameters with the new values stay the old objects, for optimizers that have them."""
+    objects = dict(old.named_parameters(remove_duplicate=False))
+    for name, module in new.named_modules():
+        for key, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                kept = objects[f"{name}.{key}" if name else key]
+                kept.data, kept.grad = parameter.data, None
+                module._parameters[key] = kept
+        if isinstance(module, DistributedModule):
+            module.mark()
+
+
+def _adapt(new: Any, found: Registered) -> None:
+    """Has the module called as the one whose place it takes."""
+    if found.forward is None and found.returned is None:
+        return
+    native = new.forward
+
+    @functools.wraps(native)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if found.forward is not None:
+            args, kwargs = found.forward(*args, **kwargs)
+        result = native(*args, **kwargs)
+        return result if found.returned is None else found.returned(result)
+
+    new.forward = forward

@@ -77,6 +77,15 @@ for number, each in enumerate(model.trainable_variables):
     assert (least == most).all(), f"weights {number} differ"
 from smdistributed.dataparallel.tensorflow.operations import world  # noqa: E402
 
+if world().name == "Horovod":  # sessions of TensorFlow 1
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("w", initializer=tf.constant([2.0 + rank], tf.float64), use_resource=True)
+        descent = sdp.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.5))
+        train = descent.minimize(tf.reduce_sum(weight**2) * (1.0 + rank))
+        with tf.compat.v1.train.MonitoredTrainingSession(hooks=[sdp.BroadcastGlobalVariablesHook(0)]) as session:
+            session.run(train)
+            (value,) = session.run(weight)
+    assert abs(value - (2 - 0.5 * 4 * (1 + (size - 1) / 2))) < 1e-12, value
 print(f"rank {rank}: exact, by {world().name}; losses {[round(each, 9) for each in fitted.history['loss']]}")
 sys.stdout.flush()
 sdp.shutdown()

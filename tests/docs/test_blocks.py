@@ -53,8 +53,8 @@ def test_what_is_said_to_be_run_elsewhere_is() -> None:
             sought = [Path(block.page).name, *OF_THE_CHECKOUT.findall(block.text)]
             assert any(name in test for name in sought), f"{block.place}: tests/{block.how[0]} doesn't name it"
         if block.kind == "named":
-            first = block.how[0].split()[0]
-            assert any(f"<!-- {first}" in text for text in texts), f"{block.place}: no test looks for {block.how[0]!r}"
+            sought = (f"<!-- {block.how[0]}", f"<!-- {block.how[0].split()[0]} {{")
+            assert any(each in text for text in texts for each in sought), f"{block.place}: nothing looks for it"
 
 
 @by_place([block for block in of("sh") if block.kind != "named"])

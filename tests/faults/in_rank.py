@@ -268,6 +268,7 @@ IN_RANK = (
     Fault(
         "last-moment", "a rank fails in the last moment of its exit, when all others are done",
         Truth(3, "", "exit code 3"), body=LAST_MOMENT, in_cut=False,
+        wait=30,  # a torchrun of the program's own on the other host is in its exit barrier, and deaf to SIGTERM
     ),
     Fault(
         "thread", "an exception ends a thread of a rank, and only that", BEARS, body=THREAD, also=thread_is_in_the_log,

@@ -164,6 +164,12 @@ def never_arrive(job: Job) -> None:
     job.mark("late")
 
 
+def fill(job: Job) -> None:
+    """The logs are on that disk, too, so that what was said before must be there first."""
+    job.until(lambda: any("the last line of rank" in job.log(host) for host in job.hosts))
+    job.mark("go")
+
+
 def no_archive(seen: Seen) -> None:
     """What could not be kept is said; what was reserved for the report is used up."""
     assert "model.tar.gz can't be written: No space left on device" in seen.ran.stderr, seen.ran.stderr
@@ -172,6 +178,7 @@ def no_archive(seen: Seen) -> None:
 
 
 FILLS = """
+until("go")
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + RANK), "wb", buffering=0) as fill:
     try:
         while True:
@@ -276,7 +283,7 @@ OF_HOSTS = (
         "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
     ),
     Fault(
-        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive,
+        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive, act=fill,
         body=fails(FILLS + "raise LookupError('no such shard: 17')"),
     ),
     Fault(

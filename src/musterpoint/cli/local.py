@@ -56,7 +56,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         _make_output(layout, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
-        description = run(local_job, RunContext(layout, backend, console, environ, out=2 if asked.json else 1))
+        description = run(
+            local_job,
+            RunContext(layout, backend, console, environ, out=2 if asked.json else 1, live=asked.live == "auto"),
+        )
     finally:
         backend.close()
         messages.close(_READER)
@@ -109,6 +112,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--distribution", default="{}", metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add("--sharded", action="append", default=[], metavar="NAME",
+        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated")  # fmt: skip
     add("--requirements", metavar="FILE",
         help="packages to install first: into this Python, or with --image as requirements.txt beside the code "
         "[none]")  # fmt: skip
@@ -127,6 +132,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="the job's name [the program's name and the time]",
     )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
+    add("--live", **one_of("--live", ("auto", "off")), default="auto",
+        help="a line of each host below the log, on a terminal [auto]")  # fmt: skip
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
     add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
         help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
@@ -155,6 +162,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
+    channels = job.read_channels(asked.channel, cwd)
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),
@@ -164,7 +172,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             arguments=command.arguments,
             hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
             distribution=platform.read_distribution(distribution, asked.hosts),
-            channels=job.read_channels(asked.channel, cwd),
+            channels=channels,
+            sharded=job.read_sharded(asked.sharded, channels),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
             environment=job.read_pairs(

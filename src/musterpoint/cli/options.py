@@ -44,6 +44,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "secret",
         "group",
         "host_order",
+        "topology",
+        "ssh",
         "job_name",
         "check",
     ),

@@ -19,6 +19,7 @@ from musterpoint.stop_budget import rank_grace
 if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.memory import Memory
+    from musterpoint.fabric.ssh import Ssh
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -57,6 +58,7 @@ class LaunchInputs(NamedTuple):
     memory: this host's memory, for launcher ``ray``.
     accelerate: what accelerate says, for launcher ``accelerate``.
     cpu_sets: the processors of each slot; empty: the system's choice.
+    ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
     launcher: Launcher
@@ -73,6 +75,7 @@ class LaunchInputs(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: "Ssh | None" = None
 
     @property
     def hosts(self) -> int:

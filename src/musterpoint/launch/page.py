@@ -202,6 +202,10 @@ def blocks_of(plan: LaunchPlan, masker: Masker, everything: bool = False) -> Ite
     for process in plan.of_others:
         block = _of_processes([process], plan, masker, everything)
         yield block._replace(title=f"{process.name} ({plan.local_ranks - 1}) each run")
+    if plan.ssh is not None:
+        block = _of_processes([plan.ssh.process], plan, masker, everything)
+        callers = _listed(name for name, _address in plan.ssh.callers)
+        yield block._replace(title=f"sshd, for each ssh connection from {callers}")
     if plan.daemons and not plan.processes:
         title = f"{' or '.join(plan.daemons)}, when the leader's mpirun asks for it; its ranks in {plan.user_cwd}"
         yield Block("daemons", title)

@@ -55,6 +55,7 @@ class LocalJob(NamedTuple):
     ``distribution``: what ``--distribution`` stands for on the platform: SageMaker's hyperparameters (encoded), or the
     checked settings of another platform.
     ``channels``: names of input channels → absolute paths.
+    ``sharded``: those of them whose files are shared out among the hosts.
     ``options``: options that were given, as ``MUSTER_*`` variables.
     ``host_slots``: slots of each host (empty: not given).
     ``environment``: the user's own variables.
@@ -77,6 +78,7 @@ class LocalJob(NamedTuple):
     hyperparameters: dict[str, Any] = {}
     distribution: dict[str, Any] = {}
     channels: dict[str, str] = {}
+    sharded: tuple[str, ...] = ()
     options: dict[str, str] = {}
     host_slots: tuple[int, ...] = ()
     environment: dict[str, str] = {}
@@ -229,6 +231,16 @@ def read_channels(texts: list[str], cwd: str) -> dict[str, str]:
     return channels
 
 
+def read_sharded(names: list[str], channels: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of channels that are directories; a UsageError for any other."""
+    folders = [name for name, path in channels.items() if os.path.isdir(path)]
+    for name in names:
+        if name not in folders:
+            expected = " or ".join(folders) if folders else "a --channel NAME=DIRECTORY beside it"
+            raise UsageError(f"--sharded={name}: no channel of this job that is a directory; expected {expected}")
+    return tuple(names)
+
+
 def read_host_slots(text: str, hosts: int) -> tuple[int, ...]:
     """``2,4`` as slots of the first host, the second, …; one number per host."""
     parts = [part.strip() for part in text.split(",")]
@@ -267,7 +279,9 @@ def read_gpus(text: str) -> str:
 
 
 def check(job: LocalJob) -> LocalJob:
-    """The job itself, if the platform would take its name; else a UsageError."""
+    """The job itself, if the platform would take its name and shares channels out; else a UsageError."""
     if not NAME.fullmatch(job.name):
         raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")
+    if job.sharded and job.platform != "sagemaker":
+        raise UsageError(f"--sharded={job.sharded[0]}: only SageMaker shares files out, not --platform {job.platform}")
     return job

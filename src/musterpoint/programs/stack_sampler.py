@@ -122,7 +122,8 @@ class Thread(NamedTuple):
     turns: int
 
     def since(self, earlier: Thread) -> Thread:
-        return Thread(*(mine - its for mine, its in zip(self, earlier, strict=True)))
+        ticks, size, seconds, turns = earlier
+        return Thread(self.ticks - ticks, self.size - size, self.seconds - seconds, self.turns - turns)
 
 
 def size_of(io: str) -> int:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,8 +48,10 @@ class Story(NamedTuple):
         return self.steps[0].blocks[0].place
 
     @property
-    def slow(self) -> bool:
-        return any(block.said("slow") for step in self.steps for block in step.blocks)
+    def quick(self) -> Story:
+        """Without its first slow step, and those after it."""
+        fits = takewhile(lambda step: not any(block.said("slow") for block in step.blocks), self.steps)
+        return self._replace(steps=tuple(fits))
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -88,8 +91,9 @@ def stories() -> Iterator[Story]:
 def once(all_of_them: Iterator[Story]) -> list[Story]:
     """Stories that are the same are run once."""
     seen: dict[tuple[str, ...], Story] = {}
-    for story in all_of_them:
-        if WHOLE or not story.slow:
+    for whole in all_of_them:
+        story = whole if WHOLE else whole.quick
+        if story.steps:
             seen.setdefault(story.text, story)
     return list(seen.values())
 

@@ -109,6 +109,14 @@ def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None
             f"{where} has {degrees}, so one replica of the model is {replica} ranks, but the job has "
             f"{plan.world_size}: ask for a multiple of {replica} (processes_per_host, --slots, hosts), or change them"
         )
+    for name in ("sharded_data_parallel_degree", "hybrid_shard_degree"):
+        degree = _degree(given, (name,), where) if given.get(name) not in (0, "0") else 1
+        if plan.world_size // replica % degree:
+            raise UsageError(
+                f"{where} has {name} {degree}, which doesn't divide the job's {plan.world_size // replica} copies of "
+                f"the model: ask for a multiple of {degree * replica} ranks (processes_per_host, --slots, hosts), or "
+                "change it"
+            )
     asked = job.distribution.processes_per_host
     if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
         raise UsageError(

@@ -152,6 +152,8 @@ def check_layout_of(plan: Planner, parameters: Any, *slots: int, launcher: str =
         ({"partitions": 4, "default_partition": 3, "auto_partition": False, "horovod": True}, (2, 1, 1)),
         ({"ddp": True, "ddp_port": 8000, "ddp_dist_backend": "gloo", "unknown": [1]}, (1,)),
         ({"ddp_dist_backend": "auto"}, (1,)),
+        ({"sharded_data_parallel_degree": 2, "ddp": True}, (2, 2)),
+        ({"hybrid_shard_degree": 0}, (3,)),
     ],
 )
 def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...]) -> None:
@@ -172,6 +174,8 @@ def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: t
         ({"fp16": True, "bf16": True}, (2,), "has both fp16 and bf16: choose one"),
         ({"ddp_port": 8000}, (2,), "has ddp_port without ddp: add ddp, or"),
         ({"default_partition": 1}, (2,), "has default_partition 1 and 1 partitions"),
+        ({"sharded_data_parallel_degree": 2}, (3,), "has sharded_data_parallel_degree 2, which doesn't divide the job"),
+        ({"hybrid_shard_degree": "4"}, (2,), "has hybrid_shard_degree 4, which doesn't divide the job's 2 copies"),
     ],
 )
 def test_parameters_that_do_not(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...], words: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from typing import Any, Mapping, NamedTuple
 
 from ...shared.rank_environment import export
@@ -62,8 +63,8 @@ _PLACE = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE"
 
 def _sources(config: Mapping[str, Any] | None) -> Any:
     """What the PyTorch half reads, whose module for that needs no torch, while its package does."""
-    path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "torch", "sources.py")
-    spec = spec_from_file_location(f"{__package__}._sources", path)
+    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch")  # it may be in an archive
+    spec = PathFinder.find_spec(f"{__package__}.sources", [folder])
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -64,7 +64,8 @@ class Bucket:
         self._buffer = torch.zeros(length, dtype=first.dtype, device=first.device)
         for part, parameter in zip(self.gradients(), self._parameters):
             if parameter.grad is not None:
-                part.copy_(parameter.grad).mul_(scale(parameter))
+                gradient = parameter.grad
+                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(scale(parameter))
             if parameter in kept:
                 part.add_(kept[parameter])
         if replicas > 1:

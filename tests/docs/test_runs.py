@@ -20,7 +20,8 @@ from .blocks import READER, ROOT, Block, blocks
 from .fresh import installed, linked, packages, variables
 from .pair import Pair
 
-WHOLE = os.environ.get("DOCS_RUN") == "whole"
+SLOW, PIP = (os.environ.get("DOCS_RUN") in kinds for kinds in (("slow", "whole"), ("whole",)))
+"""Whether slow steps run, too, and whether pip makes the environments."""
 DIFFERS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d-[\d-]+"), "TIME"),
@@ -92,7 +93,7 @@ def once(all_of_them: Iterator[Story]) -> list[Story]:
     """Stories that are the same are run once."""
     seen: dict[tuple[str, ...], Story] = {}
     for whole in all_of_them:
-        story = whole if WHOLE else whole.quick
+        story = whole if SLOW else whole.quick
         if story.steps:
             seen.setdefault(story.text, story)
     return list(seen.values())
@@ -105,7 +106,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> functools.partial[
 
 @functools.cache
 def environment(folder: Path, names: tuple[str, ...]) -> Path:
-    make = installed if WHOLE else linked
+    make = installed if PIP else linked
     return make(folder / ("-".join(re.sub(r"\W", "", name) for name in names) or "bare"), names)
 
 

@@ -87,7 +87,7 @@ def deepspeed(torch: Path) -> list[Path]:
     variables = {"DS_BUILD_OPS": "0", "DS_BUILD_SHM_COMM": "1", "DS_BUILD_FUSED_ADAM": "1", "DS_ACCELERATOR": "cpu"}
     built = wheel("deepspeed", "deepspeed==0.19.8", base / "python", variables, CXX17)
     loads = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()"
-    return [cached("deepspeed", (str(built),), over=[base, torch], steps=[two_ranks(loads)])]
+    return [cached("deepspeed", (str(built), "tabulate==0.10.*"), over=[base, torch], steps=[two_ranks(loads)])]
 
 
 def horovod(torch: Path) -> list[Path]:

@@ -22,7 +22,9 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint import exit_codes, settings
 from musterpoint.errors import MusterError
 from musterpoint.job.read import masker_of, masker_of_files, read_job
-from musterpoint.launch.explain import to_json, to_text
+from musterpoint.launch.explain import to_json
+from musterpoint.launch.layout import draw
+from musterpoint.launch.page import Subject, page_of
 from musterpoint.prepare import plan_host, prepare_host
 from musterpoint.preview import assumed_roster
 
@@ -243,8 +245,10 @@ def _try(environ: dict[str, str], names: list[str]) -> str:
             roster = assumed_roster(job, options, lambda host: 2, {})
             plan = plan_host(job, options, ready, roster, environ)
             masker = masker_of(environ, job)
-            text = to_text([plan], job.name, [note.text for note in job.notes], masker)
-            json.dumps(to_json([plan], job.name, [note.text for note in job.notes], masker))
+            subject = Subject(job.name, job.entry_point.program, ready.choice.launcher, ready.choice.reason)
+            notes = [note.text for note in job.notes]
+            text = draw(page_of(subject, [plan], [plan], notes, masker, everything=True))
+            json.dumps(to_json([plan], job.name, notes, masker))
             return "a secret is in the plan" if "k3y-in-the-tree" in text else ""
         except MusterError as error:
             sentence = masker_of_files(environ).mask(str(error))

@@ -1,8 +1,10 @@
 """Several simulated hosts of one job: failures, stops, losses and cuts at any moment, played to the end.
 
 What must hold: every host ends, after its ranks; hosts that could hear each other end with one code and reason, which
-is the cause and not its echo; a stop is no failure; a job whose ranks all ended well ends with 0. A history that breaks
-this is shrunk; it belongs into the table of ``tests/unit/supervise/test_several_hosts.py`` then.
+is the cause and not its echo; a stop is no failure; a job whose ranks all ended well ends with 0. Jobs that may be
+started again make the same attempts on all hosts, as many as they may, none after a stop, and none before the one
+before it has ended everywhere. A history that breaks this is shrunk; it belongs into the table of
+``tests/unit/supervise/test_several_hosts.py`` then.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.strategies import one_of
 
 from fuzzers.findings import Findings
 
@@ -28,7 +31,7 @@ def fuzz(number: int, inputs: int) -> Findings:
 
     @seed(number)
     @settings(max_examples=inputs, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(histories.histories(most_faults=6))
+    @given(one_of(histories.histories(most_faults=6), histories.restarting()))
     def any_history(history: Any) -> None:
         nonlocal tried
         tried += 1

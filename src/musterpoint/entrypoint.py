@@ -174,7 +174,7 @@ class Attempt(NamedTuple):
             pump.give(rank, out, err)
         facts = lambda: _facts(job, plan, self.request)  # noqa: E731
         context = _context(runtime, job, pump)._replace(
-            others=self.others, about_job=facts,
+            others=self.others, about_job=facts, ssh=runtime.ssh,
             terminal=RankTerminal.from_variable(environ.get(settings.TERMINAL, "")),
         )  # fmt: skip
         rules = _rules(job, options, plan, self.host)
@@ -188,6 +188,7 @@ class Attempt(NamedTuple):
 
 def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
     """Attempts of the job, on the same hosts, until one ends well or there may be no other."""
+    from musterpoint.supervise.checkpoints import fingerprint
     from musterpoint.supervise.restart_rules import RestartRules
     from musterpoint.supervise.restarts import Between, Restarts
 
@@ -195,14 +196,15 @@ def _with_restarts(attempt: Attempt, roster: Roster, peers: Peers) -> Outcome:
 
     def ports() -> tuple[int, ...]:
         try:
-            return free_ports(job, options, attempt.host) if attempt.host is not None else ()
+            ports = free_ports(job, options, attempt.host) if attempt.host is not None else ()
+            return ports if runtime.ssh is None else (*ports, runtime.ssh.port)
         except MusterError:  # the plan says so
             return roster.seat.ports
 
     between = Between(
         runtime.loop, lambda text: runtime.console.say(text, runtime.masker.mask_user), runtime.timeline.add,
         runtime.signals.route_to, ports, lambda last: next_master_port(options.master_port, last, is_free),
-        (job.paths.checkpoints, job.paths.model), options.stop_exit_code,
+        lambda: fingerprint((job.paths.checkpoints, job.paths.model)), options.stop_exit_code,
     )  # fmt: skip
     rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
     restarts = Restarts(between, peers, roster, rules)
@@ -218,7 +220,11 @@ def _prepare(runtime: Runtime, request: Request, job: Job, options: Settings) ->
     asked = request.program is None or bool(options.requirements) or options.installer in ("pip", "uv")
     tools = (lambda: runtime.tools(job, options)) if asked else None
     host = prepare_host(job, options, request.environ, request.typed, tools, runtime.ask)
-    return host, offer_of(job, options, host)
+    offer = offer_of(job, options, host)
+    if host.ssh is None:
+        return host, offer
+    door = runtime.open_ssh(host.ssh, request.environ)
+    return host, offer._replace(ports=(*offer.ports, door.port), ssh_key=door.key)
 
 
 def _say_what_has_no_effect(

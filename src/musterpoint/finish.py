@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from musterpoint.job.directories import is_own
 from musterpoint.runtime import Runtime
 from musterpoint.settings import TRAINJOB_STATUS
 from musterpoint.supervise.state import Outcome
@@ -49,6 +50,8 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
 
     for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ):
         runtime.console.say(f"warning: {problem}")
+    if outcome.failure is not None and runtime.leads and is_own(runtime.paths.failure):
+        runtime.console.say(f"the whole reason is in {runtime.paths.failure}")
     if runtime.leads and runtime.environ.get(TRAINJOB_STATUS):
         _report_to_trainer(runtime, outcome)
 

@@ -77,7 +77,7 @@ def plan_nested(job: Job, options: Settings, offered: Roster, environ: Mapping[s
     group = tuple(seat.name for seat in offered.group)
     # each host's slots are in the outer one's roster
     job = job._replace(hosts=names, group_hosts=group, current_host=offered.me, counted=Counted(), unnamed=None)
-    host = prepare_host(job, options, environ, typed=True)
+    host = prepare_host(job, options, environ, typed=True)._replace(ssh=None)
     asked = bool(options.slots or host.slots_asked)
     seats = tuple(seat._replace(slots=_slots(seat, host.choice, options, job, asked)) for seat in offered.seats)
     return plan_host(job, options, host, offered._replace(seats=seats), environ)

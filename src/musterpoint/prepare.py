@@ -26,6 +26,7 @@ from musterpoint.launch.choose import (
     modules_for,
     option_for_ports,
     wanted_ports,
+    wants_ssh,
 )
 from musterpoint.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.launch.plan import LaunchPlan
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.facts import Fabric
     from musterpoint.fabric.memory import Memory
+    from musterpoint.fabric.ssh import Ssh
     from musterpoint.job.log_rules import LogRule
     from musterpoint.probe import Ask
 
@@ -51,7 +53,8 @@ class PreparedHost(NamedTuple):
     where the launcher is one, ``memory`` this host's where the launcher is Ray, ``accelerate`` what accelerate says
     where that is the launcher. ``slots_asked``: ranks per host that the program's own command line asks for.
     ``log_rules``: those that its ranks' output is watched by.
-    ``fabric``: its accelerators and RDMA network, where it has any.
+    ``fabric``: its accelerators and RDMA network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each
+    other by it.
     """
 
     workspace: Workspace
@@ -64,6 +67,7 @@ class PreparedHost(NamedTuple):
     slots_asked: int | None = None
     log_rules: "tuple[LogRule, ...]" = ()
     fabric: "Fabric | None" = None
+    ssh: "Ssh | None" = None
 
 
 def user_environment(environ: Mapping[str, str], python: str) -> Mapping[str, str]:
@@ -132,7 +136,14 @@ def prepare_host(
         from musterpoint.fabric.facts import survey_fabric
 
         fabric = survey_fabric(devices, environ, workspace.interpreter)
-    return PreparedHost(workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric)
+    ssh = None
+    if len(job.group_hosts) > 1 and wants_ssh(choice.launcher, options):
+        from musterpoint.fabric.ssh import find_ssh
+
+        ssh = find_ssh(environ, "--launcher ssh" if choice.launcher == "ssh" else "--ssh on")
+    return PreparedHost(
+        workspace, devices, choice, modules, mpi, memory, accelerate, slots_asked, log_rules, fabric, ssh
+    )
 
 
 def _log_rules(job: Job, options: Settings) -> "tuple[LogRule, ...]":
@@ -235,7 +246,7 @@ def plan_host(
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     inputs = LaunchInputs(
         host.choice.launcher, job, host.workspace, roster, devices, options, environ, tuple(exports), (),
-        host.modules, host.mpi, host.memory, host.accelerate,
+        host.modules, host.mpi, host.memory, host.accelerate, ssh=host.ssh,
     )  # fmt: skip
     notes: tuple[str, ...] = ()
     if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
@@ -315,7 +326,8 @@ def _place(job: Job, options: Settings) -> str:
             f"--host-order topology with --rollcall {options.rollcall}: only the full roll call tells every host where "
             "the others are: leave one of the two out"
         )
-    return job.place[:LONGEST_PLACE]
+    place = f"{options.topology}.{job.own_name}" if options.topology else job.place  # the host itself comes last
+    return place[:LONGEST_PLACE]
 
 
 def free_ports(job: Job, options: Settings, host: PreparedHost) -> tuple[int, ...]:

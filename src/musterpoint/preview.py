@@ -16,6 +16,7 @@ from musterpoint.job.unnamed import misplaced
 from musterpoint.job.variables import OUTPUTS, Watched, of_platform
 from musterpoint.launch.choose import Choice
 from musterpoint.launch.inputs import LOOPBACK
+from musterpoint.launch.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
 from musterpoint.launch.plan import ONE_PER_HOST, SUPERVISED, LaunchPlan
 from musterpoint.launch.ranks import IDENTITY
 from musterpoint.masking import Masker
@@ -53,6 +54,10 @@ class Preview(NamedTuple):
     def headline(self) -> str:
         hosts = len(self.job.hosts)
         return f"{self.job.name}: {hosts} host{'s' if hosts > 1 else ''}, {self.choice.launcher} ({self.choice.reason})"
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.job.name, self.job.entry_point.program, self.choice.launcher, self.choice.reason)
 
     def masker(self, environ: Mapping[str, str]) -> Masker:
         """Hides the secrets of this job."""
@@ -99,15 +104,15 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
     found, seen = [], frozenset(environ.seen)
     for name in of_platform(job.platform, environ):
         value = environ[name]
-        read = "read" if name in seen or name.startswith(OUTPUTS) else "not needed: others say enough"
+        read = READ if name in seen or name.startswith(OUTPUTS) else NOT_NEEDED
         if name in plan.unset:
-            fate = "taken away, since it would mislead the launcher or ranks"
+            fate = REMOVED
         elif given.get(name, {value}) != {value}:
-            fate = "ranks get a value of their own, above"
+            fate = REPLACED
         elif foreign and name in IDENTITY:
-            fate = "the launcher gives ranks a value of their own"
+            fate = BY_LAUNCHER
         else:
-            fate = "ranks get it as it is"
+            fate = KEPT
         found.append(EnvSetting(name, value, f"{read}; {fate}"))
     return tuple(found)
 
@@ -128,10 +133,11 @@ def seen_from(job: Job, host: str) -> Job:
         if group.name:
             own.update(current_group_name=group.name, current_instance_type=group.instance_type)
         files[RESOURCES] = {**files[RESOURCES], **own}
-    started = job.started
+    started, distribution = job.started, job.distribution
     if started is not None:
-        apart = job.hosts.index(host) - job.rank_of_host
-        started = started._replace(rank=started.rank + apart * started.local_size)
+        started = started.on(job.hosts.index(host), len(job.hosts))
+        if distribution.processes_per_host:
+            distribution = distribution._replace(processes_per_host=started.local_size)
     unnamed = job.unnamed
     if unnamed is not None and unnamed.node_rank is not None:
         unnamed = unnamed._replace(node_rank=job.hosts.index(host))
@@ -143,6 +149,7 @@ def seen_from(job: Job, host: str) -> Job:
     return job._replace(
         paths=paths,
         started=started,
+        distribution=distribution,
         unnamed=unnamed,
         current_host=host,
         current_group=group.name or job.current_group,
@@ -151,8 +158,12 @@ def seen_from(job: Job, host: str) -> Job:
     )
 
 
-def preview(views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}) -> Preview:
-    """The plans of all hosts. This machine's devices stand for every host's. ``given``: options of the command line.
+def preview(
+    views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {}, addresses: Mapping[str, str] = {}
+) -> Preview:  # fmt: skip
+    """The plans of all hosts. This machine's devices stand for every host's.
+
+    ``given``: options of the command line. ``addresses``: those of hosts, by name, where they are known beforehand.
 
     Raises:
         MusterError: the program is missing, or the launcher can't be had here.
@@ -162,7 +173,8 @@ def preview(views: Sequence[HostView], typed: bool, given: Mapping[str, Any] = {
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []
     for view, host in zip(views, prepared, strict=True):
-        roster = assumed_roster(view.job, view.options, slots.__getitem__, _known_addresses(view.options), __version__)
+        known = {**_known_addresses(view.options), **addresses}
+        roster = assumed_roster(view.job, view.options, slots.__getitem__, known, __version__)
         rosters.append(roster)
         plans.append(plan_host(view.job, view.options, host, roster, view.environ))
     job = views[0].job

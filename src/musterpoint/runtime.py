@@ -18,15 +18,17 @@ from musterpoint.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
 from musterpoint.processes.sidecars import Sidecars
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import OUTER, Settings, without_own
+from musterpoint.settings import EVENTS, OUTER, Settings, without_own
 from musterpoint.stop_budget import whole_grace
 from musterpoint.timeline import Timeline
 
 if TYPE_CHECKING:
     from musterpoint.code.tools import Tools
+    from musterpoint.fabric.ssh import Ssh
     from musterpoint.outputs.sync import Sync
     from musterpoint.probe import Answer
     from musterpoint.processes.scheduled_events import EventsWatch
+    from musterpoint.processes.ssh_door import SshDoor
     from musterpoint.report.trainjob_progress import ProgressWatch
 
 SHARE_OF_ROLLCALL = 0.9
@@ -53,7 +55,8 @@ class Runtime:
     the output directory.
 
     All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
-    started; ``sync`` is the upload of intermediate outputs, where the job has one.
+    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, where the job
+    has them.
     """
 
     def __init__(self, request: Request) -> None:
@@ -66,10 +69,15 @@ class Runtime:
         self.console = Console(lambda text: self.masker.mask(text))
         self.timeline = Timeline()
         self.timeline.add("entry-point-started", version=__version__)
+        if request.environ.get(EVENTS):
+            from musterpoint.event_pipe import EventPipe
+
+            self.timeline.pass_on(EventPipe(request.environ[EVENTS]).send)
         self.signals = Signals(self.loop, self._on_early_signal)
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())
         self.sync: Sync | None = None
+        self.ssh: SshDoor | None = None
         self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
@@ -186,8 +194,22 @@ class Runtime:
             self.sync = Sync(plan, self.loop, self.sidecars, say, self.timeline.add)
             self.loop.call_later(0, self.sync.begin)
 
+    def open_ssh(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
+        """Makes this host's keys for ssh, and listens; :meth:`close` removes them.
+
+        Raises:
+            LauncherError: they can't be made, or sshd can't run here.
+            StoppedEarly: this host was told to stop.
+        """
+        from musterpoint.processes.ssh_door import SshDoor
+
+        self.ssh = SshDoor(ssh, without_own(environ), self.ask)
+        return self.ssh
+
     def close(self, ends: bool = False) -> None:
         """Ends the sidecars and restores the signal handlers; ``ends`` as for :meth:`Signals.close`."""
+        if self.ssh is not None:
+            self.ssh.close()
         if self._pid1_watch is not None:
             self._pid1_watch.close()
         self.sidecars.close()

@@ -11,6 +11,7 @@ from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal[
     "script", "torchrun", "ranks", "mpi", "tensorflow", "parameter-server", "deepspeed", "ray", "jax", "accelerate",
+    "ssh",
 ]  # fmt: skip
 Rendezvous = Literal["static", "c10d"]
 Platform = Literal["sagemaker", "azureml", "kubernetes", "kubeflow", "slurm", "vertex", "plain"]
@@ -29,6 +30,8 @@ AZUREML_PORT = 6105
 """The master port on AzureML, where its variable MASTER_PORT names no other."""
 TENSORFLOW_PORT = 7777
 """The first port of TensorFlow's servers, as on SageMaker."""
+LONGEST_TOPOLOGY = 256
+"""Characters of a host's switches."""
 PARAMETER_SERVER_PORT = 2222
 """The first port of parameter servers, and of TensorFlow's servers on AzureML."""
 
@@ -81,6 +84,8 @@ class Settings(NamedTuple):
     numa_binding: Literal["", "node", "socket", "exclusive", "core-complex"] = ""
     cpu_binding: Literal["auto", "slots", "off"] = "auto"
     host_order: Literal["listed", "topology"] = "listed"
+    topology: str = ""
+    ssh: Literal["off", "on"] = "off"
     cuda_compat: Switch = "auto"
     installer: Installer = "auto"
     requirements: str = ""
@@ -242,6 +247,17 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _switches(text: str) -> str:
+    names = text.replace(",", ".").replace("/", ".").split(".")
+    names = [name.strip() for name in names if name.strip()]
+    if not names or not text.isprintable() or len(text) > LONGEST_TOPOLOGY:
+        raise ValueError(
+            f"expected the names of switches with dots, commas or slashes between them, {LONGEST_TOPOLOGY} characters "
+            "at most"
+        )
+    return ".".join(names)
+
+
 def _code(text: str) -> int:
     if not text.strip().isdecimal() or int(text) > 255:
         raise ValueError("expected an exit code, 0 to 255")
@@ -280,10 +296,11 @@ _OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
-           unless_given="what the job says, or SM_NUM_GPUS where another toolkit set it, else GPUs, else Neuron cores, "
-           "else 1; script, tensorflow, parameter-server: always 1; "
-           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray",
-           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray")),
+           unless_given="what the job says, else GPUs, else Neuron cores, else 1; where another toolkit set "
+           "SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
+           "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
+           "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
+           launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),
     Option("python", "the Python that runs the program and its launcher, and into which packages are installed",
            "FILE", unless_given="that of the conda environment SAGEMAKER_JOB_CONDA_ENV, which also goes before this "
            "option; else the one that runs musterpoint", inherited=True),
@@ -361,7 +378,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("cpu_binding", "processors for each rank alone; auto: near its GPU, where GPUs are at several memory nodes; "
            "slots: always", "HOW", launchers=("ranks", "torchrun", "mpi", "deepspeed", "accelerate", "jax")),
     Option("host_order", "rank order of hosts: as the platform lists them; topology: those at one switch side by side "
-           "(Slurm with a topology plugin)", "HOW"),
+           "(Slurm with a topology plugin; elsewhere --topology)", "HOW"),
+    Option("topology", "this host's switches for --host-order topology, the network's root first, such as "
+           "spine-1.leaf-4; each host has its own", "SWITCHES", _switches, unless_given="SLURM_TOPOLOGY_ADDR"),
+    Option("ssh", "for programs that insist on ssh: a server on every host of the group for as long as the job runs, "
+           "with keys of this job alone; `ssh HOST` then just works (launcher ssh: always)", "HOW"),
     Option("cuda_compat", "whether ranks find the image's /usr/local/cuda/compat first where the host's NVIDIA driver "
            "is older", "HOW"),
     Option("installer", "what installs requirements.txt or the package beside the code; auto: pip, for Python programs",
@@ -415,6 +436,8 @@ TRAINJOB_STATUS, PROGRESS = "KUBEFLOW_TRAINER_SERVER_URL", "MUSTER_PROGRESS"
 """Where a Kubeflow TrainJob's status goes, and the file into which its program writes its progress."""
 TERMINAL = "MUSTER_DEBUG_TERMINAL"
 """Set by ``muster local --debug``: ``RANK:PATH``, the rank that gets a terminal of its own, and that terminal."""
+EVENTS = "MUSTER_EVENTS"
+"""Set by ``muster local`` on a terminal: the named pipe to which this host's events go as they happen."""
 LOCAL = "MUSTER_LOCAL"
 """Set by ``muster local``: a job without a distribution then still uses all slots of all hosts."""
 
@@ -425,5 +448,5 @@ def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     A musterpoint launcher that runs as the job's program would read the options as its own. The secret stays here.
     """
     own = {name for option in OPTIONS if not option.inherited for name in (option.variable, option.older)}
-    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN}
+    own |= {PROGRAM_ARGS, MODULE, LOCAL, SOCKET_TOKEN, EVENTS}
     return {name: value for name, value in environ.items() if name not in own}

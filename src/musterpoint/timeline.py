@@ -1,7 +1,7 @@
 """The timeline: what happened when on this host."""
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 CONTROL_PLANE = "control plane"
 """The host of the events of the platform's side, which ``muster local`` plays."""
@@ -28,12 +28,21 @@ class Timeline:
         self.moments: list[Moment] = []
         self._counts: dict[str, int] = {}
         self._last: dict[str, Moment] = {}
+        self._sink: Callable[[str, dict[str, Any]], None] | None = None
+
+    def pass_on(self, sink: Callable[[str, dict[str, Any]], None]) -> None:
+        """``sink`` gets every event and its facts as well, from those recorded before on."""
+        self._sink = sink
+        for moment in self.moments:
+            sink(moment.name, moment.facts)
 
     def set_host(self, host: str) -> None:
         """``host`` is this host, also for moments recorded before."""
         self._host = host
 
     def add(self, event: str, /, **facts: Any) -> None:
+        if self._sink is not None:
+            self._sink(event, facts)
         count = self._counts[event] = self._counts.get(event, 0) + 1
         if count <= MOST_OF_A_NAME:
             moment = self._last[event] = Moment(time.time(), event, facts)

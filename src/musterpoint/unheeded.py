@@ -13,6 +13,7 @@ from musterpoint.job.model import Job
 from musterpoint.launch.choose import Choice
 from musterpoint.settings import (
     BY_FIELD,
+    EVENTS,
     LOCAL,
     MODULE,
     OPTIONS,
@@ -28,13 +29,14 @@ from musterpoint.settings import (
 PREFIX = "MUSTER_"
 
 INTERNAL = frozenset({
-    LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL,
+    EVENTS, LOCAL, MODULE, OUTER, PROGRAM_ARGS, SOCKET_TOKEN, TERMINAL,
     # from the supervisor to a launcher's stubs and agents (processes/control_socket.py, supervise/environment.py)
     "MUSTER_AGENT_STAYS", "MUSTER_CPUS", "MUSTER_EXPAND", "MUSTER_FIRST_RANK", "MUSTER_LOCAL_RANK_AT", "MUSTER_PLANNED",
     "MUSTER_SESSION_NUMBER", "MUSTER_SOCKET", "MUSTER_STUB", "MUSTER_USER_CWD", "MUSTER_USER_PYTHONPATH",
     "MUSTER_USER_TMPDIR",
     # to what runs in the user's Python, and to programs of ours
-    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_PROGRESS",
+    "MUSTER_ATTEMPT", "MUSTER_AWS_REQUEST", "MUSTER_CACHE", "MUSTER_CPU_FALLBACK", "MUSTER_HOSTFILE",
+    "MUSTER_PROGRESS",
     "MUSTER_SDK_DRIVERS", "MUSTER_STARTUP",
 })  # fmt: skip
 """Variables that are no options, and that musterpoint's own processes and images set or read."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
-from .in_rank import OWN, SAVES, SLOW_SAVE
+from .in_rank import BEARS, OWN, SAVES, SLOW_SAVE
 
 if TYPE_CHECKING:
     from .job import Seen
@@ -30,16 +31,12 @@ threading.Thread(target=dots, daemon=True).start()
 """Until the job hangs it isn't silent, however slowly this machine imports a framework."""
 HALT = "os.kill(os.getpid(), signal.SIGSTOP)"
 STALL = ("--stall-timeout", "2", "--stop-grace", "1")
-BUSY = {
-    "horovod": "Horovod's own thread is busy in every rank, so that none looks still; it has a watch of its own",
-    "tensorflow": "TensorFlow's own threads are busy while they wait, so that no rank looks still",
-}
 SAID = "muster: stalled: no output of any rank for 2 s: "
 
 STALLED = Truth(74, SAID, kind="infra", cause="muster", host=ANY)
 """Under a launcher of the user's own: the ranks are not ours, so that only the launcher's place is known."""
 NEIGHBOUR = f"""import signal
-NEXT = HOST == "algo-2" and LOCAL == "0"
+NEXT = os.environ["FAULT_VICTIM"].startswith(HOST) and LOCAL == "0"
 if NEXT:
 {textwrap.indent(SAVES, "    ")}"""
 REST = "if NEXT:\n    mark('ready')\n    rest()\n"
@@ -65,6 +62,46 @@ def neighbour_saved(seen: Seen) -> None:
     assert seen.job.marked(f"saved-{int(seen.rank) - 1}"), seen.logs
 
 
+AGAIN = """
+import signal
+
+ATTEMPT = os.environ["MUSTER_ATTEMPT"]
+join()
+works()
+mark(f"attempt-{ATTEMPT}-{RANK}", os.environ["TORCHELASTIC_RESTART_COUNT"])
+until(*(f"attempt-{ATTEMPT}-{rank}" for rank in range(int(os.environ["FAULT_RANKS"]))))
+if VICTIM and ATTEMPT == "0":
+    strike()
+    os.kill(os.getpid(), signal.SIGKILL)
+while ATTEMPT == "0":
+    collective()
+    time.sleep(0.05)
+collective()
+"""
+
+
+def worked_again(seen: Seen) -> None:
+    """All ranks met in both attempts, and knew which one it was."""
+    for rank in range(seen.job.ranks):
+        count = seen.job.told(f"attempt-1-{rank}")
+        assert seen.job.launcher.own or count == "1", f"rank {rank}: TORCHELASTIC_RESTART_COUNT={count}"
+    for host in seen.reports:
+        assert seen.outcome(host)["attempts"] == 2, seen.outcome(host)
+        assert "restart 1 of at most 1, on all hosts: " in seen.job.log(host)
+
+
+LEFT = Truth(1, "", kind="peer", host=ANY)
+"""The ranks that waited fail; it is theirs, but for MPI's, that end the others themselves."""
+LEFT_BY_ALL = LEFT._replace(kind="user")
+"""Where the rank that left was the only other one, or its MPI says who it was."""
+
+
+def names_who_left(seen: Seen) -> None:
+    """Whichever rank fails first, the reason names the one that it had waited for; torchrun tells us of none."""
+    said = rf"rank {seen.rank} .*ended with (exit code )?0\b"
+    assert seen.job.launcher.own or re.search(said, seen.reason("algo-1")), seen.reason("algo-1")
+
+
 IN_COLLECTIVE = (
     Fault(
         "raises-waited", "a rank raises while the others wait for it in a collective",
@@ -72,10 +109,19 @@ IN_COLLECTIVE = (
         body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
     ),
     Fault(
+        "leaves-waited", "a rank ends with 0 while the others wait for it in a collective", LEFT, collective=True,
+        but=dict.fromkeys(("c10d", "tensorflow", "mpi", "mpi5", "mpich"), LEFT_BY_ALL), also=names_who_left,
+        body=f"{JOINED}if VICTIM:\n    strike()\n    os._exit(0)\n{WAITS}", in_cut=False,
+    ),
+    Fault(
         "killed-waited", "a rank is killed while the others wait for it in a collective",
         Truth(137, "rank {rank} ", "killed by SIGKILL", kind="infra"),
         own=Truth(137, OWN + "was killed by signal 9\n", "killed by SIGKILL", kind="infra"), collective=True,
         body=f"import signal\n{JOINED}if VICTIM:\n    strike()\n    os.kill(os.getpid(), signal.SIGKILL)\n{WAITS}",
+    ),
+    Fault(
+        "restarted", "a rank is killed while the others wait for it, and all start again (`--max-restarts`)", BEARS,
+        body=AGAIN, also=worked_again, options=("--max-restarts", "1"),
     ),
     *(
         Fault(
@@ -93,7 +139,7 @@ IN_COLLECTIVE = (
         "hangs", "a rank never comes to the collective that the others wait in (`--stall-timeout`)",
         Truth(74, SAID + r".*; rank {rank} is in slow_read at program.py:\d+, asleep\n", "exit code 74", kind="infra",
               cause="muster"),
-        own=STALLED, without=BUSY, collective=True, options=STALL, wait=20,
+        own=STALLED, collective=True, options=STALL, wait=20,
         body=f"{DOTS}{JOINED}hanging.set()\nif VICTIM:\n    strike()\n    slow_read()\n{WAITS}",
     ),
     Fault(

@@ -117,6 +117,70 @@ text = b"Traceback (most recent call last):\n  File \"program.py\", line 1, in <
 os.write(2, text + b"ValueError: shard 17\xff\xfe is \x00 not \xc3( text\n")
 os._exit(1)
 """
+NOISE = """
+import atexit
+atexit.register(lambda: [print("warning: shard", each, "was left open", file=sys.stderr) for each in range(200)])
+raise LookupError("no such shard: 17")
+"""
+CHAINED = """
+try:
+    {}["shard 17"]
+except KeyError as error:
+    raise LookupError("no such shard: 17\\nthere are 16 of them") from error
+"""
+ABORTS = """
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
+os.abort()
+"""
+BUS = """
+import mmap
+with open(os.path.join(FOLDER, "mapped"), "w+b") as file:
+    file.truncate(1 << 16)
+    mapped = mmap.mmap(file.fileno(), 0)
+    file.truncate(0)
+    mapped[0] = 1
+"""
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+kept = b"x" * (8 << 30)
+"""
+LAST_MOMENT = """
+import atexit
+meet()
+if VICTIM:
+    until(*(f"done-{rank}" for rank in range(int(os.environ["FAULT_RANKS"])) if str(rank) != RANK))
+    strike()
+    atexit.register(os._exit, 3)
+mark("done-" + RANK)
+"""
+THREAD = """
+import threading
+
+def load():
+    raise LookupError("no such shard: 17")
+
+meet()
+if VICTIM:
+    strike()
+    threading.Thread(target=load).start()
+"""
+DAEMONS = """
+meet()
+if VICTIM:
+    strike()
+if os.fork() == 0:
+    os.setsid()
+    mark("child-" + RANK)
+    rest()
+until("child-" + RANK)
+"""
+
+
+def thread_is_in_the_log(seen: Seen) -> None:
+    assert "LookupError: no such shard: 17" in seen.logs
+
 
 IN_RANK = (
     Fault(
@@ -165,6 +229,58 @@ IN_RANK = (
             "open('/proc/self/oom_score_adj', 'w').write('1000')\nkept = []\n"
             "while True:\n    kept.append(b'x' * (1 << 20))"
         ), memory=800,
+    ),
+    Fault(
+        "aborts", "a rank calls `abort()`", Truth(134, "Fatal Python error: Aborted", "killed by SIGABRT"),
+        body=fails(ABORTS), in_cut=False,
+    ),
+    Fault(
+        "bus", "a rank's mapped memory is gone (SIGBUS), as with a full `/dev/shm`",
+        Truth(135, "Fatal Python error: Bus error", "killed by SIGBUS"), body=fails(BUS), in_cut=False,
+    ),
+    Fault(
+        "terminated", "somebody sends SIGTERM to one rank", Truth(143, "rank {rank} ", "killed by SIGTERM"),
+        own=Truth(143, OWN + "was killed by signal 15\n", "killed by SIGTERM"),
+        body=fails("import signal\nos.kill(os.getpid(), signal.SIGTERM)"),
+    ),
+    Fault(
+        "interrupted", "somebody sends SIGINT to one rank", Truth(130, "KeyboardInterrupt", "killed by SIGINT"),
+        but=dict.fromkeys(("mpi", "mpi5", "mpich"), Truth(130, "KeyboardInterrupt", "exit code 130")),
+        body=fails("import signal\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"), in_cut=False,
+    ),
+    Fault(
+        "limited", "a rank needs more memory than `ulimit -v` gives it",
+        Truth(1, "MemoryError\n", "exit code 1", kind="oom"), body=fails(LIMITED), in_cut=False,
+    ),
+    Fault(
+        "exit-true", "a rank ends with `sys.exit(True)`", Truth(1, "the last line of rank {rank}\n", "exit code 1"),
+        body=fails("sys.exit(True)"), in_cut=False,
+    ),
+    Fault(
+        "noise", "a rank raises an exception, and prints 200 warnings when it exits",
+        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), body=fails(NOISE),
+    ),
+    Fault(
+        "chained", "a rank raises an exception of two lines that has a cause",
+        Truth(1, "LookupError: no such shard: 17\nthere are 16 of them\n", "exit code 1"), body=fails(CHAINED),
+        in_cut=False,
+    ),
+    Fault(
+        "last-moment", "a rank fails in the last moment of its exit, when all others are done",
+        Truth(3, "", "exit code 3"), body=LAST_MOMENT, in_cut=False,
+        wait=30,  # a torchrun of the program's own on the other host is in its exit barrier, and deaf to SIGTERM
+    ),
+    Fault(
+        "thread", "an exception ends a thread of a rank, and only that", BEARS, body=THREAD, also=thread_is_in_the_log,
+        in_cut=False,
+    ),
+    Fault(
+        "silenced", "a rank closes its output and goes on", BEARS, in_cut=False,
+        body="meet()\nif VICTIM:\n    strike()\n    os.close(1)\n    os.close(2)\n    time.sleep(1)\n",
+    ),
+    Fault(
+        "daemons", "every rank ends and leaves a child in a session of its own", BEARS, body=DAEMONS, in_cut=False,
+        without={"mpich": "its ranks may wait in MPI_Finalize for connections that another rank's child keeps open"},
     ),
     Fault(
         "import", "a rank's import fails, while others still start",

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, NamedTuple
 
-from ..hosts.conftest import Local, Ran, eventually
+from ..hosts.conftest import Local, Ran
 from .fault import Cell
 from .launchers import NONE
+from .machines import Machines, shared
+from .namespaces import Namespaces
 
 HERE = Path(__file__).resolve().parent
+PROGRAM = "code/program.py"
 PREAMBLE = (HERE / "programs" / "preamble.py").read_text()
 PATIENCE = 200.0
-"""Seconds after which a job that shows no event is given up."""
-StackPath = Callable[[str], Path]
-"""The bin directory of a stack, by its name."""
+"""Seconds after which a job that shows no event is given up, on a machine whose processors have no queue."""
+LONGEST_QUEUE = 6.0
+LOOK = 0.05
+"""Seconds between two looks for an event."""
+SPELL = 5.0
+"""Seconds between two looks at the queue while a job ends."""
+
+
+class Stacks(NamedTuple):
+    """Where frameworks are: the bin directory of a stack, and the tag of an image, by their names."""
+
+    path: Callable[[str], Path]
+    image: Callable[[str], str]
 
 
 class Times(NamedTuple):
@@ -33,38 +44,55 @@ class Times(NamedTuple):
     cut: float
 
 
+def queue() -> float:
+    """How many processes there are for one that runs, on a machine loaded to more than twice its processors."""
+    waiting = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
+    return min(max(1.0, waiting), LONGEST_QUEUE)
+
+
 class Job:
     """The job of ``cell`` in ``folder``, an empty directory, while it runs."""
 
-    def __init__(self, cell: Cell, folder: Path, environ: dict[str, str], stack: StackPath, times: Times) -> None:
+    def __init__(self, cell: Cell, folder: Path, environ: dict[str, str], stacks: Stacks, times: Times) -> None:
         self.fault, self.launcher = cell
         self.folder, self.long = folder, times.cut
         self.hosts = [f"algo-{number + 1}" for number in range(self.launcher.hosts)]
         self.ranks = self.launcher.hosts * self.launcher.slots
         self.local = Local(sys.executable, dict(environ), folder)
-        for name in ("events", "scratch"):
-            (folder / name).mkdir()
+        self.events = shared(folder)
+        for place in (self.events, folder / "scratch", folder / "code"):
+            place.mkdir(parents=True)
         hosts = json.dumps(self.fault.hosts._asdict())
         victim = f"{self.fault.victim} {self.launcher.slots - 1}"
+        self.variables = {
+            **self.fault.environ, "FAULT_VICTIM": victim, "FAULT_RANKS": str(self.ranks),
+            "FAULT_SAVE": str(min(times.save, self.fault.longest_save)), "OMP_NUM_THREADS": "1",
+            # four ranks and two daemons share two processors with other tests: who waits should sleep
+            "OMPI_MCA_mpi_yield_when_idle": "1", "MUSTER_TEST_TOKEN": self.local.token,
+        }  # fmt: skip
         self.local.environ.update(
-            self.fault.environ, FAULT_FOLDER=str(folder / "events"), FAULT_VICTIM=victim, FAULT_HOSTS=hosts,
-            FAULT_RANKS=str(self.ranks), FAULT_SAVE=str(min(times.save, self.fault.longest_save)),
-            TMPDIR=str(folder / "scratch"), OMP_NUM_THREADS="1",
-        )  # fmt: skip
+            self.variables, FAULT_FOLDER=str(self.events), FAULT_HOSTS=hosts, TMPDIR=str(folder / "scratch")
+        )
         python = sys.executable
         if self.launcher.stack:
-            bin = stack(self.launcher.stack)
+            bin = stacks.path(self.launcher.stack)
             python = str(bin / "python")
             self.local.environ.update(MUSTER_PYTHON=python, PATH=f"{bin}{os.pathsep}{self.local.environ['PATH']}")
-            # four ranks and two daemons share two processors with other tests: who waits should sleep
-            self.local.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-        program = self.local.program(PREAMBLE + (self.launcher.collective or NONE) + self.fault.body)
+        program = self.local.program(PREAMBLE + (self.launcher.collective or NONE) + self.fault.body, PROGRAM)
         for name, text in self.launcher.files.items():
-            self.local.program(text.replace("{python}", python), name)
-        self.program = self.local.folder / next(iter(self.launcher.files), program.name)
+            self.local.program(text.replace("{python}", python), f"{program.parent.name}/{name}")
+        self.program = program.with_name(next(iter(self.launcher.files), program.name))
+        self.machines = self._machines(stacks)
         self.local.command = self.command  # type: ignore[method-assign]
         self.process: subprocess.Popen[str] | None = None
         self.began = 0.0
+
+    def _machines(self, stacks: Stacks) -> Machines:
+        if not self.launcher.image:
+            return Namespaces(self.local.token, self.folder, bool(self.launcher.outlives))
+        from .containers import Containers
+
+        return Containers(f"faults-{uuid.uuid4().hex[:12]}", stacks.image(self.launcher.image), self.folder)
 
     def command(self, *words: str | Path, output: Path | None = None) -> list[str]:
         cgroup = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(self.group)] if self.group else []
@@ -78,31 +106,31 @@ class Job:
         slots = ["--slots", str(self.launcher.slots)] if self.launcher.slots_option else []
         self.began = time.time()
         self.process = self.local.start(
-            "--backend", "netns", "--hosts", str(self.launcher.hosts), *slots, *self.launcher.options,
-            *self.fault.options, self.program,
+            *self.machines.options(self.variables, self.fault.memory), "--hosts", str(self.launcher.hosts), *slots,
+            *self.launcher.options, *self.fault.options, self.program,
         )  # fmt: skip
 
     # -- events, and what is done from outside --
 
     def marked(self, name: str) -> bool:
-        return (self.folder / "events" / name).exists()
+        return (self.events / name).exists()
 
     def mark(self, name: str, text: str = "") -> None:
-        draft = self.folder / "events" / f".{name}"
+        draft = self.events / f".{name}"
         draft.write_text(text)
         draft.rename(draft.with_name(name))
 
     def told(self, name: str) -> str:
-        return (self.folder / "events" / name).read_text()
+        return (self.events / name).read_text()
 
     def until(self, check: Callable[[], bool]) -> None:
-        def holds() -> bool:
+        patience = PATIENCE
+        while not check():
             over = self.process is not None and self.process.poll() is not None
-            held = check()
-            assert held or not over, "the job ended before"
-            return held
-
-        eventually(holds, PATIENCE)
+            assert check() or not over, "the job ended before"
+            assert patience > 0, f"not within {PATIENCE} s"
+            time.sleep(LOOK)
+            patience -= LOOK / queue()
 
     def until_all_work(self) -> None:
         self.until(lambda: all(self.marked(f"here-{rank}") for rank in range(self.ranks)))
@@ -116,63 +144,6 @@ class Job:
         path = self.local.output / "hosts" / host / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def init(self, host: str) -> int:
-        """The pid of a host's PID 1, as this machine numbers it."""
-        for pid, words in self._processes(host):
-            if "init.py" in words and self._numbers(pid)[-1] == "1":
-                return pid
-        raise AssertionError(f"{host} has no PID 1")
-
-    def supervisor(self, host: str) -> int:
-        """The pid of a host's entry point."""
-        init = self.init(host)
-        children = Path(f"/proc/{init}/task/{init}/children").read_text().split()
-        return int(children[0])
-
-    def all_of(self, host: str) -> list[int]:
-        """The pids of a host's processes, its PID 1 first."""
-        init = self.init(host)
-        namespace = os.readlink(f"/proc/{init}/ns/pid")
-        found = []
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            with contextlib.suppress(OSError):
-                if pid != init and os.readlink(f"/proc/{pid}/ns/pid") == namespace:
-                    found.append(pid)
-        return [init, *sorted(found)]
-
-    def _processes(self, host: str) -> Iterator[tuple[int, str]]:
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                environ = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-                ours = f"MUSTER_TEST_TOKEN={self.local.token}".encode() in environ
-                if ours and f"HOSTNAME={host}".encode() in environ:
-                    yield int(name), Path(f"/proc/{name}/cmdline").read_text(errors="replace")
-
-    def _numbers(self, pid: int) -> list[str]:
-        """A process's numbers in all namespaces, the innermost last."""
-        with contextlib.suppress(OSError):
-            status = Path(f"/proc/{pid}/status").read_text()
-            return next(line for line in status.splitlines() if line.startswith("NSpid")).split()[1:]
-        return [""]
-
-    def launched(self, host: str) -> int:
-        """The pid of the launcher on a host: torchrun's agent, mpirun, or what else started its ranks."""
-        mark = self.launcher.program
-        found = [pid for pid, words in self._processes(host) if mark and re.search(mark, words.replace("\0", " "))]
-        assert found, f"{self.launcher.name} does not run on {host}"
-        return min(found)
-
-    def firewall(self, host: str, add: bool) -> None:
-        """Drops every packet to and from ``host``, or no longer."""
-        tool = ["nsenter", "-t", str(self.init(host)), "--net", "iptables", "-w"]
-        for rule in (["INPUT", "-i", "eth0", "-j", "DROP"], ["OUTPUT", "-o", "eth0", "-j", "DROP"]):
-            subprocess.run([*tool, "-A" if add else "-D", *rule], check=True)
-
-    def signal_all(self, host: str, signo: int) -> None:
-        for pid in self.all_of(host):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signo)
-
     def stop(self) -> None:
         """As StopTrainingJob does it."""
         assert self.process is not None
@@ -180,7 +151,16 @@ class Job:
 
     def finish(self) -> Seen:
         assert self.process is not None
-        ran = self.local.finish(self.process, PATIENCE + self.fault.wait)
+        patience = PATIENCE + self.fault.wait
+        while patience > 0:
+            try:
+                texts = self.process.communicate(timeout=SPELL)
+            except subprocess.TimeoutExpired:
+                patience -= SPELL / queue()
+            else:
+                done = subprocess.CompletedProcess(self.process.args, self.process.returncode, *texts)
+                return Seen(self, Ran(self.local.output, done, time.time() - self.began), time.time())
+        ran = self.local.finish(self.process, SPELL)  # which says what it said so far
         return Seen(self, ran, time.time())
 
 

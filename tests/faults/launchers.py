@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Mapping, NamedTuple
 
 Stack = Literal["", "openmpi4", "openmpi5", "mpich", "deepspeed", "horovod-gloo", "tensorflow"]
+Image = Literal["", "base", "torch", "mpi"]
 
 
 class Launcher(NamedTuple):
@@ -13,6 +14,7 @@ class Launcher(NamedTuple):
     ``name``: what ``--launchers`` calls it. ``about``: the same as a phrase. ``options``: of ``muster local``.
     ``hosts``, ``slots``: how many, and ranks on each.
     ``stack``: of scripts/stacks.py; empty: torch's, which runs the tests.
+    ``image``: of docker/Dockerfile, in whose containers the job runs; empty: in network namespaces.
     ``idle``: seconds from nothing until all ranks work, on an idle machine.
     ``files``: beside the program, by their names; the first is what the job starts.
     ``own``: whether the ranks' launcher is the user's program.
@@ -29,6 +31,7 @@ class Launcher(NamedTuple):
     hosts: int = 2
     slots: int = 1
     stack: Stack = ""
+    image: Image = ""
     idle: float = 1.0
     files: Mapping[str, str] = {}
     own: bool = False
@@ -170,4 +173,10 @@ LAUNCHERS = (
     OWN,
     OWN._replace(name="shell", about="a run.sh with torchrun", files={"run.sh": SHELL}),
 )  # fmt: skip
-BY_NAME = {launcher.name: launcher for launcher in LAUNCHERS}
+IN_DOCKER = (
+    RANKS._replace(name="docker-ranks", about="ranks of musterpoint's own", image="torch"),
+    TORCHRUN._replace(name="docker-torchrun", about="torchrun, static", image="torch"),
+    OPEN_MPI._replace(name="docker-mpi", about="mpirun of Open MPI", stack="", image="mpi"),
+)
+"""The same where every host is a container."""
+BY_NAME = {launcher.name: launcher for launcher in (*LAUNCHERS, *IN_DOCKER)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .fault import ANY, VICTIM, Act, Fault, Hosts, Truth
 from .in_rank import BEARS, SAVES, all_saved, fails
+from .namespaces import Namespaces
 
 if TYPE_CHECKING:
     from .job import Job, Seen
@@ -38,9 +38,11 @@ def kill(host: str, whole: bool) -> Act:
 
     def act(job: Job) -> None:
         job.until_all_work()
-        pid = job.init(host) if whole else job.supervisor(host)
         job.strike()
-        os.kill(pid, signal.SIGKILL)
+        if whole:
+            job.machines.power_off(host)
+        else:
+            job.machines.kill_entry_point(host)
         if job.fault.expected(job.launcher.name, job.launcher.own).code == 0:
             (other,) = others(host)
             job.until(lambda: f"warning: {host} is lost" in job.log(other))
@@ -53,7 +55,7 @@ def cut(job: Job) -> None:
     """The second host's link is cut, and stays so."""
     job.until_all_work()
     job.strike()
-    job.firewall(VICTIM, True)
+    job.machines.cut(VICTIM, True)
     if job.fault.expected(job.launcher.name, job.launcher.own).code == 0:
         job.until(lambda: f"warning: {VICTIM} is lost" in job.log(LEADER))
         job.mark("end")
@@ -62,24 +64,29 @@ def cut(job: Job) -> None:
 def cut_and_mended(job: Job) -> None:
     job.until_all_work()
     job.strike()
-    job.firewall(VICTIM, True)
+    job.machines.cut(VICTIM, True)
     time.sleep(job.long)
     job.until(lambda: "no word from" in job.log(LEADER) + job.log(VICTIM))
-    job.firewall(VICTIM, False)
+    job.machines.cut(VICTIM, False)
     job.until(lambda: "is back" in job.log(LEADER) + job.log(VICTIM))
     job.mark("end")
 
 
-def frozen_and_thawed(job: Job) -> None:
-    """Every process of the second host stands still for a while, as under ``docker pause``."""
-    job.until_all_work()
-    job.strike()
-    job.signal_all(VICTIM, signal.SIGSTOP)
-    time.sleep(job.long)
-    job.until(lambda: f"no word from {VICTIM}" in job.log(LEADER))
-    job.signal_all(VICTIM, signal.SIGCONT)
-    job.until(lambda: "is back" in job.log(LEADER) + job.log(VICTIM))
-    job.mark("end")
+def frozen_and_thawed(host: str) -> Act:
+    """An act: every process of the host stands still for a while."""
+
+    def act(job: Job) -> None:
+        (other,) = others(host)
+        job.until_all_work()
+        job.strike()
+        job.machines.freeze(host)
+        time.sleep(job.long)
+        job.until(lambda: f"no word from {host}" in job.log(other))
+        job.machines.thaw(host)
+        job.until(lambda: "is back" in job.log(LEADER) + job.log(VICTIM))
+        job.mark("end")
+
+    return act
 
 
 def frozen_while(frozen: str, failing: str) -> Act:
@@ -87,13 +94,12 @@ def frozen_while(frozen: str, failing: str) -> Act:
 
     def act(job: Job) -> None:
         job.until_all_work()
-        job.signal_all(frozen, signal.SIGSTOP)
+        job.machines.freeze(frozen)
         try:
             job.mark("go")
             job.until((job.local.output / "hosts" / failing / "opt/ml/output/timeline.json").exists)
         finally:
-            with contextlib.suppress(AssertionError):
-                job.signal_all(frozen, signal.SIGCONT)
+            job.machines.thaw(frozen)
 
     return act
 
@@ -106,7 +112,7 @@ def left_for_silence(seen: Seen) -> None:
 
 def stop_in_a_cut(job: Job) -> None:
     job.until_all_work()
-    job.firewall(VICTIM, True)
+    job.machines.cut(VICTIM, True)
     job.strike()
     job.stop()
 
@@ -119,7 +125,8 @@ def saved_and_left(seen: Seen) -> None:
 
 def kill_launcher(job: Job) -> None:
     job.until_all_work()
-    pid = job.launched(LEADER)
+    assert isinstance(job.machines, Namespaces)
+    pid = job.machines.launched(LEADER, job.launcher.program)
     job.strike()
     os.kill(pid, signal.SIGKILL)
 
@@ -133,7 +140,7 @@ def stop_one(job: Job) -> None:
     """As a spot interruption or a pod's eviction does it."""
     job.until_all_work()
     job.strike()
-    os.kill(job.supervisor(VICTIM), signal.SIGTERM)
+    job.machines.terminate(VICTIM)
 
 
 def arrive_late(job: Job) -> None:
@@ -157,6 +164,12 @@ def never_arrive(job: Job) -> None:
     job.mark("late")
 
 
+def fill(job: Job) -> None:
+    """The logs are on that disk, too, so that what was said before must be there first."""
+    job.until(lambda: any("the last line of rank" in job.log(host) for host in job.hosts))
+    job.mark("go")
+
+
 def no_archive(seen: Seen) -> None:
     """What could not be kept is said; what was reserved for the report is used up."""
     assert "model.tar.gz can't be written: No space left on device" in seen.ran.stderr, seen.ran.stderr
@@ -165,6 +178,7 @@ def no_archive(seen: Seen) -> None:
 
 
 FILLS = """
+until("go")
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "fill-" + RANK), "wb", buffering=0) as fill:
     try:
         while True:
@@ -228,7 +242,12 @@ OF_HOSTS = (
         without={"mpich": "MPICH's network layer (UCX) takes a peer that it can't reach for a minute for lost"},
     ),
     Fault(
-        "frozen", "a host stands still for a minute, then goes on", BEARS, body=WORKS, act=frozen_and_thawed, wait=150,
+        "frozen", "a host stands still for a minute, then goes on", BEARS, body=WORKS,
+        act=frozen_and_thawed(VICTIM), wait=150,
+    ),
+    Fault(
+        "frozen-first", "the leader stands still for a minute, then goes on", BEARS, body=WORKS,
+        act=frozen_and_thawed(LEADER), wait=150, in_cut=False,
     ),
     Fault(
         "frozen-worker", "a rank fails while the other host stands still", FAILED._replace(host=LEADER), body=GOES,
@@ -264,7 +283,7 @@ OF_HOSTS = (
         "late", "a host arrives late", BEARS, body=WORKS, hosts=Hosts(late=True), act=arrive_late, wait=10,
     ),
     Fault(
-        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive,
+        "disk", "a rank fills the disk, then raises", FAILED, hosts=Hosts(disk=True), also=no_archive, act=fill,
         body=fails(FILLS + "raise LookupError('no such shard: 17')"),
     ),
     Fault(

@@ -7,7 +7,7 @@ import random
 from .fault import Cell, Fault
 from .in_collective import IN_COLLECTIVE
 from .in_rank import IN_RANK
-from .launchers import BY_NAME, LAUNCHERS, Launcher
+from .launchers import BY_NAME, IN_DOCKER, LAUNCHERS, Launcher
 from .of_hosts import OF_HOSTS
 
 FAULTS = (*IN_RANK, *IN_COLLECTIVE, *OF_HOSTS)
@@ -22,7 +22,15 @@ def excluded(fault: Fault, launcher: Launcher) -> str:
 
 
 CELLS = tuple(Cell(fault, launcher) for fault in FAULTS for launcher in LAUNCHERS if not excluded(fault, launcher))
-
+DOCKER = {
+    "docker-ranks": ("raises", "memory", "restarted", "stop", "stop-one", "power-leader", "power-worker", "frozen",
+                     "frozen-first", "frozen-worker", "frozen-leader"),
+    "docker-torchrun": ("raises-waited", "slow-raises", "power-worker", "cut-timeout", "cut-mended", "frozen"),
+    "docker-mpi": ("raises-waited", "killed-waited", "stop-one", "frozen-first"),
+}  # fmt: skip
+"""What happens to containers, by launcher: what Docker itself does to them, and ranks that fail on a real bridge."""
+DOCKER_CELLS = tuple(Cell(NAMES[name], BY_NAME[launcher]) for launcher, names in DOCKER.items() for name in names)
+BACKENDS = {"netns": CELLS, "docker": DOCKER_CELLS, "all": (*CELLS, *DOCKER_CELLS)}
 
 QUICK = 2.0
 """Seconds that a launcher may take to start ranks if any fault of the cut may run under it."""
@@ -35,6 +43,7 @@ ALWAYS = {
     "power-leader": "torchrun",
     "raises": "torchrun",
     "raises-waited": "tensorflow",
+    "restarted": "c10d",
     "slow-exits": "own",
     "stop": "torchrun",
 }
@@ -52,27 +61,40 @@ def cut(seed: int) -> list[Cell]:
         chosen.append(chooser.choice(always or [cell for cell in of_fault if cell.launcher.idle < QUICK] or of_fault))
     for launcher in LAUNCHERS:
         here = [cell for cell in chosen if cell.launcher.name == launcher.name]
-        others = [cell for cell in short if cell.launcher.name == launcher.name and cell.fault.wait < QUICK]
+        left = [cell for cell in short if cell not in here and cell.fault.wait < QUICK]
+        others = [cell for cell in left if cell.launcher.name == launcher.name]
         chosen += chooser.sample(others, max(0, (1 if launcher.idle < QUICK else SLOW_CELLS) - len(here)))
     return chosen
 
 
-def cells(faults: list[str], launchers: list[str]) -> list[Cell]:
-    """The cells of these faults and launchers; an empty list: of all.
+def cells(faults: list[str], launchers: list[str], backend: str = "netns") -> list[Cell]:
+    """The cells of these faults and launchers; an empty list: of all that ``backend`` has.
 
     Raises:
         KeyError: there is no fault or launcher of that name.
     """
     rows = {NAMES[name].name for name in faults} or NAMES.keys()
     columns = {BY_NAME[name].name for name in launchers} or BY_NAME.keys()
-    return [cell for cell in CELLS if cell.fault.name in rows and cell.launcher.name in columns]
+    there = BACKENDS["all" if launchers else backend]
+    return [cell for cell in there if cell.fault.name in rows and cell.launcher.name in columns]
+
+
+def on_leader(chosen: list[Cell]) -> list[Cell]:
+    """Those of the cells in which a rank fails by itself, with a rank of the leader's."""
+    faults = {fault.name for fault in (*IN_RANK, *IN_COLLECTIVE) if fault.act is None}
+    return [
+        Cell(cell.fault._replace(victim="algo-1"), cell.launcher) for cell in chosen if cell.fault.name in faults
+    ]  # fmt: skip
 
 
 def listing() -> str:
     """Every row and column, and the cells that make no sense."""
-    lines = [f"{len(CELLS)} cells", "", "faults:"]
+    lines = [f"{len(CELLS)} cells, and {len(DOCKER_CELLS)} in containers", "", "faults:"]
     lines += [f"  {fault.name:15} {fault.about}" for fault in FAULTS]
-    lines += ["", "launchers:", *(f"  {launcher.name:15} {launcher.about}" for launcher in LAUNCHERS), "", "no cells:"]
+    lines += ["", "launchers:", *(f"  {launcher.name:15} {launcher.about}" for launcher in LAUNCHERS)]
+    lines += ["", "in containers (--backend docker):"]
+    lines += [f"  {launcher.name:15} {launcher.about}: {', '.join(DOCKER[launcher.name])}" for launcher in IN_DOCKER]
+    lines += ["", "no cells:"]
     for fault in FAULTS:
         for launcher in LAUNCHERS:
             if why := excluded(fault, launcher):

@@ -4,16 +4,50 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .fault import Fault
-from .launchers import LAUNCHERS
-from .rows import FAULTS, NAMES, excluded
+from .launchers import BY_NAME, IN_DOCKER, LAUNCHERS
+from .rows import DOCKER, FAULTS, NAMES, excluded
 
 MEASURED = Path(__file__).resolve().parent / "measured.json"
 """Per fault: ``code`` and ``lead`` of a job under its :func:`example`, and the ``seconds`` to its end by launcher."""
+RUNS = MEASURED.with_name("runs.json")
+"""The latest runs of which the documentation tells, one :class:`Run` each."""
+KEPT = 6
 WIDEST = 90
 """Characters of a reason's first line."""
+
+
+class Run(NamedTuple):
+    """A run of scripts/faults.
+
+    ``date``: its day. ``tree``: git's name of the directory ``src`` that ran. ``cells``, ``rounds``: how many, how
+    often.
+    ``jobs``: cells at a time. ``load``, ``most``: processes that wanted to run, on average and at most.
+    ``processors``: that they shared. ``minutes``: all rounds. ``wrong``: cells that were not as they must be.
+    """
+
+    date: str
+    tree: str
+    cells: int
+    rounds: int
+    jobs: int
+    load: int
+    most: int
+    processors: int
+    minutes: int
+    wrong: tuple[str, ...]
+
+
+def runs() -> list[Run]:
+    found = json.loads(RUNS.read_text(encoding="utf-8")) if RUNS.exists() else []
+    return [Run(**{**each, "wrong": tuple(each["wrong"])}) for each in found]
+
+
+def note_run(run: Run) -> None:
+    text = json.dumps([each._asdict() for each in [*runs(), run][-KEPT:]], indent=1)
+    RUNS.write_text(text + "\n", encoding="utf-8")
 
 
 def measured() -> dict[str, Any]:
@@ -36,7 +70,7 @@ def note(cells: list[tuple[str, str, int, str, float]]) -> None:
         if launcher == example(NAMES[fault]):
             row.update(code=code, lead=lead if len(lead) <= WIDEST else lead[: WIDEST - 1] + "…")
     order = [fault.name for fault in FAULTS if fault.name in found]
-    columns = [launcher.name for launcher in LAUNCHERS]
+    columns = list(BY_NAME)
     for name in order:
         seconds = found[name]["seconds"]
         found[name]["seconds"] = {column: seconds[column] for column in columns if column in seconds}
@@ -72,6 +106,25 @@ def table_of_seconds() -> str:
         seconds = measured().get(fault.name, {}).get("seconds", {})
         cells = ["–" if excluded(fault, launcher) else str(seconds.get(launcher.name, "")) for launcher in LAUNCHERS]
         rows.append(f"| `{fault.name}` | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def table_of_containers() -> str:
+    """The same for jobs of containers; what Docker does to them is in the place of the namespaces'."""
+    rows = ["| | " + " | ".join(f"`{one.name}`" for one in IN_DOCKER) + " |", "|---|" + "---:|" * len(IN_DOCKER)]
+    for fault in FAULTS:
+        if any(fault.name in names for names in DOCKER.values()):
+            seconds = measured().get(fault.name, {}).get("seconds", {})
+            rows.append(f"| `{fault.name}` | " + " | ".join(str(seconds.get(one.name, "")) for one in IN_DOCKER) + " |")
+    return "\n".join(rows)
+
+
+def table_of_runs() -> str:
+    columns = ("day", "`git rev-parse HEAD:src`", "cells × rounds", "at a time", "wanted to run: mean, most", "minutes")
+    rows = [f"| {' | '.join(columns)} | wrong |", "|---|---|---:|---:|---:|---:|---|"]
+    for run in runs():
+        counts = f"{run.cells} × {run.rounds} | {run.jobs} | {run.load}, {run.most} on {run.processors} processors"
+        rows.append(f"| {run.date} | `{run.tree}` | {counts} | {run.minutes} | {', '.join(run.wrong) or 'none'} |")
     return "\n".join(rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .rows import CELLS, FAULTS, LAUNCHERS, cut, excluded, listing
+from .rows import CELLS, DOCKER_CELLS, FAULTS, LAUNCHERS, cut, excluded, listing
 from .table import measured
 
 
@@ -12,6 +12,7 @@ def test_names_are_unique() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert len({launcher.name for launcher in LAUNCHERS}) == len(LAUNCHERS)
     assert len({cell.name for cell in CELLS}) == len(CELLS)
+    assert len({cell.name for cell in DOCKER_CELLS}) == len(DOCKER_CELLS)
 
 
 def test_every_fault_and_every_launcher_has_cells() -> None:
@@ -39,4 +40,4 @@ def test_the_cut_has_every_launcher_and_every_fault_that_may_be_in_it(seed: int)
 def test_every_cell_has_been_run_for_the_documentation() -> None:
     """``scripts/faults --faults NAME --write`` runs a new row."""
     found = {(name, launcher) for name, row in measured().items() for launcher in row["seconds"]}
-    assert found == {(cell.fault.name, cell.launcher.name) for cell in CELLS}
+    assert found == {(cell.fault.name, cell.launcher.name) for cell in (*CELLS, *DOCKER_CELLS)}

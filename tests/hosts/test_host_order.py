@@ -9,6 +9,8 @@ from pathlib import Path
 from ..ports import free_port
 
 SWITCHES = {"n1": "top.west", "n2": "top.east", "n3": "top.west", "n4": "top.east"}
+TOLD = {"n4": "top/east"}
+"""One host is told its switches by the option, whatever Slurm says."""
 PROGRAM = """
 import os
 names = ("RANK", "NODE_RANK", "WORLD_SIZE", "SLURMD_NODENAME", "SLURM_PROCID")
@@ -29,8 +31,9 @@ def test_hosts_at_one_switch_follow_each_other(python: str, environ: dict[str, s
              str(tmp_path / "train.py")]  # fmt: skip
     running = []
     for at, (host, switches) in enumerate(SWITCHES.items()):
+        known = "wrong" if host in TOLD else switches
         own = {"SLURM_NODEID": str(at), "SLURM_PROCID": str(at), "SLURMD_NODENAME": host,
-               "SLURM_TOPOLOGY_ADDR": f"{switches}.{host}"}  # fmt: skip
+               "SLURM_TOPOLOGY_ADDR": f"{known}.{host}", "MUSTER_TOPOLOGY": TOLD.get(host, "")}  # fmt: skip
         running.append(
             subprocess.Popen(words, env={**environ, **own}, cwd="/", stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musterpoint.launch.explain import _masked as masked_words
+from musterpoint.launch.explain import masked as masked_words
 from musterpoint.masking import MASK, Masker
 from musterpoint.secret_names import is_plain
 

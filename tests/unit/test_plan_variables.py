@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, get_args
 
 import pytest
 
+from musterpoint import prepare
 from musterpoint.code import interpreter
 from musterpoint.errors import MusterError
+from musterpoint.fabric import accelerate
+from musterpoint.fabric.accelerate import Accelerate
+from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.job.variables import of_platform
+from musterpoint.launch.explain import words_of
+from musterpoint.launch.page import page_of
 from musterpoint.launch.plan import LaunchPlan
+from musterpoint.masking import Masker
 from musterpoint.preview import Preview, preview_request
 from musterpoint.runtime import Request
+from musterpoint.settings import Launcher
 
 from .job import test_azureml, test_kubernetes, test_slurm, test_vertex
 
@@ -45,26 +53,41 @@ SETS = dict(recorded())
 
 
 def plans_of(environ: dict[str, str], program: Path) -> Iterator[tuple[str, Preview]]:
-    """The plans under each launcher that this machine has, and the platform's variables would let run."""
+    """The plans under each launcher that the platform's variables would let run."""
     here = {"PATH": "/usr/bin:/bin", **environ}
-    for launcher in ("ranks", "script", "torchrun", "ray"):
+    for launcher in get_args(Launcher):
         try:
             yield launcher, preview_request(Request(here, {"launcher": launcher}, str(program), typed=True))
         except MusterError as error:
-            assert launcher != "ranks" and (launcher == "torchrun" or "launcher" in str(error)), error
+            refused = launcher in ("torchrun", "parameter-server", "tensorflow") or "launcher" in str(error)
+            assert launcher != "ranks" and refused, (launcher, error)
 
 
 @pytest.fixture(autouse=True)
 def one_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All jobs have the same Python, which isn't asked for its modules."""
-    has = {"ray", "torch", "xgboost"}
-    monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(has.intersection(modules)))
+    """All jobs have the same Python, which isn't asked for its modules, and an MPI."""
+    monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(modules))
+    monkeypatch.setattr(
+        prepare, "find_mpi", lambda *_: Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
+    )
+    monkeypatch.setattr(prepare, "mpirun_of", lambda *_: "/usr/bin/mpirun")
+    found = Accelerate("1.15.0", on_cpus=True, backend="gloo", variables={"ACCELERATE_USE_CPU": "true"})
+    monkeypatch.setattr(accelerate, "ask_accelerate", lambda *_: found)
+
+
+RELATIVE = ("the same", "likewise", "and ", "so do", "as above", "it too")
+"""How a reason begins that needs the one before it, which may stand elsewhere on the page."""
 
 
 def unexplained(plan: LaunchPlan) -> list[str]:
-    settings = [*plan.environment, *(each for process in plan.processes for each in process.environment)]
-    words = [process.name for process in plan.processes if not process.argv[0].reason]
-    return [each.name for each in settings if not each.reason.strip()] + words
+    """What the plan sets without a reason of its own."""
+    processes = (*plan.processes, *plan.of_others)
+    settings = [*plan.environment, *(each for process in processes for each in process.environment)]
+    explained = [(each.name, each.reason) for each in settings]
+    for process in processes:
+        explained += [(words.text, words.reason) for words in words_of(process, Masker())]
+    explained += [(cpus.cpus, cpus.reason) for cpus in plan.cpu_sets]
+    return [name for name, reason in explained if not reason.strip() or reason.startswith(RELATIVE)]
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -77,6 +100,8 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
         seen += 1
         for plan in shown.plans:
             assert unexplained(plan) == [], launcher
+        for part in page_of(shown.subject, shown.plans, shown.plans, (), Masker(), shown.used, everything=True).hosts:
+            assert all(row.reason for block in part.blocks for row in block.rows), (launcher, part.title)
         explained = {each.name: each.reason for each in shown.used}
         assert set(of_platform(shown.job.platform, SETS[name])) <= set(explained)
         assert all(explained.values())
@@ -86,10 +111,31 @@ def test_every_variable_has_a_reason(name: str, tmp_path: Path, monkeypatch: pyt
     assert seen
 
 
+@pytest.mark.parametrize("name", ["sagemaker", "kubernetes 0", "slurm 0"])
+def test_every_launcher_has_a_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert {launcher for launcher, _ in plans_of(SETS[name], tmp_path / "train.py")} == set(get_args(Launcher))
+
+
+def test_hosts_with_different_numbers_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    here = {"PATH": "/usr/bin:/bin", **test_slurm.PER_SLOT}
+    shown = preview_request(Request(here, {}, str(tmp_path / "train.py"), typed=True))
+    assert [(plan.first_rank, plan.local_ranks, plan.world_size) for plan in shown.plans] == [(0, 2, 5), (2, 3, 5)]
+    ranks = [
+        {each.name: each.value for each in (*plan.environment, *plan.processes[0].environment)} for plan in shown.plans
+    ]
+    assert [(each["RANK"], each["LOCAL_RANK"], each["LOCAL_WORLD_SIZE"]) for each in ranks] == [
+        ("1", "1", "2"), ("4", "2", "3"),
+    ]  # fmt: skip
+
+
 def test_what_a_job_was_read_from_is_told_from_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    ((_, shown), *_) = plans_of(SETS["slurm 0"], tmp_path / "train.py")
+    shown = dict(plans_of(SETS["slurm 0"], tmp_path / "train.py"))["ranks"]
     said = {each.name: each.reason for each in shown.used}
     assert said["SLURM_STEP_NODELIST"] == "read; ranks get it as it is"
     assert said["SLURM_CLUSTER_NAME"] == "not needed: others say enough; ranks get it as it is"

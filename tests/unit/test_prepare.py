@@ -177,6 +177,7 @@ def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -
     assert offer_of(job, options, host).place == ""
     options = options._replace(host_order="topology")
     assert offer_of(job, options, host).place == "s0.s1.algo-1"
+    assert offer_of(job, options._replace(topology="nn-1.nn-7"), host).place == "nn-1.nn-7.algo-1"
     with pytest.raises(UsageError, match="--host-order topology with --rollcall names: only the full roll call"):
         offer_of(job, options._replace(rollcall="names"), host)
     seats = (Seat("algo-2", "10.0.0.2", 2), Seat("algo-1", "10.0.0.1", 2))

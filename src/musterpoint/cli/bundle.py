@@ -28,9 +28,10 @@ NEWEST_TRIED = 19
 TEMPLATE = "launcher.txt"
 LEFT_OUT = (
     "local", os.path.join("cli", "local.py"), "viewer", os.path.join("cli", "report.py"), "__main__.py",
+    os.path.join("cli", "completion.py"), os.path.join("cli", "shells.py"),
     "integrations", "sagemaker.py",
 )  # fmt: skip
-"""Left out: what only ``muster local`` and ``muster report`` need, and what is only used from an installed package."""
+"""Left out: what only ``muster local``, ``report`` and ``completion`` need, or an installed package."""
 
 _UNCHECKED = 1
 _LINE = 120
@@ -48,14 +49,23 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     return guarded(lambda: _run(argv))
 
 
-def _run(argv: Sequence[str]) -> int:
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser(),)
+
+
+def _parser() -> Parser:
     parser = Parser("muster bundle", "Write the whole launcher as one Python file, with nothing to install.", EXAMPLES)
     parser.add_argument("-o", "--output", default="launcher.py", metavar="FILE", help="where to [launcher.py]")
     parser.add_argument(
         "--compiled", action="store_true",
         help="with bytecode for this Python: three times the size, starts 0.1 s sooner on it, and on any other as ever",
     )  # fmt: skip
-    asked = parser.parse_args(argv)
+    return parser
+
+
+def _run(argv: Sequence[str]) -> int:
+    asked = _parser().parse_args(argv)
     output = asked.output
     text = bundle(asked.compiled)
     try:

@@ -26,6 +26,8 @@ FIELDS = {"process_count_per_node": "slots"}
 """Fields of our class that have the SDK's names, and our options for them."""
 SDK_FIELDS = {**FIELDS, "mpi_additional_options": "mpi_options"}
 """The same, and fields that only the SDK's own classes have."""
+SMP = "smp"
+"""Parameters of the model-parallel library, which the SDK sends as the hyperparameter ``mp_parameters`` as well."""
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -60,7 +62,7 @@ def variables(config: str) -> dict[str, str]:
         fields = None
     if not isinstance(fields, dict):
         raise UsageError(f"{CONFIG}={config!r}: expected a JSON object, the fields of musterpoint.sagemaker.Muster")
-    return {_variable(name): _text(value) for name, value in fields.items() if value is not None}
+    return {_variable(name): _text(value) for name, value in fields.items() if value is not None and name != SMP}
 
 
 def _variable(name: str) -> str:

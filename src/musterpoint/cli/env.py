@@ -140,6 +140,11 @@ FORMATS: dict[str, Callable[[Scope], str]] = {
 }
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser("--"),)
+
+
 def _parser(prefix: str) -> Parser:
     parser = Parser(
         "muster env",

@@ -47,6 +47,11 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return entrypoint.run(request) if code is None else code
 
 
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser("--"),)
+
+
 def _parser(prefix: str) -> Parser:
     parser = Parser(
         "muster launch",

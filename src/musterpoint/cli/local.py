@@ -22,6 +22,7 @@ from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import PLAYED, played
 from musterpoint.local.tree import Layout
+from musterpoint.local.unheeded import Given, without_effect
 from musterpoint.settings import BY_FIELD
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
@@ -56,7 +57,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         _make_output(layout, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
-        description = run(local_job, RunContext(layout, backend, console, environ, out=2 if asked.json else 1))
+        for text in unheeded(local_job, asked, backend.name):
+            console.say(text)
+        description = run(
+            local_job,
+            RunContext(layout, backend, console, environ, out=2 if asked.json else 1, live=asked.live == "auto"),
+        )
     finally:
         backend.close()
         messages.close(_READER)
@@ -66,6 +72,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         output.close(_READER)
     code: int = description["ExitCode"]
     return code
+
+
+def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:
+    """Warnings of options that have no effect for this job."""
+    given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "")
+    return without_effect(given)
 
 
 def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
@@ -96,6 +108,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("-f", dest="file", default="", metavar="FILE",
         help="a file with options by their names, program and arguments: TOML, or .json")  # fmt: skip
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
+    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
+        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
     add("--backend", **one_of("--backend", BACKENDS),
@@ -109,6 +123,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--distribution", default="{}", metavar="JSON|FILE",
         help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""")  # fmt: skip
     add("--channel", action="append", default=[], metavar="NAME=PATH", help="an input channel; may be repeated")
+    add("--sharded", action="append", default=[], metavar="NAME",
+        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated")  # fmt: skip
     add("--requirements", metavar="FILE",
         help="packages to install first: into this Python, or with --image as requirements.txt beside the code "
         "[none]")  # fmt: skip
@@ -127,11 +143,16 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
         help="the job's name [the program's name and the time]",
     )
     add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
+    add("--live", **one_of("--live", ("auto", "off")), default="auto",
+        help="a line of each host below the log, on a terminal [auto]")  # fmt: skip
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
-        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
     return parser
+
+
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (parser(),)
 
 
 def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
@@ -150,6 +171,7 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
         if made is None:
             found = job.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
+    channels = job.read_channels(asked.channel, cwd)
     checked = job.check(
         job.LocalJob(
             name=asked.name_of_job or job.name_for(program, time.time()),
@@ -159,7 +181,8 @@ def job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Map
             arguments=command.arguments,
             hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
             distribution=platform.read_distribution(distribution, asked.hosts),
-            channels=job.read_channels(asked.channel, cwd),
+            channels=channels,
+            sharded=job.read_sharded(asked.sharded, channels),
             options=options,
             host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
             environment=job.read_pairs(

@@ -30,9 +30,10 @@ COMMANDS = {
     "report": Entry("musterpoint.cli.report", "the timeline of a finished job: tables, a page, a trace"),
     "env": Entry("musterpoint.cli.env", "the variables a script of this job sees"),
     "bundle": Entry("musterpoint.cli.bundle", "write the whole launcher as one Python file"),
+    "completion": Entry("musterpoint.cli.completion", "a script that completes all this in bash, zsh or fish"),
 }
 
-_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.viewer")
+_INSTALLED_ONLY = ("musterpoint.local", "musterpoint.viewer", "musterpoint.cli.completion")
 """What the one-file launcher leaves out."""
 
 HELP = """usage: muster COMMAND [options] [PROGRAM [ARGS...]]
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        rows = "\n".join(f"  {name:<8} {entry.help}" for name, entry in COMMANDS.items())
+        rows = "\n".join(f"  {name:<11} {entry.help}" for name, entry in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
         return 0
     if words[0] in ("-V", "--version"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.errors import UsageError
@@ -44,6 +45,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "secret",
         "group",
         "host_order",
+        "topology",
+        "ssh",
         "job_name",
         "check",
     ),
@@ -64,6 +67,10 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
 """Titles of groups in `--help all`, and the options in them; those of one launcher follow under its name."""
 
 
+_MORE_OF_A_DEFAULT = re.compile(r"\[([^];]+);[^]]*\]$")
+"""In a help text, the default with its further cases; a page without every option has the first of them."""
+
+
 class _Help(argparse.Action):
     """``--help``: the page with the common options; ``--help all``: with every option."""
 
@@ -73,15 +80,17 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64."""
+    """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64.
+
+    Its help has the examples first, then the options.
+    """
 
     def __init__(self, prog: str, description: str, examples: str = "", **more: Any) -> None:
         self._rare: set[str] = set()
         helps = more.pop("add_help", True)
         super().__init__(
             prog=prog,
-            description=description,
-            epilog=examples,
+            description=f"{description}\n{examples.rstrip()}" if examples else description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
             add_help=False,
@@ -95,13 +104,19 @@ class Parser(argparse.ArgumentParser):
         """Prints the help, without the options that few need unless ``everything`` is to be shown."""
         rare = set() if everything else self._rare
         kept = [(group, group._group_actions) for group in self._action_groups]
+        helps = {action: action.help for action in self._actions}
         try:
             for group, actions in kept:
                 group._group_actions = [action for action in actions if action.dest not in rare]
+            if not everything:
+                for action in self._actions:
+                    action.help = _MORE_OF_A_DEFAULT.sub(r"[\1]", action.help or "")
             text = self.format_help()
         finally:
             for group, actions in kept:
                 group._group_actions = actions
+            for action, text_of_it in helps.items():
+                action.help = text_of_it
         more = f"\n{len(rare)} more options of the job: {self.prog} --help all\n" if rare else ""
         print(text + more, end="", flush=True)
 
@@ -132,6 +147,11 @@ class Parser(argparse.ArgumentParser):
     def flags(self) -> tuple[str, ...]:
         """All flags of this parser."""
         return tuple(self._option_string_actions)
+
+    @property
+    def actions(self) -> tuple[argparse.Action, ...]:
+        """What its flags and arguments stand for, in the order of the help."""
+        return tuple(self._actions)
 
     def takes_value(self, flag: str) -> bool | None:
         """Whether ``flag`` takes the next word as its value; None: no flag of this parser."""
@@ -179,9 +199,20 @@ def _place(option: Option) -> tuple[int, int]:
     return titles.index(title) + 1 if title in titles else len(titles) + 1, 0
 
 
+class Value:
+    """Makes a flag's value of a text. ``choices``: all that it can be; empty: there are too many to name."""
+
+    def __init__(self, read: Callable[[str], Any], choices: Sequence[str] = ()) -> None:
+        self._read = read
+        self.choices = tuple(choices)
+
+    def __call__(self, text: str) -> Any:
+        return self._read(text)
+
+
 def one_of(flag: str, choices: Sequence[str]) -> dict[str, Any]:
     """Arguments of ``add_argument`` for a flag with ``choices``; help and errors are as for the job's options."""
-    return {"type": lambda text: chosen(choices, text, flag), "metavar": "|".join(choices)}
+    return {"type": Value(lambda text: chosen(choices, text, flag), choices), "metavar": "|".join(choices)}
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -294,9 +325,9 @@ def settings_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _reader(option: Option, flag: str) -> Callable[[str], Any]:
+def _reader(option: Option, flag: str) -> Value:
     # argparse would replace a ValueError's message by its own
-    return lambda text: option.read(text, flag)
+    return Value(lambda text: option.read(text, flag), option.choices)
 
 
 def _help(option: Option) -> str:

@@ -11,11 +11,15 @@ from typing import Mapping, Sequence
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.errors import UsageError
-from musterpoint.launch.explain import to_json, to_text
+from musterpoint.launch.explain import to_json
+from musterpoint.launch.layout import Style, draw
+from musterpoint.launch.page import page_of
+from musterpoint.launch.plan import LaunchPlan
 from musterpoint.preview import Preview, preview_request
+from musterpoint.terminal import colours, width
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
-USAGE = "muster plan [--host NAME] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
+USAGE = "muster plan [--host NAME] [--all] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"
 HOSTS = "--hosts"
 """With this option the plan is that of ``muster local``."""
 EXAMPLES = """
@@ -46,42 +50,59 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
-        from musterpoint.cli.local import job_from, output_of, parser, read
+        from musterpoint.cli.local import job_from, output_of, parser, read, unheeded
         from musterpoint.local.preview import preview_local
     except ModuleNotFoundError:
         raise UsageError(
             "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
         ) from None
     flags = parser("muster plan", ABOUT, USAGE)
-    _add_host_option(flags)
+    _add_own(flags)
     command = split(flags, argv)
     if not has_option(HOSTS, command.head) and not has_option("-f", command.head):
         return None
     command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ)
-    return _show(preview_local(job, output_of(job, asked), environ), asked, environ)
+    backend, made = preview_local(job, output_of(job, asked), environ, asked.backend, asked.one_address)
+    made = made._replace(notes=(*made.notes, *unheeded(job, asked, backend)))
+    return _show(made, asked, environ)
 
 
 def _show(preview: Preview, asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if asked.host and asked.host not in preview.job.hosts:
         raise UsageError(f"--host={asked.host}: no host of this job; expected one of {', '.join(preview.job.hosts)}")
     plans = [plan for plan in preview.plans if asked.host in ("", plan.host)]
-    masker = preview.masker(environ)
     if asked.json:
+        masker = preview.masker(environ)
         json.dump(to_json(plans, preview.headline, preview.notes, masker, preview.used), sys.stdout, indent=1)
         print(flush=True)
     else:
-        print(to_text(plans, preview.headline, preview.notes, masker, preview.used), end="", flush=True)
+        show(preview, plans, environ, asked.all)
     return 0
+
+
+def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, str], everything: bool = False) -> None:
+    """Prints the page of a job, with these ``plans`` of its hosts on it."""
+    masker = preview.masker(environ)
+    page = page_of(preview.subject, preview.plans, plans, preview.notes, masker, preview.used, everything)
+    print(draw(page, Style(width(1, environ), colours(1, environ))), end="", flush=True)
+
+
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion: those of this command, and of local jobs."""
+    from musterpoint.cli.local import parser
+
+    return _parser("--"), parser("muster plan", ABOUT, USAGE)
 
 
 def _parser(prefix: str) -> Parser:
     parser = Parser("muster plan", ABOUT, EXAMPLES, usage=USAGE)
-    _add_host_option(parser, prefix)
+    _add_own(parser, prefix)
     parser.add_argument(prefix + "json", action="store_true", help="as JSON, for programs")
     add_options(parser, prefix=prefix)
     return parser
 
 
-def _add_host_option(parser: argparse.ArgumentParser, prefix: str = "--") -> None:
+def _add_own(parser: argparse.ArgumentParser, prefix: str = "--") -> None:
     parser.add_argument(prefix + "host", default="", metavar="NAME", help="show this host only [all]")
+    parser.add_argument(prefix + "all", action="store_true", help="every host whole, and the platform's variables")

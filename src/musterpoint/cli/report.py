@@ -10,6 +10,7 @@ from typing import Callable, Mapping, Sequence
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser
 from musterpoint.errors import UsageError
+from musterpoint.terminal import colours
 from musterpoint.viewer.history import History, read_history
 from musterpoint.viewer.lanes import Lane, lanes_of
 
@@ -31,13 +32,22 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     return guarded(lambda: _run(argv, environ))
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion."""
+    return (_parser(),)
+
+
+def _parser() -> Parser:
     parser = Parser("muster report", ABOUT, EXAMPLES, usage=USAGE)
     parser.add_argument("directories", nargs="+", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="every event, not only the main ones")
     parser.add_argument("--html", default="", metavar="FILE", help="write a page for a browser (- for stdout)")
     parser.add_argument("--perfetto", default="", metavar="FILE", help="write a trace for Perfetto (- for stdout)")
-    asked = parser.parse_args(argv)
+    return parser
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    asked = _parser().parse_args(argv)
     history = read_history(asked.directories)
     lanes = lanes_of(history)
     if asked.html:
@@ -51,8 +61,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not asked.html and not asked.perfetto:
         from musterpoint.viewer.text import to_text
 
-        colour = sys.stdout.isatty() and not environ.get("NO_COLOR")
-        sys.stdout.write(to_text(history, lanes, asked.all, colour))
+        sys.stdout.write(to_text(history, lanes, asked.all, colours(1, environ)))
         sys.stdout.flush()
     return 0
 

@@ -77,13 +77,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     translated = translate(command.said, environ, {**given(asked)})
     request = _request(command, translated)
     if asked.plan:
-        from musterpoint.launch.explain import to_text
+        from musterpoint.cli.plan import show
         from musterpoint.preview import preview_request
 
         preview = preview_request(request)
-        notes = (*translated.notes, *preview.notes)
-        plans = [plan for plan in preview.plans if plan.host == preview.job.current_host]
-        print(to_text(plans, preview.headline, notes, preview.masker(environ), preview.used), end="", flush=True)
+        preview = preview._replace(notes=(*translated.notes, *preview.notes))
+        show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
     from musterpoint import entrypoint, nested
     from musterpoint.console import Console
@@ -109,6 +108,18 @@ def _own_parser() -> Parser:
     add_options(parser, prefix=OWN_PREFIX)
     parser.add_argument(PLAN, action="store_true", dest="plan")
     return parser
+
+
+def parsers() -> tuple[Parser, ...]:
+    """The options, for completion: torchrun's that are followed, and ours behind a prefix."""
+    parser = Parser("muster torchrun", "")
+    for flag in FLAGS:
+        if flag.fate in ("honoured", "compared"):
+            value: dict[str, Any] = {"metavar": flag.metavar} if flag.metavar else {"action": "store_true"}
+            parser.add_argument(
+                *flag.spellings, dest=f"torchrun_{flag.dest}", help=flag.help.replace("%", "%%"), **value
+            )
+    return parser, _own_parser()
 
 
 def _request(command: CommandLine, translated: Translated) -> Request:

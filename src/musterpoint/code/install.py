@@ -53,6 +53,7 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         StoppedEarly: this host was told to stop; the installer has ended.
     """
     tools.begin(f"installing {project.names} with {installer}")
+    tools.record("installing", what=project.names, installer=installer)
     if project.lock and installer != "uv":
         tools.say(f"{project.lock} isn't used: {installer} installs; MUSTER_INSTALLER=uv would use it")
     import tempfile

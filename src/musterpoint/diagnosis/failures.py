@@ -167,7 +167,8 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
         lines += ["its last lines:", *said[-8:]] if said else []
     # an mpirun that ends by itself has lost a rank or a host; the cause may be reported in a moment
     kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
-    return _failure(context, exit_codes.LAUNCHER, lines, kind)
+    failure = _failure(context, exit_codes.LAUNCHER, lines, kind)
+    return failure._replace(signal=-end.status) if end.status < 0 else failure
 
 
 def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:

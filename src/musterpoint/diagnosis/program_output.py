@@ -192,7 +192,8 @@ class _Table(NamedTuple):
         """Whether that rank raised it: only ranks in a process group tag their lines, and crashes have no tag."""
         if raised.fatal:
             return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
-        return raised.label == str(self.rank) or (not raised.label and self.status == 1)
+        ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
+        return raised.label == str(self.rank) or (not raised.label and self.status in ends)
 
 
 def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:

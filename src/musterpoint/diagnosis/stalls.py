@@ -1,7 +1,8 @@
 """Stacks of ranks that print nothing → which ranks wait where, and whether the job stands still. Pure.
 
 A rank's stack says where it is in its program (:class:`Position`); the positions of all ranks make one sentence, with
-those that the others wait for at its end. Names of frames are those of PyTorch 2.13, DeepSpeed, Horovod, mpi4py.
+those that the others wait for at its end. Names of frames are those of PyTorch 2.13, DeepSpeed, Horovod, mpi4py,
+TensorFlow 2.21.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from musterpoint.position import LONGEST, Position
 Frame = tuple[str, str, int]
 """A function's name, its file (below site-packages, else its short name) and line; stacks begin with the innermost."""
 
-_COLLECTIVE_FILES = ("torch/distributed/", "torch/_C/", "deepspeed/comm/", "horovod/", "mpi4py/", "jax/experimental/")
+_COLLECTIVE_FILES = (
+    "torch/distributed/", "torch/_C/", "deepspeed/comm/", "horovod/", "mpi4py/", "jax/experimental/",
+    "tensorflow/python/distribute/",
+)  # fmt: skip
 _COLLECTIVES = frozenset((
     "all_reduce", "allreduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "allgather", "barrier",
     "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor",
@@ -29,9 +33,13 @@ _INSIDE = {
     "_tcp_rendezvous_handler": "init_process_group",
     "_init_process_group": "init_process_group",
     "_sync_params_and_buffers": "broadcast (DDP's first sync)",
+    "quick_execute": "a step of TensorFlow",
+    "batch_all_reduce": "all_reduce",
+    "batch_reduce_to": "all_reduce",
 }
-"""Functions of PyTorch in which a rank waits for others, though no collective is on its Python stack."""
-_BACKWARD = "_engine_run_backward"
+"""Functions of PyTorch and TensorFlow in which a rank waits for others, though no collective is on its Python stack."""
+_COMPUTES = ("_engine_run_backward", "quick_execute")
+"""Those of them in which a rank that uses the processor computes."""
 _MPI_CALL = re.compile(
     r"\.(Barrier|[Bb]cast|[Gg]atherv?|[Ss]catterv?|[Aa]llgatherv?|[Aa]lltoall[vw]?|[Rr]educe|[Aa]llreduce|Reduce_scatter|"
     r"[Ss]can|[Ss]endrecv|[Rr]ecv|[Ss]end|barrier)\("
@@ -51,6 +59,8 @@ _WAITS = {
 }  # fmt: skip
 _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
 _DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
+_STEP_PARTS = ("train", "step", "_end", "_begin")
+"""Of the names of functions that use a batch, such as on_train_batch_end."""
 _MAIN = ("main", "<module>")
 _PLURAL = {"is": "are", "has": "have"}
 
@@ -123,7 +133,9 @@ def _below_main(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def _reads_data(frame: Frame) -> bool:
-    return any(word in (frame[0] + os.path.basename(frame[1])).lower() for word in _DATA_WORDS)
+    name = frame[0].lower()
+    steps = any(part in name for part in _STEP_PARTS)
+    return not steps and any(word in name + os.path.basename(frame[1]).lower() for word in _DATA_WORDS)
 
 
 def _main_thread(facts: Mapping[str, Any]) -> list[Frame]:
@@ -135,12 +147,14 @@ def _main_thread(facts: Mapping[str, Any]) -> list[Frame]:
 def _collective(frames: Sequence[Frame], moving: bool) -> str:
     """The outermost function of a communication package that names a collective, called by the user's own frame.
 
-    A backward pass that uses the processor computes; only one that doesn't waits for its gradient all-reduce.
+    A backward pass that uses the processor computes; only one that doesn't waits for its gradient all-reduce. py-spy
+    names methods with their classes.
     """
     own = _users_frame(frames)
     named = ""
     for name, file, _line in frames[: frames.index(own) if own else len(frames)]:
-        if name in _INSIDE and not (name == _BACKWARD and moving):
+        name = name.rpartition(".")[2]
+        if name in _INSIDE and not (name in _COMPUTES and moving):
             named = _INSIDE[name]
         elif name in _COLLECTIVES and any(part in file for part in _COLLECTIVE_FILES):
             named = name

@@ -15,7 +15,8 @@ import json
 import os
 import re
 import sys
-from typing import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Callable, Mapping, Sequence
 
 DRIVERS = {"mpi_driver.py": "mpi", "torchrun_driver.py": "torchrun", "basic_script_driver.py": "script"}
 """The SDK's drivers, and our launchers for the same purpose."""
@@ -41,10 +42,19 @@ def take_over() -> None:
         os.execve(sys.executable, [sys.executable, "-I", "-m", "musterpoint.cli.driver"], environ)
 
 
-def launcher_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+def model_parallel_installed() -> bool:
+    """Whether AWS's model-parallel library is in this Python: version 2 is a part of its torch."""
+    torch = find_spec("torch")
+    places = torch.submodule_search_locations if torch is not None else None
+    return any(os.path.isdir(os.path.join(place, "sagemaker")) for place in places or ())
+
+
+def launcher_of(
+    argv: Sequence[str], environ: Mapping[str, str], has_smp: Callable[[], bool] = model_parallel_installed
+) -> str:
     """The launcher that replaces the driver in ``argv``; empty: there is no driver, or it must run itself.
 
-    A driver with ``smp`` runs itself: the model parallel library in AWS's images needs it.
+    A driver with ``smp`` runs itself where AWS's library is; elsewhere scripts get musterpoint's ``torch.sagemaker``.
     """
     launcher = DRIVERS.get(os.path.basename(argv[-1]), "") if argv else ""
     if not launcher or environ.get(SWITCH) == "off" or not environ.get("SM_ENTRY_SCRIPT"):
@@ -53,7 +63,9 @@ def launcher_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
         config = json.loads(environ.get("SM_DISTRIBUTED_CONFIG") or "{}")
     except ValueError:
         return ""
-    return "" if not isinstance(config, dict) or config.get("smp") else launcher
+    if not isinstance(config, dict) or (config.get("smp") and has_smp()):
+        return ""
+    return launcher
 
 
 def quote_file(path: str) -> None:

@@ -176,6 +176,6 @@ def _about(
         parts.append(f"this one is {number} ({cluster.rank_from})")
         parts.append(f"the first is {cluster.leader} ({cluster.leader_from})")
     if started.rank is not None:
-        rank, local, world, each, _mpi = started.rank
+        rank, local, world, each = started.rank[:4]
         parts.append(f"this process is rank {rank} of {world}, local rank {local} of {each}")
     return ", ".join(parts)

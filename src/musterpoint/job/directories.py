@@ -2,7 +2,7 @@
 
 A script that was made for SageMaker then runs unchanged. On Kubernetes they are where SageMaker has them; on AzureML in
 ``outputs``, which it uploads; on machines of one's own below the working directory, where ``muster local`` puts its
-jobs.
+jobs. There the reports get a directory, too: one for each host, since hosts may share the disk.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ NAMES: Mapping[str, str] = {"model": "model", "output_data": "output/data", "che
 """The fields of :class:`Paths`, and the directories below the base."""
 VARIABLES = "SM_MODEL_DIR, SM_OUTPUT_DATA_DIR, SM_CHECKPOINT_DIR"
 _IN_CONTAINERS = ("kubernetes", "kubeflow", "vertex")
+_OWN_MACHINES = ("plain", "slurm")
 
 
 def with_directories(job: Job, cwd: str) -> Paths:
-    """The paths of ``job`` with a directory for each of :data:`NAMES`; nothing is made yet."""
+    """The paths of ``job`` with a directory for each of :data:`NAMES`, and for its reports; nothing is made yet."""
     if job.platform == "sagemaker":
         return job.paths
     missing = [field for field in NAMES if not getattr(job.paths, field)]
@@ -30,7 +31,16 @@ def with_directories(job: Job, cwd: str) -> Paths:
         base = os.path.join(cwd, "outputs")
     elif job.platform in _IN_CONTAINERS and _can_be_made(BASE):
         base = BASE
-    return job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
+    paths = job.paths._replace(**{field: os.path.join(base, NAMES[field]) for field in missing})
+    if job.platform in _OWN_MACHINES and not paths.failure:
+        reports = os.path.join(base, "hosts", _folder(job.current_host))
+        paths = paths._replace(failure=os.path.join(reports, "failure"), success=os.path.join(reports, "success"))
+    return paths
+
+
+def is_own(path: str) -> bool:
+    """Whether ``path`` is below the directory that musterpoint makes in the working directory."""
+    return f"{os.sep}{OWN}{os.sep}" in path
 
 
 def _folder(name: str) -> str:
@@ -58,6 +68,8 @@ def made(job: Job) -> tuple[Job, str]:
             gone[field] = ""
             why = f"{error.filename or path}: {error.strerror}"
     if gone:
+        if is_own(job.paths.failure):
+            gone.update(failure="", success="")
         return job._replace(paths=job.paths._replace(**gone)), f"{VARIABLES} aren't all set: {why}"
     own = os.path.join(os.sep, OWN, _folder(job.name), "")
     place = next((path[: path.index(own) + len(own) - 1] for path in new if own in path), "")
@@ -68,4 +80,4 @@ def made(job: Job) -> tuple[Job, str]:
             file.write("*\n")
     except OSError:
         pass  # it is there, or git will show the directory
-    return job, f"{place} is for what the program leaves ({VARIABLES})"
+    return job, f"{place} is for what the program leaves ({VARIABLES}), and for reports"

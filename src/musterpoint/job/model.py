@@ -128,6 +128,7 @@ class StartedRank(NamedTuple):
 
     ``local_size``: how many ranks it starts on this host, each with an entry point of its own.
     ``mpi``: an mpirun of the platform's started it, so its program may call MPI.
+    ``sizes``: how many it starts on each host, in rank order, where that is known to be uneven; empty: as many as here.
     """
 
     rank: int
@@ -135,6 +136,13 @@ class StartedRank(NamedTuple):
     world_size: int
     local_size: int
     mpi: bool = False
+    sizes: tuple[int, ...] = ()
+
+    def on(self, place: int, hosts: int) -> "StartedRank":
+        """The rank of the same place, or the last one, on the host at ``place`` of ``hosts``, in rank order."""
+        sizes = self.sizes or (self.local_size,) * hosts
+        local = min(self.local_rank, sizes[place] - 1)
+        return self._replace(rank=sum(sizes[:place]) + local, local_rank=local, local_size=sizes[place])
 
 
 class Counted(NamedTuple):

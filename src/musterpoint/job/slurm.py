@@ -225,7 +225,7 @@ def _task(environ: Mapping[str, str], tasks: tuple[int, ...], at: int) -> Starte
             f"expected task {expected}, since ranks are numbered node by node: {_BY_NODE}{srun_line(len(tasks))}"
         )
     mpi = any(environ.get(name) for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))
-    return StartedRank(rank, local, sum(tasks), tasks[at], mpi)
+    return StartedRank(rank, local, sum(tasks), tasks[at], mpi, tasks if len(set(tasks)) > 1 else ())
 
 
 _BY_NODE = "pass --distribution=block to srun, or start one task on each node, which starts the node's ranks itself: "

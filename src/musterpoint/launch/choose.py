@@ -121,7 +121,7 @@ def slots_of(
         return capacity
     if launcher == "script":
         return 1
-    if launcher == "ray":
+    if launcher in ("ray", "ssh"):
         return 1 if host == job.leader else 0
     from musterpoint.launch.tensorflow.config import existing_task
     from musterpoint.launch.tensorflow.tasks import ranks_on
@@ -144,6 +144,11 @@ def _launcher(
         return "torchrun", (
             f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
             "torchrun starts ranks of PyTorch as well"
+        )
+    if kind in _SMDISTRIBUTED and not has(MPIRUN) and has("tensorflow"):
+        return "ranks", (
+            f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
+            "ranks of TensorFlow need none"
         )
     if kind in _KINDS:
         return _KINDS[kind]
@@ -172,6 +177,11 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool]) ->
 
 def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def wants_ssh(launcher: Launcher, settings: Settings) -> bool:
+    """Whether the hosts of the group have ssh between them, if they are several."""
+    return launcher == "ssh" or settings.ssh == "on"
 
 
 def wanted_ports(launcher: Launcher, modules: frozenset[str], settings: Settings, job: Job) -> tuple[int, ...]:
@@ -257,6 +267,8 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         from musterpoint.launch.accelerate import plan_accelerate as plan
     elif launcher == "ray":
         from musterpoint.launch.ray import plan_ray as plan
+    elif launcher == "ssh":
+        from musterpoint.launch.ssh import plan_ssh as plan
     elif launcher == "jax":
         from musterpoint.launch.jax import plan_jax as plan
     elif launcher == "tensorflow":
@@ -267,6 +279,10 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
     if launcher != "mpi" and inputs.roster.seat.grouped:
         made = _with_mpi_options(inputs, made)
     made = _with_local_rank(inputs, made)
+    if inputs.roster.seat.grouped and wants_ssh(launcher, inputs.settings):
+        from musterpoint.launch.ssh import with_ssh
+
+        made = with_ssh(inputs, made)
     if inputs.job.platform != "azureml" or not any("$" in word for word in inputs.workspace.argv):
         return made
     from musterpoint.launch.expansion import expand

@@ -38,7 +38,7 @@ def plan_deepspeed(inputs: LaunchInputs) -> LaunchPlan:
     )
     own = (
         EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group; DeepSpeed sets no such"),
-        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "this host's place in the group, by torchrun's name"),
         EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host; DeepSpeed says LOCAL_SIZE"),
         *_numbering(inputs),
     )

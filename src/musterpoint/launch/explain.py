@@ -1,30 +1,12 @@
-"""Prints launch plans as text or JSON: every word and variable, with its reason."""
+"""Launch plans as JSON, and what their words look like to people: every word and variable, with its reason."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.masking import Masker
-
-_COLUMN = 44
-"""The column of the reasons; after a longer word the reason follows directly."""
-
-
-def to_text(
-    plans: Sequence[LaunchPlan], headline: str, notes: Iterable[str], masker: Masker, used: Sequence[EnvSetting] = ()
-) -> str:  # fmt: skip
-    """A page: the headline, a block per host, the platform's variables here that are ``used`` or not, and the notes."""
-    lines = [masker.mask(headline)]
-    for plan in plans:
-        lines += ["", *_host(plan, masker)]
-    if used:
-        lines += ["", "the platform's variables on this host", *_variables(used, masker)]
-    remarks = list(dict.fromkeys([*notes, *(note for plan in plans for note in plan.notes)]))
-    if remarks:
-        lines += ["", *(f"note: {masker.mask(remark)}" for remark in remarks)]
-    return "\n".join(lines) + "\n"
 
 
 def to_json(
@@ -39,60 +21,34 @@ def to_json(
     }
 
 
-def _host(plan: LaunchPlan, masker: Masker) -> list[str]:
-    lines = [f"{plan.host}: {plan.launcher}, {_ranks(plan)}"]
-    shown: list[tuple[Any, str]] = []
-    for process in plan.processes:
-        same = (process.argv, process.cwd) in shown
-        shown.append((process.argv, process.cwd))
-        lines.append(f"  {process.name} runs the same" if same else f"  {process.name} runs in {process.cwd}")
-        if not same:
-            lines += [_row(word, reason) for word, reason in _words(process, masker)]
-        if process.environment:
-            lines += ["  with", *_variables(process.environment, masker)]
-    for process in plan.of_others:
-        lines.append(f"  {process.name} ({plan.local_ranks - 1}) each run")
-        lines += [_row(word, reason) for word, reason in _words(process, masker)]
-    if plan.daemons and not plan.processes:
-        lines.append(f"  {' or '.join(plan.daemons)}, when the leader's mpirun asks for it")
-    if plan.environment:
-        lines += ["  in the environment it was started with, and", *_variables(plan.environment, masker)]
-    if plan.unset:
-        lines += ["  without", *(_row(name, "it would mislead the launcher") for name in plan.unset)]
-    if plan.cpu_sets:
-        rows = ((f"local rank {at}: {cpus.cpus}", cpus.reason) for at, cpus in enumerate(plan.cpu_sets))
-        lines += ["  on the processors", *(_row(*row) for row in rows)]
-    if plan.foreign or plan.of_others:
-        lines += ["  its ranks run in", _row(plan.user_cwd, "the program's working directory")]
-        if plan.user_pythonpath:
-            lines.append(_row(f"PYTHONPATH={plan.user_pythonpath}", "set by the stub for the program alone"))
-    return lines
+class Words(NamedTuple):
+    """One or more words of an argv, quoted for a shell, with the ``reason`` that they share."""
+
+    words: tuple[str, ...]
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
 
 
-def _ranks(plan: LaunchPlan) -> str:
-    if not plan.local_ranks:
-        return "no rank, what runs here serves the others"
-    if plan.launcher == "script":
-        alone = plan.world_size == 1 or plan.first_rank >= plan.world_size
-        return "once" if alone else f"one of {plan.world_size} independent programs, no common world"
-    if plan.local_ranks == 1:
-        return f"rank {plan.first_rank} of {plan.world_size}" if plan.first_rank < plan.world_size else "once"
-    return f"ranks {plan.first_rank} to {plan.first_rank + plan.local_ranks - 1} of {plan.world_size}"
-
-
-def _words(process: ProcessPlan, masker: Masker) -> list[tuple[str, str]]:
-    """The argv as rows; a word without a reason of its own belongs to the one before it."""
-    rows: list[tuple[str, str]] = []
-    for argument, shown in zip(process.argv, _masked(process.words, masker), strict=True):
-        word = "<boot>" if argument.text == BOOT else _program_name(argument.ours) or _quoted(shown)
+def words_of(process: ProcessPlan, masker: Masker) -> list[Words]:
+    """The argv; a word without a reason of its own belongs to the one before it."""
+    rows: list[Words] = []
+    for argument, shown in zip(process.argv, masked(process.words, masker), strict=True):
+        word = BOOT_SHOWN if argument.text == BOOT else program_name(argument.ours) or quoted(shown)
         if rows and not argument.reason:
-            rows[-1] = (f"{rows[-1][0]} {word}", rows[-1][1])
+            rows[-1] = rows[-1]._replace(words=(*rows[-1].words, word))
         else:
-            rows.append((word, masker.mask(argument.reason)))
+            rows.append(Words((word,), masker.mask(argument.reason)))
     return rows
 
 
-def _masked(words: Sequence[str], masker: Masker) -> list[str]:
+BOOT_SHOWN = "<boot>"
+"""Stands for the text that starts the rank stub."""
+
+
+def masked(words: Sequence[str], masker: Masker) -> list[str]:
     """``words`` with secrets hidden; the value after a flag is hidden if the flag's name is secret."""
     shown = []
     for earlier, before, word in zip(["", "", *words[:-2]], ["", *words[:-1]], words, strict=False):
@@ -111,27 +67,13 @@ _NAME_VALUE = ("-genv", "-env")
 """Hydra's flags before a variable's name and its value."""
 
 
-def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[str]:
-    """One row for each variable; a reason that several in a row share is printed once."""
-    rows = []
-    previous_reason = ""
-    for name, value, reason, ours in settings:
-        shown = _program_name(ours) or _quoted(masker.mask_value(name, value))
-        rows.append(_row(f"{name}={shown}", masker.mask(reason) if reason != previous_reason else ""))
-        previous_reason = reason
-    return rows
-
-
-def _row(text: str, reason: str) -> str:
-    return f"    {text:<{_COLUMN}}  {reason}".rstrip()
-
-
-def _program_name(name: str | None) -> str:
+def program_name(name: str | None) -> str:
     """How a program of musterpoint is shown; empty where ``name`` is empty."""
     return f"<musterpoint's {name}>" if name else ""
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """``text`` as one word of a shell's."""
     import shlex
 
     return shlex.quote(text) if text else "''"
@@ -151,6 +93,7 @@ def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
         "user_pythonpath": plan.user_pythonpath,
         "notes": [masker.mask(note) for note in plan.notes],
         "daemons": list(plan.daemons),
+        "ssh": plan.ssh and {**_process_json(plan.ssh.process, masker), "from": [name for name, _ in plan.ssh.callers]},
         "cpu_sets": [
             {"local_rank": at, "cpus": cpus.cpus, "reason": cpus.reason} for at, cpus in enumerate(plan.cpu_sets)
         ],
@@ -165,7 +108,7 @@ def _process_json(process: ProcessPlan, masker: Masker) -> dict[str, Any]:
         "rank": process.rank,
         "local_rank": process.local_rank,
         "cwd": process.cwd,
-        "argv": _masked(process.words, masker),
+        "argv": masked(process.words, masker),
         "reasons": _reasons(process, masker),
         "environment": _settings_json(process.environment, masker),
     }
@@ -174,8 +117,8 @@ def _process_json(process: ProcessPlan, masker: Masker) -> dict[str, Any]:
 def _reasons(process: ProcessPlan, masker: Masker) -> dict[str, str]:
     """Reasons by word; the key of a word that occurs several times (``--mca``) has the words after it too."""
     words = [argument.text for argument in process.argv if argument.reason]
-    rows = _words(process, masker)
-    return {row if words.count(word) > 1 else word: reason for word, (row, reason) in zip(words, rows, strict=False)}
+    rows = words_of(process, masker)
+    return {row.text if words.count(word) > 1 else word: row.reason for word, row in zip(words, rows, strict=False)}
 
 
 def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[str, str]]:

@@ -74,7 +74,7 @@ def _environment(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
     interface = _interface(inputs)
     return (
         EnvSetting("HOROVOD_CONTROLLER", "gloo", "Horovod's ranks meet without MPI"),
-        EnvSetting("HOROVOD_CPU_OPERATIONS", "gloo", "and reduce what is in host memory without it"),
+        EnvSetting("HOROVOD_CPU_OPERATIONS", "gloo", "ranks reduce what is in host memory by Gloo, too"),
         EnvSetting(
             "HOROVOD_GLOO_RENDEZVOUS_ADDR", inputs.master_address, "the leader, which runs the rendezvous server"
         ),

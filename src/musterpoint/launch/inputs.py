@@ -19,6 +19,7 @@ from musterpoint.stop_budget import rank_grace
 if TYPE_CHECKING:
     from musterpoint.fabric.accelerate import Accelerate
     from musterpoint.fabric.memory import Memory
+    from musterpoint.fabric.ssh import Ssh
 
 LOOPBACK = "127.0.0.1"
 RANKS_SERVERS = ("horovod", "xgboost", "jax")
@@ -32,6 +33,10 @@ SMDISTRIBUTED = os.path.join(_PACKAGE, "smdistributed", "startup")
 """The folder by which Python finds musterpoint's ``smdistributed``."""
 STARTUP = os.path.join(_PACKAGE, "startup", "path")
 """The folder by which Python finds our tasks for its start (:mod:`musterpoint.startup`)."""
+EXPECTED = (
+    "what scripts expect on this platform", "as SageMaker's toolkit says it, for scripts that were made for it",
+)  # fmt: skip
+"""The reasons of the variables that are exported for scripts: on SageMaker, and elsewhere."""
 TASKS = "MUSTER_STARTUP"
 """The variable that names the tasks."""
 
@@ -53,6 +58,7 @@ class LaunchInputs(NamedTuple):
     memory: this host's memory, for launcher ``ray``.
     accelerate: what accelerate says, for launcher ``accelerate``.
     cpu_sets: the processors of each slot; empty: the system's choice.
+    ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
     launcher: Launcher
@@ -69,6 +75,7 @@ class LaunchInputs(NamedTuple):
     memory: "Memory | None" = None
     accelerate: "Accelerate | None" = None
     cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: "Ssh | None" = None
 
     @property
     def hosts(self) -> int:
@@ -121,6 +128,15 @@ class LaunchInputs(NamedTuple):
         names += ["trainjob_progress"] if self._progress else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join(names), reason),) if names else ()
+
+    @property
+    def _later_warnings(self) -> tuple[EnvSetting, ...]:
+        """Horovod warns of a collective that waits every 60 s, which is output: a hang would never be silent."""
+        seconds, name = self.settings.stall_timeout, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        own = any(each.startswith("HOROVOD_STALL_") for each in self.environ)
+        if seconds is None or own or not ("horovod" in self.modules or self.launcher == "mpi"):
+            return ()
+        return (EnvSetting(name, str(60 + 2 * int(seconds)), "after --stall-timeout: its warnings are output"),)
 
     @property
     def _progress(self) -> tuple[EnvSetting, ...]:
@@ -177,9 +193,7 @@ class LaunchInputs(NamedTuple):
 
     @property
     def _expected(self) -> str:
-        if self.job.platform == "sagemaker":
-            return "what scripts expect on this platform"
-        return "as SageMaker's toolkit says it, for scripts that were made for it"
+        return EXPECTED[0] if self.job.platform == "sagemaker" else EXPECTED[1]
 
     def _misleading(self) -> tuple[str, ...]:
         """Variables with which the platform numbers processes that aren't this host's ranks."""
@@ -201,11 +215,20 @@ class LaunchInputs(NamedTuple):
             *((EnvSetting("OMP_NUM_THREADS", *_threads(self.devices, ranks)),) if ranks else ()),
             *((_ON_CPUS,) if ranks and self._meets_on_cpus() else ()),
             # a torchrun (or accelerate) that the program itself starts would kill its ranks after 30 s
-            EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(time_to_stop)), "for ranks of a torchrun below"),
+            EnvSetting(
+                "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+                str(int(time_to_stop)),
+                "seconds that a torchrun which the program starts itself gives its ranks to stop",
+            ),
             EnvSetting("MUSTER_ATTEMPT", str(self.roster.attempt), "how often the ranks were started again"),
-            EnvSetting("TORCHELASTIC_RESTART_COUNT", str(self.roster.attempt), "the same, by torchrun's name"),
+            EnvSetting(
+                "TORCHELASTIC_RESTART_COUNT",
+                str(self.roster.attempt),
+                "how often the ranks were started again, by torchrun's name",
+            ),
             *self._tasks,
             *self._progress,
+            *self._later_warnings,
             *self.network,
             *(EnvSetting(name, value, expected) for name, value in self.exports),
         )

@@ -55,7 +55,7 @@ def numbers(platform: Platform, environ: Mapping[str, str], roster: Roster, loca
         if count in environ
         for setting in (
             EnvSetting(process, rank, "the rank, as of a pod with one process"),
-            EnvSetting(count, world, "the world size, likewise"),
+            EnvSetting(count, world, "the world size, as of pods with one process each"),
         )
     )
 
@@ -66,14 +66,14 @@ def _of_task(roster: Roster, local_rank: int) -> tuple[EnvSetting, ...]:
     numbered = "as srun numbers one task per slot"
     return (
         EnvSetting("SLURM_PROCID", str(rank), f"the rank, {numbered}"),
-        EnvSetting("SLURM_LOCALID", str(local_rank), "the slot, likewise"),
+        EnvSetting("SLURM_LOCALID", str(local_rank), f"the slot, {numbered}"),
         EnvSetting("SLURM_NODEID", str(roster.node_rank), "this host's place in the group"),
         EnvSetting("SLURM_NTASKS", world, f"the world size, {numbered}"),
-        EnvSetting("SLURM_NPROCS", world, "the same, by its older name"),
-        EnvSetting("SLURM_STEP_NUM_TASKS", world, "the same, of this step"),
+        EnvSetting("SLURM_NPROCS", world, f"the world size, {numbered}; NTASKS' older name"),
+        EnvSetting("SLURM_STEP_NUM_TASKS", world, f"the world size, {numbered}"),
         EnvSetting("SLURM_TASKS_PER_NODE", per_node, "slots of every host"),
-        EnvSetting("SLURM_STEP_TASKS_PER_NODE", per_node, "the same, of this step"),
-        *((EnvSetting("SLURM_NTASKS_PER_NODE", str(slots[0]), "the same, where it is one number"),)
+        EnvSetting("SLURM_STEP_TASKS_PER_NODE", per_node, "slots of every host"),
+        *((EnvSetting("SLURM_NTASKS_PER_NODE", str(slots[0]), "slots of every host, which all have as many"),)
           if len(set(slots)) == 1 else ()),
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ Role = Literal["rank", "launcher", "service"]
 until the ranks of all hosts have ended; if it ends before them, the job ends.
 """
 
-ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray")
+ONE_PER_HOST: tuple[Launcher, ...] = ("script", "tensorflow", "parameter-server", "ray", "ssh")
 """Launchers that start the program at most once per host, whatever devices there are."""
 
 SUPERVISED: tuple[Launcher, ...] = ("ranks", "accelerate")
@@ -99,6 +99,41 @@ class Meeting(NamedTuple):
     library: str
     modules: tuple[str, ...]
     advice: str
+
+
+class PlannedFile(NamedTuple):
+    """A file that the supervisor writes, for this user alone, before it starts anything.
+
+    name: its path below the directory that it is for.
+    text: what is in it; ``{muster:NAME}`` stands for the path of a program of ours, or of a text in memory.
+    executable: whether it is a program.
+    """
+
+    name: str
+    text: str
+    executable: bool = False
+
+
+class SshServer(NamedTuple):
+    """What answers ssh on this host for as long as the job runs.
+
+    argv: started once for each caller, whose connection it gets as stdin and stdout.
+    folder: the directory with the job's keys.
+    callers: name and address of each host that may call.
+    files: what is written into ``folder``.
+    sftp_server: the program that answers scp and sftp; empty: none.
+    """
+
+    argv: tuple[Argument, ...]
+    folder: str
+    callers: tuple[tuple[str, str], ...]
+    files: tuple[PlannedFile, ...]
+    sftp_server: str = ""
+
+    @property
+    def process(self) -> ProcessPlan:
+        """What answers one caller. The job goes on, whatever becomes of it: the caller's program sees its end."""
+        return ProcessPlan("service", "sshd", self.argv, optional=True)
 
 
 BOOT = (
@@ -185,6 +220,7 @@ class LaunchPlan(NamedTuple):
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
     cpu_sets: the processors of each local rank; empty: the system's choice.
+    ssh: this host's ssh server; None: there is none. A plan that is handed over has none.
     """
 
     launcher: Launcher
@@ -208,6 +244,7 @@ class LaunchPlan(NamedTuple):
     under_mpi: bool = False
     expands: bool = False
     cpu_sets: tuple[CpuSet, ...] = ()
+    ssh: SshServer | None = None
 
     def cpus_of(self, process: ProcessPlan) -> list[int]:
         """The processors of ``process``, where it is a rank that has some of its own; else empty."""
@@ -242,6 +279,8 @@ class LaunchPlan(NamedTuple):
                 cpu_sets=tuple(CpuSet(_cpus(cpus), _text(reason)) for cpus, reason in plan.cpu_sets),
             )
             check_types(plan, _PLAN_TYPES)
+            if plan.ssh is not None:
+                raise ValueError("it has an ssh server, which only the job's own plan may have")
             if plan.launcher not in get_args(Launcher):
                 raise ValueError(f"an unknown launcher, {plan.launcher!r}")
             for word in (*plan.unset, *plan.notes, *plan.daemons):

@@ -60,7 +60,7 @@ def identity(inputs: LaunchInputs, local_rank: int) -> tuple[EnvSetting, ...]:
         EnvSetting("WORLD_SIZE", str(roster.world_size), "slots of all hosts in the group"),
         EnvSetting("LOCAL_WORLD_SIZE", str(roster.seat.slots), "slots of this host"),
         EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
-        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "this host's place in the group, by torchrun's name"),
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )

@@ -237,10 +237,7 @@ def _ports(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
     names = [name for name in RAY_PORTS if name not in ("gcs", "dashboard", "ray-client-server")]
     if leads:
         names += ["dashboard", *(["ray-client-server"] if "grpc" in inputs.modules else [])]
-    return tuple(
-        Flag(f"{name}-port", str(_port(inputs, name)), "free on this host" if name == names[0] else "likewise")
-        for name in names
-    )
+    return tuple(Flag(f"{name}-port", str(_port(inputs, name)), "free on this host") for name in names)
 
 
 def asked(text: str) -> tuple[Flag, ...]:

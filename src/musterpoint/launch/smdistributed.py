@@ -44,7 +44,7 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     if not wanted(job, environ):
         return started
     packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
-    ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch"
+    ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch or TensorFlow"
     forced = environ.get(SWITCH) == "1"
     return (*started, ours + (
         f", also where the program's Python has AWS's: {SWITCH}=1" if forced
@@ -70,11 +70,9 @@ def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> N
     asks = f"the job asks for smdistributed {library} parallelism, but the program's Python has"
     if not ours:
         raise UsageError(f"{asks} no {asked}, and {SWITCH}=0 leaves musterpoint's out: unset it, or install AWS's")
-    if not has("torch"):
-        instead = "; use multi_worker_mirrored_strategy" if library == "model" else ", or ask for mpi with Horovod"
+    if not has("torch") and not has("tensorflow"):
         raise UsageError(
-            f"{asks} neither AWS's {asked} nor torch, which musterpoint's needs (there is none for TensorFlow): "
-            f"install torch{instead}"
+            f"{asks} neither AWS's {asked} nor torch nor tensorflow, one of which musterpoint's needs: install it"
         )
 
 
@@ -111,6 +109,14 @@ def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None
             f"{where} has {degrees}, so one replica of the model is {replica} ranks, but the job has "
             f"{plan.world_size}: ask for a multiple of {replica} (processes_per_host, --slots, hosts), or change them"
         )
+    for name in ("sharded_data_parallel_degree", "hybrid_shard_degree"):
+        degree = _degree(given, (name,), where) if given.get(name) not in (0, "0") else 1
+        if plan.world_size // replica % degree:
+            raise UsageError(
+                f"{where} has {name} {degree}, which doesn't divide the job's {plan.world_size // replica} copies of "
+                f"the model: ask for a multiple of {degree * replica} ranks (processes_per_host, --slots, hosts), or "
+                "change it"
+            )
     asked = job.distribution.processes_per_host
     if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
         raise UsageError(

@@ -31,11 +31,13 @@ class Backend(Protocol):
     ``about``: how the hosts are made, in a few words for the log.
     ``shares_python``: whether the hosts have this machine's Python, packages and paths; the links in a host's tree then
     lead to the user's files.
-    ``addresses``: host names → numeric addresses, once the hosts have started.
+    ``interface``: the network interface by which a host reaches the others; empty: that of this machine.
+    ``addresses``: host names → numeric addresses; those of containers once they have started.
     """
 
     about: str
     shares_python: bool
+    interface: str
     addresses: dict[str, str]
 
     @property

@@ -15,13 +15,14 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from musterpoint import exit_codes
 from musterpoint.console import Console
 from musterpoint.errors import UsageError
-from musterpoint.fabric.devices import survey
+from musterpoint.event_pipe import FILE
 from musterpoint.job.model import Paths
 from musterpoint.local import results
 from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
-from musterpoint.local.environment import host_environment, threads
+from musterpoint.local.environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob, masker_of
+from musterpoint.local.live_view import LiveView, can_be_shown
 from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.platforms import start
 from musterpoint.local.platforms.platform import PlayedHost
@@ -32,7 +33,8 @@ from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING, Signals
 from musterpoint.report.files import write_file
 from musterpoint.report.output_directory import OutputDirectory
-from musterpoint.settings import TERMINAL
+from musterpoint.settings import EVENTS, TERMINAL
+from musterpoint.terminal import colours
 from musterpoint.timeline import CONTROL_PLANE, Timeline
 
 CPU_FALLBACK = (
@@ -61,6 +63,7 @@ class RunContext(NamedTuple):
     ``console``: shows our own messages.
     ``inherited``: the caller's environment.
     ``out``: the descriptor that the hosts' output goes to; -1: nowhere.
+    ``live``: whether a terminal shows a line of each host below the log.
     ``entry``: a command in the place of what the platform starts on each host; empty: none.
     """
 
@@ -70,6 +73,7 @@ class RunContext(NamedTuple):
     inherited: Mapping[str, str]
     out: int = 1
     entry: Sequence[str] = ()
+    live: bool = False
 
 
 def run(job: LocalJob, context: RunContext) -> dict[str, Any]:
@@ -164,6 +168,9 @@ class Hosts:
         self._terminal: DebugTerminal | None = None
         if job.debug is not None:
             self._terminal = DebugTerminal(job.debug, self._loop, lambda: self._on_signal(signal.SIGINT))
+        self._live: LiveView | None = None
+        if context.live and self._terminal is None and can_be_shown(context.out, context.inherited):
+            self._live = LiveView(self._loop, self._pump, context.out, context.inherited)
         self._over_at: float | None = None
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []
@@ -174,23 +181,21 @@ class Hosts:
         backend.open(lambda: self._loop.post(self._look_for_ends))
         inherited = backend.inherited(self.context.inherited)
         platform = played(self.job.platform)
-        own = {"MUSTER_SECRET": secrets.token_hex(16)}
+        own = {"MUSTER_SECRET": secrets.token_hex(16), **threads_of(self.job, inherited)}
         if backend.shares_python and "MUSTER_INSTALLER" not in inherited:
             own["MUSTER_INSTALLER"] = "none"  # the hosts use this Python: leave its packages to the user
-        if "OMP_NUM_THREADS" not in inherited:
-            own["OMP_NUM_THREADS"] = str(threads(self.job, survey(self.context.inherited)))
         if self._terminal is not None:
             own[TERMINAL] = self._terminal.variable
             log = os.path.join(self.context.layout.output, "terminal.log")
             self._pump.add(NAME, self._terminal.take_over(), log, b"")
-        marks = prefixes(self.job.hosts, colour=self.context.out >= 0 and os.isatty(self.context.out))
+        marks = prefixes(self.job.hosts, colour=colours(self.context.out, self.context.inherited))
         alone = len(self.job.hosts) == 1 and self._terminal is None
         stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")
         for host in self.job.hosts:
             here = PlayedHost(
                 self.job, host, self.context.layout, backend.addresses, backend.tree(host),
-                {**own, **backend.environment(host)},
+                {**own, **backend.environment(host), **self._show(host)},
             )  # fmt: skip
             environment = host_environment(self.job, host, inherited, platform.environment(here), here.own)
             argv = self.context.entry or start.command(platform.processes(here))
@@ -201,9 +206,19 @@ class Hosts:
             finally:
                 os.close(write)
         self._pump.start()
+        if self._live is not None:
+            self._live.begin()
         self._watch_absent_reader()
         if self.job.stop_after is not None:
             self._timers.append(self._loop.call_later(self.job.stop_after, self._stop_on_time))
+
+    def _show(self, host: str) -> dict[str, str]:
+        """Gives ``host`` its line, and returns the variable by which it tells its events."""
+        if self._live is None:
+            return {}
+        self._live.add(host, self.context.layout.ranks(host))
+        folder = self.context.backend.environment(host)["MUSTER_LOG_DIR"]
+        return {EVENTS: os.path.join(folder, FILE)}
 
     def wait(self) -> None:
         """Returns when every host has ended and its output is written."""
@@ -213,6 +228,8 @@ class Hosts:
 
     def close(self) -> None:
         """Kills what still runs; safe at any point."""
+        if self._live is not None:
+            self._live.close()
         self._signals.close()
         self.context.backend.close()
         self._pump.close()
@@ -227,6 +244,8 @@ class Hosts:
                 out_of_memory = self.context.backend.out_of_memory(host)
                 self.ends[host] = HostEnd(exit_codes.of_status(code), time.time(), out_of_memory)
                 self.phases.timeline.add("host-ended", of=host, code=self.ends[host].code)
+                if self._live is not None:
+                    self._live.end(host, self.ends[host].code)
                 if self.ends[host].code:
                     self._end_the_rest_after(host)
         if len(self.ends) == len(self._handles):

@@ -11,6 +11,7 @@ import os
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.local.job import LocalJob
+from musterpoint.local.sharding import shard
 from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout
 
 ENTRY = ("train",)
@@ -57,7 +58,8 @@ def mounts(job: LocalJob, host: str, layout: Layout) -> list[Mount]:
     output only.
     """
     assert job.container is not None
-    found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), CONTAINER_RANKS, False), *shared(job)]
+    found = [Mount(layout.tree(host), BASE, False), Mount(layout.ranks(host), CONTAINER_RANKS, False)]
+    found += [*shared(job), *own(job, host)]
     if job.intermediate:
         found.append(Mount(job.intermediate, f"{BASE}/output/intermediate", False))
     found.append(Mount(layout.patches, CONTAINER_PATCHES))
@@ -76,9 +78,20 @@ def shared(job: LocalJob) -> list[Mount]:
         code["requirements.txt"] = job.container.requirements
     found = [Mount(path, f"{CODE}/{name}") for name, path in code.items() if os.path.exists(path)]
     for channel, path in job.channels.items():
+        if channel in job.sharded:
+            continue
         target = f"{BASE}/input/data/{channel}"
         found.append(Mount(path, target if os.path.isdir(path) else f"{target}/{os.path.basename(path)}"))
     return found
+
+
+def own(job: LocalJob, host: str) -> list[Mount]:
+    """The files that ``host`` gets of channels that are shared out among the hosts."""
+    return [
+        Mount(os.path.join(job.channels[channel], name), f"{BASE}/input/data/{channel}/{name}")
+        for channel in job.sharded
+        for name in shard(job.channels[channel], job.hosts.index(host), len(job.hosts))
+    ]
 
 
 def prepare(job: LocalJob, host: str, layout: Layout) -> None:

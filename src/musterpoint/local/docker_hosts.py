@@ -44,6 +44,7 @@ class DockerHosts:
 
     name: Final = "docker"
     shares_python = False
+    interface = "eth0"
 
     def __init__(self, job: LocalJob, layout: Layout) -> None:
         assert job.container is not None

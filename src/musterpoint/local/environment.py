@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Mapping
 
-from musterpoint.fabric.devices import Devices
+from musterpoint.fabric.devices import Devices, survey
 from musterpoint.local.job import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
 
@@ -53,6 +53,13 @@ def threads(job: LocalJob, devices: Devices) -> int:
     if job.container and job.container.cpus:
         cpus = min(cpus, int(job.container.cpus * len(job.hosts)))
     return max(1, cpus // ranks)
+
+
+def threads_of(job: LocalJob, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The variable that says how many threads each rank may have, unless the caller's environment does."""
+    if "OMP_NUM_THREADS" in inherited:
+        return {}
+    return {"OMP_NUM_THREADS": str(threads(job, survey(inherited)))}
 
 
 def _is_of_outer_job(name: str) -> bool:

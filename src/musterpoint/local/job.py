@@ -11,7 +11,7 @@ from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.errors import UsageError
 from musterpoint.masking import Masker
-from musterpoint.settings import Launcher, Platform
+from musterpoint.settings import Platform
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -55,6 +55,7 @@ class LocalJob(NamedTuple):
     ``distribution``: what ``--distribution`` stands for on the platform: SageMaker's hyperparameters (encoded), or the
     checked settings of another platform.
     ``channels``: names of input channels → absolute paths.
+    ``sharded``: those of them whose files are shared out among the hosts.
     ``options``: options that were given, as ``MUSTER_*`` variables.
     ``host_slots``: slots of each host (empty: not given).
     ``environment``: the user's own variables.
@@ -77,6 +78,7 @@ class LocalJob(NamedTuple):
     hyperparameters: dict[str, Any] = {}
     distribution: dict[str, Any] = {}
     channels: dict[str, str] = {}
+    sharded: tuple[str, ...] = ()
     options: dict[str, str] = {}
     host_slots: tuple[int, ...] = ()
     environment: dict[str, str] = {}
@@ -125,11 +127,12 @@ def name_for(program: str, now: float) -> str:
     return f"{stem[: 62 - len(stamp)].rstrip('-')}-{stamp}"
 
 
-LAUNCHERS: dict[str, Launcher] = {
-    "accelerate": "accelerate", "deepspeed": "deepspeed", "mpiexec": "mpi", "mpirun": "mpi", "torchrun": "torchrun",
-    "trl": "accelerate",
+INSTEAD = {
+    "accelerate": "--launcher accelerate SCRIPT", "deepspeed": "--launcher deepspeed SCRIPT",
+    "mpiexec": "--launcher mpi SCRIPT", "mpirun": "--launcher mpi SCRIPT", "torchrun": "--launcher torchrun SCRIPT",
+    "trl": "--launcher accelerate -m trl.scripts.COMMAND",
 }  # fmt: skip
-"""Commands that people put before their scripts, and the launcher to name instead."""
+"""Commands that people put before their scripts, and the arguments of ``muster local`` that do the same."""
 
 
 def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
@@ -146,8 +149,8 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
         if os.path.isdir(path) and not _can_run(path):
             raise UsageError(f"PROGRAM={program!r}: {path} is a directory without a __main__.py; give a file in it")
         if not _can_run(path):
-            launcher = LAUNCHERS.get(os.path.basename(program), "")
-            instead = f"; `muster local --launcher {launcher} SCRIPT` starts one as {program} would" if launcher else ""
+            words = INSTEAD.get(os.path.basename(program), "")
+            instead = f"; `muster local {words}` starts one as {program} would" if words else ""
             raise UsageError(f"PROGRAM={program!r}: there is no file {path}; give the path of a script{instead}")
         return os.path.dirname(path), os.path.basename(path)
     source = find_directory(source_dir, cwd)
@@ -228,6 +231,16 @@ def read_channels(texts: list[str], cwd: str) -> dict[str, str]:
     return channels
 
 
+def read_sharded(names: list[str], channels: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of channels that are directories; a UsageError for any other."""
+    folders = [name for name, path in channels.items() if os.path.isdir(path)]
+    for name in names:
+        if name not in folders:
+            expected = " or ".join(folders) if folders else "a --channel NAME=DIRECTORY beside it"
+            raise UsageError(f"--sharded={name}: no channel of this job that is a directory; expected {expected}")
+    return tuple(names)
+
+
 def read_host_slots(text: str, hosts: int) -> tuple[int, ...]:
     """``2,4`` as slots of the first host, the second, …; one number per host."""
     parts = [part.strip() for part in text.split(",")]
@@ -266,7 +279,9 @@ def read_gpus(text: str) -> str:
 
 
 def check(job: LocalJob) -> LocalJob:
-    """The job itself, if the platform would take its name; else a UsageError."""
+    """The job itself, if the platform would take its name and shares channels out; else a UsageError."""
     if not NAME.fullmatch(job.name):
         raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")
+    if job.sharded and job.platform != "sagemaker":
+        raise UsageError(f"--sharded={job.sharded[0]}: only SageMaker shares files out, not --platform {job.platform}")
     return job

@@ -48,17 +48,17 @@ class NetnsHosts:
     name: Final = "netns"
     about = "a network namespace each, with no way out of this machine"
     shares_python = True
+    interface = "eth0"
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...]) -> None:
         self.layout = layout
         self.hosts = hosts
-        self.addresses: dict[str, str] = {}
+        self.addresses = {host: address_of(index) for index, host in enumerate(hosts, 1)}
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         self._switch: subprocess.Popen[bytes] | None = None
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def open(self, on_end: Callable[[], None]) -> None:
-        self.addresses = {host: address_of(index) for index, host in enumerate(self.hosts, 1)}
         self._switch = _start_holder("switch")
         _ip(self._switch, ["link add br0 type bridge", "link set br0 up"])
         for host in self.hosts:

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Callable
 
+from musterpoint.local.live_area import at_rest
 from musterpoint.loop import READ, WRITE, Loop
 from musterpoint.processes.streams import Sink, log_file
 
@@ -80,6 +81,9 @@ class Pump:
         self._loop.prepare_posts()
         self.out = BufferedOutput(out, self._loop, on_shown)
         self._streams: dict[str, tuple[int, Sink, Lines]] = {}
+        self._last = b""
+        self.last_output: dict[str, float] = {}
+        """When each host last wrote something, on the monotonic clock."""
         self._thread = threading.Thread(target=self._loop.run, name="pump", daemon=True)
 
     def start(self) -> None:
@@ -91,6 +95,19 @@ class Pump:
         sink = log_file(log, lambda error: self._on_trouble(error, log))
         self._streams[host] = (fd, sink, Lines(prefix))
         self._loop.post(lambda: self._loop.watch(fd, READ, lambda _ready: self._serve(host)))
+
+    def overlay(self, make: Callable[[], bytes], must: bool = False) -> None:
+        """Writes what ``make`` returns, which is no output of a host, between two pieces of it; from any thread.
+
+        ``make`` is called in the pump's thread. Unless it ``must`` be written, it isn't called where the reader is
+        slow, or where an escape sequence or a character isn't complete.
+        """
+
+        def write() -> None:
+            if must or (self.out.waiting_since is None and at_rest(self._last)):
+                self.out.write(make())
+
+        self._loop.post(write)
 
     def _serve(self, host: str) -> None:
         self._read(host)
@@ -106,7 +123,10 @@ class Pump:
             data = b""
         if data:
             log.write(data)
-            self.out.write(lines.feed(data))
+            self.last_output[host] = time.monotonic()
+            shown = lines.feed(data)
+            self._last = shown or self._last
+            self.out.write(shown)
         else:
             self._end(host)
         return bool(data)

@@ -7,11 +7,13 @@ from typing import Any, Mapping
 
 from musterpoint import settings
 from musterpoint.errors import UsageError
+from musterpoint.fabric.network import GLOO, NCCL, TENSORPIPE
 from musterpoint.job.read import read_job
 from musterpoint.job.variables import Watched
-from musterpoint.local.environment import host_environment
+from musterpoint.launch.plan import LaunchPlan
+from musterpoint.local.backend import BackendName, choose_backend
+from musterpoint.local.environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob
-from musterpoint.local.netns_hosts import address_of
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
@@ -21,11 +23,16 @@ ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""
 
 
-def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Preview:
-    """The plans of the local job. The trees are temporary; paths are shown as if they were below ``output``.
+def preview_local(
+    job: LocalJob, output: str, environ: Mapping[str, str], backend: BackendName | None = None,
+    one_address: bool = False,
+) -> tuple[BackendName, Preview]:  # fmt: skip
+    """The backend that would make the hosts, and their plans with paths and addresses as they will see them.
+
+    The trees that they are read from are temporary.
 
     Raises:
-        UsageError: its hosts are containers, or the program is wrong.
+        UsageError: its hosts are containers, the backend can't be had here, or the program is wrong.
         MusterError: the launcher can't be used here.
     """
     if job.container:
@@ -34,19 +41,41 @@ def preview_local(job: LocalJob, output: str, environ: Mapping[str, str]) -> Pre
             f"only in it: docker run --rm {job.container.image} muster plan ...; or leave --image out to plan for the "
             "Python of this machine"
         )
+    hosts = choose_backend(backend, Layout(output), job, one_address)
     with tempfile.TemporaryDirectory(prefix="muster-plan-") as folder:
-        views = [_view(job, host, Layout(folder), environ) for host in job.hosts]
-        made = preview([view for view, _ in views], typed=False)
+        layout = Layout(folder)
+        views = [_view(job, host, layout, environ, hosts.addresses) for host in job.hosts]
+        made = preview([view for view, _ in views], typed=False, addresses=hosts.addresses)
         used = used_variables(views[0][0].job, views[0][1], made.plans[0])
-        return made._replace(plans=moved(made.plans, folder, output), used=moved(used, folder, output))
+
+        def seen(value: Any, host: str) -> Any:
+            return moved(moved(value, layout.tree(host), hosts.tree(host)), folder, output)
+
+        plans = tuple(_on(hosts.interface, seen(plan, plan.host)) for plan in made.plans)
+        ports = "" if hosts.interface else "; they share its ports, so free ones are chosen at the start"
+        notes = (*made.notes, f"{len(job.hosts)} local hosts, {hosts.name}: {hosts.about}{ports}")
+        return hosts.name, made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
 
 
-def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) -> tuple[HostView, Watched]:
+def _on(interface: str, plan: LaunchPlan) -> LaunchPlan:
+    """``plan`` for a host that reaches the others by ``interface``; empty: it has this machine's."""
+    names = (NCCL, GLOO, TENSORPIPE) if interface else ()
+    return plan._replace(
+        environment=tuple(
+            each._replace(value=interface) if each.name in names else each for each in plan.environment
+        )
+    )  # fmt: skip
+
+
+def _view(
+    job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str], addresses: Mapping[str, str]
+) -> tuple[HostView, Watched]:
     """A host's view, and its variables, of which those that the job is read from were looked up."""
     platform = played(job.platform)
     platform.prepare(job, host, layout)
-    addresses = {name: address_of(index) for index, name in enumerate(job.hosts, 1)}
-    own = {"MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET}
+    own = {
+        **threads_of(job, environ), "MUSTER_LOG_DIR": layout.ranks(host), "MUSTER_SECRET": ANY_SECRET,
+    }  # fmt: skip
     here = PlayedHost(job, host, layout, addresses, layout.tree(host), own)
     seen = platform.seen(here) if platform.seen else platform.processes(here)[0].environment
     variables = {**host_environment(job, host, environ, platform.environment(here), here.own), **seen}
@@ -54,7 +83,8 @@ def _view(job: LocalJob, host: str, layout: Layout, environ: Mapping[str, str]) 
     if job.platform == "sagemaker":
         return HostView(read_job(watched, options), options, variables), watched
     made = read_job(watched, options, "", job.program, job.arguments, job.module)
-    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables), watched
+    code = platform.processes(here)[0].cwd
+    return HostView(made._replace(paths=made.paths._replace(code=code)), options, variables), watched
 
 
 def moved(value: Any, old: str, new: str) -> Any:

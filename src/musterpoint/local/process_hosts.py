@@ -25,6 +25,7 @@ class ProcessHosts:
 
     name: Final = "process"
     shares_python = True
+    interface = ""
 
     def __init__(self, layout: Layout, hosts: tuple[str, ...], *, one_address: bool = False) -> None:
         self.layout = layout
@@ -33,15 +34,13 @@ class ProcessHosts:
         self.about = "processes of this machine, " + (
             f"all on {ONE_ADDRESS}" if self.one_address else "a loopback address each"
         )
-        self.addresses: dict[str, str] = {}
+        self.addresses = {
+            host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index) for index, host in enumerate(hosts)
+        }
         self._started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
         self._ports = (0, 0)
 
     def open(self, on_end: Callable[[], None]) -> None:
-        self.addresses = {
-            host: ONE_ADDRESS if self.one_address else str(FIRST_ADDRESS + index)
-            for index, host in enumerate(self.hosts)
-        }
         write_text(self._hosts_file, "".join(f"{address} {host}\n" for host, address in self.addresses.items()))
         rollcall, master = any_free(), any_free()
         while master == rollcall:

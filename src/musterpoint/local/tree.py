@@ -13,6 +13,7 @@ import os
 from typing import Any, NamedTuple
 
 from musterpoint.local.job import LocalJob
+from musterpoint.local.sharding import shard
 
 BASE = "/opt/ml"
 """The path of a host's tree on hosts with a file system of their own."""
@@ -83,7 +84,8 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
         },
         "inputdataconfig.json": {
             channel: {
-                "TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None",
+                "TrainingInputMode": "File", "RecordWrapperType": "None",
+                "S3DistributionType": "ShardedByS3Key" if channel in job.sharded else "FullyReplicated",
             }
             for channel in job.channels
         },
@@ -104,6 +106,8 @@ def write(job: LocalJob, host: str, layout: Layout) -> None:
         write_text(os.path.join(tree, "input", "config", name), json.dumps(content, indent=1) + "\n")
     if job.intermediate:
         os.makedirs(job.intermediate, exist_ok=True)
+    for channel in job.sharded:
+        os.makedirs(os.path.join(tree, "input", "data", channel))
     if job.container:
         return
     if job.intermediate:
@@ -111,6 +115,11 @@ def write(job: LocalJob, host: str, layout: Layout) -> None:
     os.symlink(job.source_dir, os.path.join(tree, "code"))
     for channel, path in job.channels.items():
         link = os.path.join(tree, "input", "data", channel)
+        if channel in job.sharded:
+            for name in shard(path, job.hosts.index(host), len(job.hosts)):
+                os.makedirs(os.path.dirname(os.path.join(link, name)), exist_ok=True)
+                os.symlink(os.path.join(path, name), os.path.join(link, name))
+            continue
         if os.path.isfile(path):
             os.makedirs(link, exist_ok=True)
             link = os.path.join(link, os.path.basename(path))

@@ -3,7 +3,8 @@
 Run by the user's Python as a program of its own, never imported by musterpoint. A worker first waits until its head
 listens: ``ray start`` itself gives up after 20 s. What ``ray start`` prints on stdout is advice to people at a terminal
 (``ray stop``, which would end other jobs' clusters too), so only its warnings and errors are shown. ``FOLDER`` is made
-before Ray makes it, for this user alone.
+before Ray makes it, for this user alone. Where a signal killed one of Ray's processes, the same one ends this program:
+``ray start`` would end with 1, as after any error.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import re
 import socket
 import sys
 import time
-from typing import TextIO
+from typing import Callable, TextIO
 
 SAY_SECONDS = 30.0
 TRY_SECONDS = 0.1
 LEVEL = re.compile(r"[\d-]+ [\d:,]+\t(\w+) \S+ -- ")
 QUIET = ("INFO", "SUCC")
+KILLED = re.compile(r"\[exit code=-(\d+)\]")
 INFORMATION = re.compile(r"\[state-dump\]|\[[\d-]+ [\d:,]+ I \d+ \d+\]")
 """Lines of a raylet's log that report nothing wrong."""
 
@@ -37,7 +39,7 @@ def main() -> None:
         from ray.scripts.scripts import main as ray  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         sys.exit(f"Ray can't start: {sys.executable} can't import ray.scripts.scripts ({error})")
-    sys.stdout = Errors(sys.stderr)
+    sys.stdout = Errors(sys.stderr, lambda signo: os.kill(os.getpid(), signo))
     sys.argv = ["ray", *words]
     ray()
 
@@ -46,11 +48,11 @@ class Errors(io.TextIOBase):
     """Passes on what is no advice, of what ``ray start`` prints to a stream that is no terminal.
 
     Each of its messages begins with a time and a level (``ray/autoscaler/_private/cli_logger.py``). The last line then
-    says which of Ray's processes ended, without the end of their logs.
+    says which of Ray's processes ended, without the end of their logs. ``end`` gets the signal that killed one of them.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, end: Callable[[int], None]) -> None:
+        self._stream, self._end = stream, end
         self._ended: list[str] | None = None
 
     def write(self, text: str) -> int:
@@ -69,6 +71,8 @@ class Errors(io.TextIOBase):
             self._ended.append(message.strip())
         elif self._ended and "will be killed" in message:
             print(f"Ray's processes that ended here: {', '.join(self._ended)}", file=self._stream, flush=True)
+            for signo in KILLED.findall(" ".join(self._ended)):
+                self._end(int(signo))
 
 
 def wait_for(head: str, seconds: float) -> None:

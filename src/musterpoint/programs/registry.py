@@ -15,7 +15,7 @@ from typing import Literal, get_args
 Program = Literal[
     "rank_stub", "launch_agent", "tensorflow_server", "horovod_rendezvous", "pid1_tracer", "scheduled_events",
     "aws_reader", "upload_ledger", "upload_bucket", "uploader", "stack_sampler", "ray_node", "ray_driver",
-    "xgboost_tracker", "accelerate_settings", "log_matcher", "gpu_activity", "collectives",
+    "xgboost_tracker", "accelerate_settings", "log_matcher", "gpu_activity", "collectives", "ssh_session",
 ]  # fmt: skip
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 PLANNED: tuple[Program, ...] = (

@@ -20,13 +20,24 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 Facts = dict[str, Any]
 
 TICKS_PER_SECOND = 1.0
 """Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
 IDLE_BYTES = 4096
+POLLERS = re.compile(r"/horovod/\S*mpi_lib\S*\.so$", re.MULTILINE)
+"""Libraries whose own threads look for work a thousand times a second, also while there is none: Horovod's cycle is
+1 ms (``horovod/common/operations.cc``, HOROVOD_CYCLE_TIME).
+"""
+OWN = "musterpoint/startup/"
+POLL_SECONDS = 100e-6
+"""What such a thread runs at a time: 10 to 20 µs were measured. One that computes runs until another gets its turn,
+which is 0.5 ms or more.
+"""
+POLL_SHARE = 0.25
+"""Of a processor, for all such threads of a process: 2 % were measured."""
 GPU_PERCENT = 1
 """Percent of the time in which a GPU's memory is in use. A kernel of NCCL's that waits runs 100 % of the time, but uses
 none to speak of.
@@ -81,16 +92,76 @@ def tree(pid: int, children: dict[int, list[int]]) -> list[int]:
     return found
 
 
-def work_of(pids: list[int]) -> tuple[int, int]:
-    """Processor ticks used, and bytes read and written, by these processes so far."""
+class Work(NamedTuple):
+    """What processes or threads have done so far: ``ticks`` of processor time used, ``size`` bytes read and written.
+
+    ``polled``: the same of their threads that may only look for work, each with ``seconds`` on a processor and the
+    ``turns`` in which it had them, by thread.
+    """
+
+    ticks: int
+    size: int
+    polled: dict[int, Thread] = {}
+
+    def since(self, earlier: Work, seconds: float) -> tuple[int, int]:
+        """Ticks and bytes since ``earlier``, ``seconds`` ago, without those of threads that only looked for work."""
+        ticks, size = self.ticks - earlier.ticks, self.size - earlier.size
+        ran = [thread.since(earlier.polled[tid]) for tid, thread in self.polled.items() if tid in earlier.polled]
+        idle = [each for each in ran if each.seconds <= each.turns * POLL_SECONDS]
+        if sum(each.seconds for each in idle) > seconds * POLL_SHARE:
+            return ticks, size
+        return ticks - sum(each.ticks for each in idle), size - sum(each.size for each in idle)
+
+
+class Thread(NamedTuple):
+    """A thread of a process, as :class:`Work`."""
+
+    ticks: int
+    size: int
+    seconds: float
+    turns: int
+
+    def since(self, earlier: Thread) -> Thread:
+        ticks, size, seconds, turns = earlier
+        return Thread(self.ticks - ticks, self.size - size, self.seconds - seconds, self.turns - turns)
+
+
+def size_of(io: str) -> int:
+    """Bytes read and written, as a file ``io`` says."""
+    size = 0
+    for line in io.splitlines():
+        name, _, number = line.partition(": ")
+        size += int(number) if name in ("rchar", "wchar") and number.isdigit() else 0
+    return size
+
+
+def ticks_of(fields: list[str]) -> int:
+    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
+
+
+def work_of(pids: list[int], python: dict[int, set[int]]) -> Work:
+    """What these processes have done so far; ``python``: threads that run Python, where they are known."""
     ticks = size = 0
+    polled: dict[int, Thread] = {}
     for pid in pids:
-        fields = stat_of(pid)
-        ticks += int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
-        for line in read(f"/proc/{pid}/io").splitlines():
-            name, _, number = line.partition(": ")
-            size += int(number) if name in ("rchar", "wchar") and number.isdigit() else 0
-    return ticks, size
+        ticks += ticks_of(stat_of(pid))
+        size += size_of(read(f"/proc/{pid}/io"))
+        if pid in python and POLLERS.search(read(f"/proc/{pid}/maps")):
+            polled.update(native_threads(pid, python[pid]))
+    return Work(ticks, size, polled)
+
+
+def native_threads(pid: int, python: set[int]) -> dict[int, Thread]:
+    """The threads of a process that run no Python. A kernel that doesn't count a thread's time says nothing of any."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/task"):
+        folder, tid = f"/proc/{pid}/task/{name}", int(name)
+        spent = read(f"{folder}/schedstat").split()
+        if tid != pid and tid not in python and len(spent) == 3:
+            fields = read(f"{folder}/stat").rpartition(")")[2].split()
+            size = size_of(read(f"{folder}/io"))
+            found[tid] = Thread(ticks_of(fields), size, int(spent[0]) / 1e9, int(spent[2]))
+    return found
 
 
 def is_python(pid: int) -> bool:
@@ -110,10 +181,23 @@ def facts_of(pid: int, py_spy: str) -> Facts:
     main = next((thread for thread in threads if thread["name"] == "MainThread"), (threads or [{}])[0])
     facts["source"] = source_of(pid, main.get("frames", [])[:1])
     folder = link(f"/proc/{pid}/cwd") + "/"
+    facts["python"] = python_threads(pid, threads)
     for thread in threads:
+        thread.pop("tid", None)
         thread["frames"] = [[name, short(file, folder), line] for name, file, line in thread["frames"][:MOST_FRAMES]]
     facts["threads"] = threads
     return facts
+
+
+def python_threads(pid: int, threads: list[Facts]) -> list[Any] | None:
+    """The numbers of the threads that run Python; None where more than the main one do, and which is not known.
+
+    Our own, which hands out what torch's flight recorder knows, only waits until it is asked.
+    """
+    found = [thread.get("tid") for thread in threads if not any(OWN in file for _, file, _ in thread["frames"])]
+    if len(found) == 1:
+        return [pid]
+    return None if None in found else found
 
 
 def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
@@ -133,6 +217,7 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
     return [
         {
             "name": thread.get("thread_name") or "",
+            "tid": thread.get("os_thread_id"),
             "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
         }
         for thread in found
@@ -281,17 +366,18 @@ def source_of(pid: int, innermost: list[list[Any]]) -> str:
     return ""
 
 
-def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, tuple[int, int]]]:
+def look(ranks: dict[int, int], py_spy: str) -> dict[int, tuple[Facts, Work]]:
     """Every rank's facts, with those of Python processes it started, and the work of all of them so far."""
     children = children_of()
     found = {}
     for rank, pid in ranks.items():
         pids = tree(pid, children)
-        work = work_of(pids)
-        facts = facts_of(pid, py_spy)
         below = [one for one in pids[1:] if is_python(one)][:MOST_CHILDREN]
-        facts["children"] = [facts_of(one, py_spy) for one in below]
-        found[rank] = facts, work
+        read_of = {one: facts_of(one, py_spy) for one in (pid, *below)}
+        python = {one: set(facts.pop("python")) for one, facts in read_of.items() if facts.get("python")}
+        facts = read_of.pop(pid)
+        facts["children"] = [*read_of.values()]
+        found[rank] = facts, work_of(pids, python)
     return found
 
 
@@ -306,9 +392,10 @@ def main() -> None:
     second = look(ranks, py_spy)
     busy = gpus_busy(watched)
     found = {}
-    for rank, (facts, (ticks, size)) in second.items():
-        before, (old_ticks, old_size) = first[rank]
-        worked = ticks - old_ticks > max(2.0, seconds * TICKS_PER_SECOND) or size - old_size > IDLE_BYTES
+    for rank, (facts, work) in second.items():
+        before, earlier = first[rank]
+        ticks, size = work.since(earlier, seconds)
+        worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
         computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
         facts["moving"] = worked or computes or before.get("threads") != facts.get("threads")
         facts["gpus"] = busy

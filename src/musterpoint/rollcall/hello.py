@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from musterpoint.channel import wire
-from musterpoint.rollcall.roster import LONGEST_LIBRARY, LONGEST_PLACE, MOST_LIBRARIES, MOST_PORTS, MOST_SLOTS, Offer
+from musterpoint.rollcall.roster import (
+    LONGEST_LIBRARY,
+    LONGEST_PLACE,
+    LONGEST_SSH_KEY,
+    MOST_LIBRARIES,
+    MOST_PORTS,
+    MOST_SLOTS,
+    Offer,
+    is_ssh_key,
+)
 from musterpoint.settings import MOST_HOSTS
 from musterpoint.untrusted import printable
 
@@ -40,6 +49,8 @@ class Hello(NamedTuple):
             more["libraries"] = list(self.offer.libraries)
         if self.offer.place:
             more["place_in_network"] = self.offer.place
+        if self.offer.ssh_key:
+            more["ssh_key"] = self.offer.ssh_key
         return wire.pack(
             "hello", protocol=self.protocol, host=self.host, job=self.offer.job, launcher=self.offer.launcher,
             slots=self.offer.slots, version=self.offer.version, room=self.offer.capacity, ports=list(self.offer.ports),
@@ -59,6 +70,7 @@ class Hello(NamedTuple):
             wire.number(message, "room", MOST_SLOTS), wire.numbers(message, "ports", 1, 65535, MOST_PORTS),
             wire.texts(message, "libraries", MOST_LIBRARIES, LONGEST_LIBRARY) if "libraries" in message else (),
             wire.text(message, "place_in_network", LONGEST_PLACE) if "place_in_network" in message else "",
+            _ssh_key_of(message),
         )  # fmt: skip
         dialled = wire.text(message, "dialled", 64)
         if dialled and not wire.is_address(dialled):
@@ -72,6 +84,13 @@ class Hello(NamedTuple):
 
 def _stop_of(message: dict[str, Any]) -> int:
     return wire.number(message, "stop", 0) if message.get("stop") == 0 else wire.stop_signal(message, "stop")
+
+
+def _ssh_key_of(message: dict[str, Any]) -> str:
+    key = wire.text(message, "ssh_key", LONGEST_SSH_KEY) if "ssh_key" in message else ""
+    if not is_ssh_key(key):
+        raise wire.WireError("a message 'hello' whose 'ssh_key' is no public key of ssh-keygen's")
+    return key
 
 
 def _place_of(message: dict[str, Any]) -> tuple[int, int]:

@@ -18,8 +18,8 @@ def by_topology(hosts: Sequence[str], grouped: frozenset[str], places: Mapping[s
     if silent:
         names = ", ".join(silent[:4]) + (f" and {len(silent) - 4} more" if len(silent) > 4 else "")
         return list(hosts), (
-            f"warning: --host-order topology: {names} can't say at which switch (SLURM_TOPOLOGY_ADDR, which Slurm sets "
-            "with a topology plugin): hosts keep the order in which the platform lists them"
+            f"warning: --host-order topology: {names} can't say at which switch (MUSTER_TOPOLOGY, or "
+            "SLURM_TOPOLOGY_ADDR, which Slurm sets with a topology plugin): hosts keep the platform's order"
         )
     ordered = _together(members, {host: tuple(places[host].split("."))[:-1] for host in members}, 0)
     following = iter(ordered)

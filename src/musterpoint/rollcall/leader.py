@@ -415,7 +415,7 @@ class LeaderCall:
             else:
                 offer, where = calls[host].hello.offer, calls[host].address
             slots = offer.slots if grouped else 0
-            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports))
+            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
         return Roster(
             self._offer.job, random_token(), tuple(seats), address, self._choose_port(), self._me,
             max_restarts=self._settings.max_restarts,

@@ -37,6 +37,8 @@ class Members(NamedTuple):
         if refused is not None:
             return refused.reason if proved else refused.answer
         seat = seats[hello.host]
+        if hello.offer.ssh_key != seat.ssh_key:
+            return f"{hello.host} has new keys for ssh, which the other hosts can't learn while the job runs"
         if seat.grouped and (hello.offer.slots, hello.offer.capacity) != (seat.slots, seat.capacity):
             return (
                 f"{hello.host} had {seat.slots} slots (room for {seat.capacity}) and has {hello.offer.slots} (room for "

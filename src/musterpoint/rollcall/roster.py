@@ -18,6 +18,8 @@ LONGEST_LIBRARY = 128
 """Characters of one library's name and version."""
 LONGEST_PLACE = 512
 """Characters of a host's place in the network."""
+LONGEST_SSH_KEY = 256
+"""Characters of a host's public key for ssh."""
 _MOST_NUMBER = 65535
 
 
@@ -28,7 +30,8 @@ class Offer(NamedTuple):
     has devices for, which a launcher that the job runs as its program uses. An empty ``launcher`` agrees with any: that
     host can't run its part, and reports why when all are here. ``ports`` are free on this host, for servers of the
     launcher's framework. ``libraries``: versions that should be the same on all hosts,
-    such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for.
+    such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for. ``ssh_key``: its public
+    key, where the job has ssh between its hosts; the last of ``ports`` is then that of its ssh server.
     """
 
     job: str
@@ -39,6 +42,7 @@ class Offer(NamedTuple):
     ports: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
     place: str = ""
+    ssh_key: str = ""
 
 
 class Participant(NamedTuple):
@@ -73,7 +77,7 @@ class Participant(NamedTuple):
 class Seat(NamedTuple):
     """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts.
 
-    ``ports`` are those it offered for servers of the launcher's framework.
+    ``ports`` are those it offered for servers of the launcher's framework. ``ssh_key``: as in its offer.
     """
 
     name: str
@@ -83,6 +87,7 @@ class Seat(NamedTuple):
     version: str = ""
     capacity: int = 1
     ports: tuple[int, ...] = ()
+    ssh_key: str = ""
 
 
 class Roster(NamedTuple):
@@ -194,6 +199,8 @@ class Roster(NamedTuple):
                 raise ValueError(f"not a roster: {wrong} are not 0 to {MOST_SLOTS}")
             if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
                 raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
+            if not is_ssh_key(seat.ssh_key):
+                raise ValueError(f"not a roster: the ssh key of {seat.name} is none of ssh-keygen's")
         if not 0 < roster.master_port <= _MOST_NUMBER:
             raise ValueError(f"not a roster: master_port is {roster.master_port}, not 1 to {_MOST_NUMBER}")
         if min(roster.attempt, roster.max_restarts) < 0:
@@ -212,6 +219,17 @@ class Roster(NamedTuple):
         return roster
 
 
+def is_ssh_key(text: str) -> bool:
+    """Whether ``text`` is a public key of ssh's that may stand in its files, or empty: none."""
+    kind, _, key = text.partition(" ")
+    known = kind == "ssh-ed25519" and key.isascii() and key.translate(_NO_SIGNS).isalnum()
+    return not text or (known and len(text) <= LONGEST_SSH_KEY)
+
+
+_NO_SIGNS = {ord(sign): "A" for sign in "+/="}
+"""The characters of base64 that are no letters or digits."""
+
+
 def _seat(row: Any) -> Seat:
     seat = Seat(*row)
     ports: Any = seat.ports
@@ -226,5 +244,5 @@ _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT, "address": _TEXT, "slots": _NUMBER, "grouped": (bool,), "version": _TEXT, "capacity": _NUMBER,
-    "ports": (tuple,),
+    "ports": (tuple,), "ssh_key": _TEXT,
 }  # fmt: skip

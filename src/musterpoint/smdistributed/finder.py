@@ -14,6 +14,8 @@ from typing import Sequence
 TOP = "smdistributed"
 PACKAGES = ("dataparallel", "modelparallel", "shared")
 """Those that there are, each a folder beside this file; ``shared`` is what the other two both use."""
+SECOND = "torch.sagemaker"
+"""Version 2 of the model-parallel library, which AWS has put into torch; the folder ``sagemaker`` beside this file."""
 SWITCH = "SMDISTRIBUTED_SHIM"
 """The variable that switches them off (``0``), or puts them before installed ones (``1``, for tests)."""
 
@@ -29,12 +31,16 @@ class TopFinder:
 
 
 class PackageFinder:
-    """Finds ``smdistributed.<package>`` in the folder of this file, wherever ``smdistributed`` itself came from."""
+    """Finds ``smdistributed.<package>`` in the folder of this file, wherever ``smdistributed`` itself came from.
+
+    And ``torch.sagemaker``, beside any torch.
+    """
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         top, _, package = name.partition(".")
-        return PathFinder.find_spec(name, _HERE) if top == TOP and package in PACKAGES else None
+        ours = name == SECOND or (top == TOP and package in PACKAGES)
+        return PathFinder.find_spec(name, _HERE) if ours else None
 
 
 def install() -> None:

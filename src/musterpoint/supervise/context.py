@@ -10,6 +10,7 @@ from musterpoint.processes.sidecars import Sidecars
 
 if TYPE_CHECKING:
     from musterpoint.diagnosis.facts import DiagnosisContext, JobFacts
+    from musterpoint.processes.ssh_door import SshDoor
 
 
 class OtherEntryPoints(Protocol):
@@ -51,7 +52,7 @@ class SupervisorContext(NamedTuple):
     the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
-    in the place of its pipes.
+    in the place of its pipes. ``ssh``: where other hosts call by ssh.
     """
 
     loop: Loop
@@ -67,6 +68,7 @@ class SupervisorContext(NamedTuple):
     keep: Callable[[str, "str | bytes"], str] = lambda _name, _content: ""
     about_job: "Callable[[], JobFacts] | None" = None
     terminal: "RankTerminal | None" = None
+    ssh: "SshDoor | None" = None
 
     @property
     def diagnosis(self) -> "DiagnosisContext":

@@ -9,7 +9,7 @@ from musterpoint.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.processes import tree
 from musterpoint.processes.control_socket import Connection, ControlSocket
 from musterpoint.processes.process import CannotStart, Streams, Terminal, spawn
-from musterpoint.programs.registry import Texts
+from musterpoint.programs.registry import Program, Texts
 from musterpoint.supervise.context import SupervisorContext
 from musterpoint.supervise.environment import TemporaryDirectory, add_for_launcher, planned_environment, remove
 from musterpoint.supervise.events import (
@@ -175,6 +175,44 @@ class HostProcesses:
         started = ServiceOrLauncher(number, process, pid, on_end)
         self._others.add(started)
         self._emit(ServiceOrLauncherStarted(number, process.name, process.role, started.is_users))
+
+    def serve(self, number: int, process: ProcessPlan, connection: int) -> None:
+        """Starts a service for one caller, with the ``connection`` as its stdin and stdout.
+
+        Raises:
+            CannotStart: the program couldn't be executed.
+        """
+        out, err = self._pump.open(None, self._pump_name(number, process.name))
+        try:
+            streams = Streams(connection, connection, err)
+            pid = spawn(self._words(process), self.environment_for(number, process), process.cwd, streams)
+        finally:
+            for fd in {out, err}:
+                os.close(fd)
+        self._others.add(ServiceOrLauncher(number, process, pid, lambda status, tail: None))
+        self._context.record("service-started", name=process.name, pid=pid, rank=None)
+
+    def adopt(self, number: int, process: ProcessPlan, pid: int, on_end: Callable[[int, bytes], None]) -> None:
+        """Counts a program below us, which a service has started, among the user's own services."""
+        self._others.add(ServiceOrLauncher(number, process, pid, on_end))
+        self._context.record("service-started", name=process.name, pid=pid, rank=None)
+        self._emit(ServiceOrLauncherStarted(number, process.name, process.role, users=True))
+
+    def adopted_ended(self, pid: int) -> None:
+        """The program of :meth:`adopt` has ended; its parent takes its status."""
+        if pid in self._others:
+            ended = self._others.ended(pid)
+            self._context.record("service-ended", name=ended.process.name, status=None)
+            self._emit(ServiceOrLauncherEnded(ended.session, ended.process.name, ended.process.role, None, vital=False))
+            ended.on_end(0, b"")
+
+    def path_of(self, program: Program) -> str:
+        """The file of a program of ours, which every process of this user can read."""
+        return self._texts.path(program)
+
+    def hold(self, name: str, text: str) -> str:
+        """Keeps ``text`` in memory for processes of this user; returns its path."""
+        return self._texts.hold(name, text)
 
     def environment_for(self, number: int, process: ProcessPlan) -> dict[str, str]:
         """The environment of a process of a session."""

@@ -21,6 +21,7 @@ from musterpoint.supervise.state import (
     State,
     code_of,
     first_line,
+    first_lines,
     session_end_point,
     session_of_point,
 )
@@ -190,7 +191,7 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     stopping = state.stopped_by != ""
     state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
-    actions: list[Action] = [ev.Say(f"{first_line(event.failure)}{where}")]
+    actions: list[Action] = [ev.Say(f"{first_lines(event.failure)}{where}")]
     if stopping and state.phase != "judging":
         return state, actions  # all that has to end is ending already
     if state.phase == "waiting":

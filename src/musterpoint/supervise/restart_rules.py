@@ -64,7 +64,8 @@ def obstacle(failure: Failure, on: RestartOn) -> str:
     if failure.cause == "host":
         return ""
     if failure.cause == "muster":
-        return "" if failure.code in _FOUND_BY_US else "the same would happen again"
+        killed = failure.code == exit_codes.LAUNCHER and failure.signal in SIGNALS  # a launcher, or a server beside it
+        return "" if killed or failure.code in _FOUND_BY_US else "the same would happen again"
     if failure.cause != "user":
         return f"it is the {failure.cause}'s doing"
     if on == "user" or failure.kind in ("infra", "peer"):

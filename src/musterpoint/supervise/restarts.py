@@ -16,7 +16,7 @@ from musterpoint.failure import Failure, lost_host
 from musterpoint.loop import Loop, Timer
 from musterpoint.processes.signals import STOPPING
 from musterpoint.rollcall.roster import Roster
-from musterpoint.supervise.checkpoints import fingerprint, progress
+from musterpoint.supervise.checkpoints import Fingerprint, progress
 from musterpoint.supervise.restart_rules import (
     End,
     EndedAttempt,
@@ -33,16 +33,16 @@ DRAIN_SECONDS = 60.0
 """How long killed processes may take to leave the kernel; one that is stuck there holds its device."""
 READY_SECONDS = 180.0
 """What the leader waits for hosts that are connected and don't say that they are ready."""
-STOP_SECONDS = 5.0
-"""What a stopped host waits for the leader's word."""
+STOP_SECONDS = 15.0
+"""What a stopped host waits for the leader's word: who is silent for as long is silent indeed."""
 
 
 class Between(NamedTuple):
     """What is needed between two attempts.
 
     ``route_signals`` sends this process's signals to a function. ``free_ports`` are this host's for servers of the
-    launcher's framework; ``master_port`` gives another one than the last, on the leader. ``checkpoints`` are
-    directories. ``stop_code`` is the exit code of a stopped job.
+    launcher's framework; ``master_port`` gives another one than the last, on the leader. ``checkpoints`` gives the
+    files that are where checkpoints go. ``stop_code`` is the exit code of a stopped job.
     """
 
     loop: Loop
@@ -51,12 +51,15 @@ class Between(NamedTuple):
     route_signals: Callable[[Callable[[int], None]], None]
     free_ports: Callable[[], tuple[int, ...]]
     master_port: Callable[[int], int]
-    checkpoints: tuple[str, ...]
+    checkpoints: Callable[[], Fingerprint | None]
     stop_code: int
 
 
 class Restarts:
-    """The attempts of a job on this host. ``rules`` count on the leader; the others do as it says."""
+    """The attempts of a job on this host. ``rules`` count on the leader; the others do as it says.
+
+    ``answer``: what the leader said of the attempt that is over.
+    """
 
     def __init__(self, between: Between, peers: Peers, roster: Roster, rules: RestartRules) -> None:
         self._between, self._peers, self._roster, self._rules = between, peers, roster, rules
@@ -64,7 +67,7 @@ class Restarts:
         self._lasted: float | None = None
         self._stopped: tuple[str, int] | None = None
         self._stopped_at: float | None = None
-        self._answer: NextAttempt | NoRestart | None = None
+        self.answer: NextAttempt | NoRestart | None = None
         self._all: AllReady | None = None
         self._decided = False
         self._ended: EndedAttempt
@@ -76,7 +79,7 @@ class Restarts:
 
     def begin(self) -> None:
         """An attempt begins."""
-        self._before = fingerprint(self._between.checkpoints)
+        self._before = self._between.checkpoints()
         self._began = self._loop.clock()
 
     def after(self, supervisor: Supervisor, outcome: Outcome) -> Roster | Outcome:
@@ -84,13 +87,19 @@ class Restarts:
 
         Returns when nothing of the attempt is left on any host, or when there is no other attempt.
         """
-        if outcome.failure is None:
-            return outcome._replace(attempts=self._roster.attempt + 1)
-        self._prepare(supervisor, outcome.failure)
+        if outcome.failure is not None:
+            self.ask(supervisor, outcome.failure)
+            while self.answer is None:
+                self._loop.turn()
+        return self.follow(outcome)
+
+    def ask(self, supervisor: Supervisor, failure: Failure) -> None:
+        """Ends what is left of an attempt here, and says that this host is ready; :attr:`answer` comes in the loop."""
+        self._prepare(supervisor, failure)
         left = supervisor.drain(DRAIN_SECONDS)
-        found = progress(self._before, fingerprint(self._between.checkpoints))
+        found = progress(self._before, self._between.checkpoints())
         self._between.record(
-            "attempt-over", attempt=self._ended.number, code=outcome.code, seconds=round(self._ended.seconds, 3),
+            "attempt-over", attempt=self._ended.number, code=failure.code, seconds=round(self._ended.seconds, 3),
             progress=found, left=left,
         )  # fmt: skip
         self._between.route_signals(self._on_signal)
@@ -99,18 +108,22 @@ class Restarts:
             self._stop(*supervisor.first_stop)
         self._timers.append(self._loop.call_later(READY_SECONDS, self._nobody_else_is_ready))
         self._peers.ready(Ready(found, self._between.free_ports(), left))
-        while self._answer is None:
-            self._loop.turn()
+
+    def follow(self, outcome: Outcome) -> Roster | Outcome:
+        """What follows from the answer; an attempt that ended well asks for none."""
+        if self.answer is None:
+            return outcome._replace(attempts=self._roster.attempt + 1)
         for timer in self._timers:
             timer.cancel()
-        return self._result(self._answer, outcome)
+        answer, self.answer = self.answer, None
+        return self._result(answer, outcome)
 
     def _prepare(self, supervisor: Supervisor, failure: Failure) -> None:
         seconds = self._loop.clock() - self._began
         self._ended = EndedAttempt(self._roster.attempt, seconds, self._lasted, failure)
         self._lasted = seconds
         self._supervisor = supervisor
-        self._answer = self._all = None
+        self.answer = self._all = None
         self._decided = False
         self._timers, self._waits, self._time_is_over = [], (), False
 
@@ -152,15 +165,16 @@ class Restarts:
         self._ended = self._ended._replace(stopped=True)
         if host == self._roster.me:
             self._peers.stopping(signo)
+        if host == self._roster.me and not self._leads:
             self._timers.append(self._loop.call_later(STOP_SECONDS, self._stop_alone))
         self._decide()
 
     def _stop_alone(self) -> None:
-        self._answer = self._answer or NoRestart(None, "the job was told to stop, and the leader doesn't answer")
+        self.answer = self.answer or NoRestart(None, "the job was told to stop, and the leader doesn't answer")
 
     def _on_event(self, event: PeerEvent) -> None:
         if isinstance(event, (NextAttempt, NoRestart)):
-            self._answer = event
+            self.answer = event
             self._peers.hold()
         elif isinstance(event, StopAll):
             self._stop(event.host, event.signal)
@@ -175,10 +189,15 @@ class Restarts:
 
     # what the leader decides
 
+    @property
+    def _leads(self) -> bool:
+        return self._roster.me == self._roster.group[0].name
+
     def _decide(self) -> None:
-        if self._all is None or self._decided:
+        """Once all are ready; a stop waits for nobody, as nothing begins after it."""
+        if self._decided or (self._all is None and not (self._leads and self._stopped)):
             return
-        hosts, gone, left = self._all
+        hosts, gone, left = self._all or AllReady({})
         decision = decide_restart(self._rules, self._ended, hosts, gone, left)
         if isinstance(decision, Wait):
             self._wait(decision.hosts)
@@ -229,6 +248,6 @@ class Restarts:
         self._say_no(NoRestart(failure, f"{name} is lost and did not come back{within}"))
 
     def _nobody_else_is_ready(self) -> None:
-        if self._all is None and not self._decided and self._roster.me == self._roster.group[0].name:
+        if self._all is None and not self._decided and self._leads:
             why = f"not every host ended the attempt within {READY_SECONDS:.0f} s"
             self._say_no(NoRestart(self._ended.failure, why))

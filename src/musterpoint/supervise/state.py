@@ -128,6 +128,13 @@ def first_line(failure: Failure) -> str:
     return failure.reason.partition("\n")[0].removeprefix("muster: ")
 
 
+def first_lines(failure: Failure) -> str:
+    """What went wrong and where, in one line: an error's own words don't say which rank had it."""
+    what, _, rest = failure.reason.removeprefix("muster: ").partition("\n")
+    who = rest.partition("\n")[0]
+    return f"{what}; {who}" if who.startswith("rank ") else what
+
+
 def session_end_point(session: int) -> str:
     """The barrier at the end of a handed-over session's ranks."""
     return f"session-{session}-ended"

@@ -41,6 +41,7 @@ from musterpoint.supervise.state import Outcome, Rules, State, code_of, first_li
 if TYPE_CHECKING:
     from musterpoint.supervise.log_watch import LogWatch
     from musterpoint.supervise.mpi_daemons import MpiDaemons
+    from musterpoint.supervise.ssh_sessions import SshSessions
     from musterpoint.supervise.stall_watch import StallWatch
     from musterpoint.supervise.waiting import WaitingWatch
 
@@ -73,6 +74,7 @@ class Supervisor:
         self._stalls: StallWatch | None = None
         self._logs: LogWatch | None = None
         self._waiting: WaitingWatch | None = None
+        self._ssh: SshSessions | None = None
 
     @property
     def token(self) -> str:
@@ -115,7 +117,7 @@ class Supervisor:
             self._processes.kill()
             raise
         finally:
-            for watch in (self._stalls, self._logs, self._waiting):
+            for watch in (self._stalls, self._logs, self._waiting, self._ssh):
                 if watch is not None:
                     watch.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
@@ -140,7 +142,14 @@ class Supervisor:
             self._context.say(f"what ended the job: {why}")
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
-        self._processes.start(plan, environ, owner)
+        if plan.ssh is not None and self._context.ssh is not None:
+            from musterpoint.supervise.ssh_sessions import SshSessions  # only jobs that ask for ssh have any
+
+            self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
+            self._ssh.write(plan, environ)
+        number = self._processes.start(plan, environ, owner)
+        if plan.ssh is not None and self._ssh is not None:
+            self._ssh.open(number)
         if self._mpi is not None:
             self._mpi.plan_started()
 
@@ -313,11 +322,13 @@ class Supervisor:
             self._services_end = False
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
-        """Takes connections of mpirun's launch agents, and of nested launchers (which ask for the roster, or report why
-        they end).
+        """Takes connections of mpirun's launch agents, of ssh sessions, and of nested launchers (which ask for the
+        roster, or report why they end).
         """
         if line.startswith("start "):
             return self._daemons.asked(connection, line.split())
+        if line.startswith("ssh ") and self._ssh is not None:
+            return self._ssh.asked(connection, line.split())
         if line.startswith(handover.FAILED):
             return self._reported(connection, line)
         if line.strip() != handover.HELLO or self._processes.is_ending:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import Ran
+
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -45,8 +47,16 @@ def planned(local, *words: str) -> str:  # type: ignore[no-untyped-def]
 def shown(root: Path, page: str, program: str) -> list[str]:
     """The words behind `muster local` in the block of a page of docs/ that runs ``program``, without its arguments."""
     text = (root / "docs" / page).read_text(encoding="utf-8")
-    lines = re.findall(r"<!-- runs in stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
+    lines = re.findall(r"<!-- runs in hosts/stacks/\S+ -->\n```sh\nmuster local (.*)\n```", text)
     (line,) = [line for line in lines if program in line]
     words = shlex.split(line)
     at = words.index(program)
     return [*words[:at], str(root / program)]
+
+
+def check_restarted(ran: Ran, why: str, *hosts: str) -> None:
+    """A job that was started again on both ``hosts`` after the failure ``why``, and then ended well."""
+    assert ran.code == 0, ran.stderr + ran.stdout
+    for host in hosts or ("algo-1", "algo-2"):
+        assert f"restart 1 of at most 1, on all hosts: {why}" in ran.log(host)
+        assert (ran.outcome(host)["code"], ran.outcome(host)["attempts"]) == (0, 2)

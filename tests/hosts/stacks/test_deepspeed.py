@@ -5,6 +5,7 @@ Its own launcher alone reports a killed rank as 247, polls once a second, and ki
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -114,3 +115,36 @@ def test_a_build_that_was_killed_is_told_of(local, tmp_path: Path) -> None:  # t
     assert ran.code == 0, ran.stderr
     assert f"warning: {lock} belongs to no process here" in ran.log("algo-1")
     assert lock.exists(), "removing it is the user's decision"
+
+
+TUNING = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "optimizer": {"type": "Adam", "params": {"lr": 5e-3, "torch_adam": True}},
+    "zero_optimization": {"stage": 0},
+    "autotuning": {
+        "enabled": True, "fast": True, "start_profile_step": 2, "end_profile_step": 3, "tuner_num_trials": 1,
+        "max_train_micro_batch_size_per_gpu": 1, "num_tuning_micro_batch_sizes": 1,
+    },
+}  # fmt: skip
+
+
+def test_autotuning_measures_on_both_hosts(deep, stack, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """DeepSpeed's own runner on the first host starts each experiment on both by pdsh, over the job's ssh."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "ds.json").write_text(json.dumps(TUNING))
+    script = deep.program(
+        f'cd {work} && exec deepspeed --hostfile "$MUSTER_HOSTFILE" --master_port "$PORT" --autotuning tune "$@"',
+        "tune.sh",
+    )
+    deep.environ["PATH"] = f"{stack('deepspeed')}{os.pathsep}{deep.environ['PATH']}"
+    ran = deep.run("--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", "ssh", "--env", "PORT=29600",
+                   script, DIGITS.with_name("deepspeed_tuned.py"), "--deepspeed", "--deepspeed_config", "ds.json",
+                   timeout=280)  # fmt: skip
+    assert ran.code == 0, ran.stderr + ran.stdout
+    results = work / "autotuning_results"
+    said = "".join(path.read_text() for path in sorted(results.glob("*/stdout.log")))
+    for rank, host in enumerate(("algo-1", "algo-2")):
+        assert f"{host}: rank {rank} of 2 on {host}" in said, said
+    assert [path for path in results.glob("*/metrics.json") if json.loads(path.read_text())["throughput"] > 0]
+    assert json.loads((results / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"] == 1

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import planned, trained
+from .conftest import check_restarted, planned, trained
 
 PROGRAM = Path(__file__).parents[3] / "examples/xgboost/digits.py"
+KILLED = Path(__file__).parent / "programs" / "xgboost_killed.py"
 TWO = ("--hosts", "2", "--backend", "netns", "--launcher", "ranks")
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
@@ -21,8 +22,9 @@ def xgboost(local, stack):  # type: ignore[no-untyped-def]
 
 
 def test_one_model_from_all_shards(xgboost) -> None:  # type: ignore[no-untyped-def]
-    ran = xgboost.run(*TWO, "--host-slots", "1,2", PROGRAM)
-    assert ran.code == 0, ran.stderr + ran.stdout
+    """The tracker serves the ranks of one attempt: the next one has another, after one rank was killed."""
+    ran = xgboost.run(*TWO, "--host-slots", "1,2", "--max-restarts", "1", KILLED, PROGRAM)
+    check_restarted(ran, "rank 2 (local rank 1) on algo-2, killed by SIGKILL (exit code 137)")
     assert sorted(trained(ran.stdout)) == [0, 1, 2]
     assert "Retrying connection" not in ran.log("algo-1") + ran.log("algo-2"), "the tracker is there before the ranks"
     assert (ran.output / "hosts/algo-1/opt/ml/model/model.json").exists()

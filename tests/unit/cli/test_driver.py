@@ -75,7 +75,9 @@ def test_elsewhere_it_says_what_it_is(tmp_path: Path, environ: dict[str, str]) -
 
 
 def test_fields_that_nobody_set_are_no_options() -> None:
-    assert variables('{"process_count_per_node": null, "launcher": "mpi"}') == {"MUSTER_LAUNCHER": "mpi"}
+    assert variables('{"process_count_per_node": null, "launcher": "mpi", "smp": {"random_seed": 1}}') == {
+        "MUSTER_LAUNCHER": "mpi"
+    }
     assert variables("") == {}
 
 
@@ -86,8 +88,8 @@ def test_what_is_no_object_is_refused(config: str) -> None:
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(UsageError, match="'smp' is no option of this musterpoint, expected one of"):
-        variables('{"smp": {}}')
+    with pytest.raises(UsageError, match="'smpx' is no option of this musterpoint, expected one of"):
+        variables('{"smpx": {}}')
 
 
 def test_fields_of_the_sdks_own_classes() -> None:

@@ -30,7 +30,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["lunch"],
-            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle",
+            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle, "
+            "completion",
         ),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),
@@ -55,6 +56,7 @@ def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert f"muster {name}" in text
     assert "examples:" in text
+    assert name == "torchrun" or text.index("examples:") < text.index("\noptions:"), "examples are first"
 
 
 def run_as(path: str, environ: dict[str, str], tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -95,6 +95,7 @@ def test_a_local_job_is_read_from_the_trees_it_would_get(
     here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--hosts", "3", "--host", "algo-2", "--launcher", "ranks", "--host-slots", "1,2,1", "--output", "out"]
+    words += ["--backend", "process"]
     value = planned(capsys, [*words, "--hyperparameters", '{"lr": 0.5}', "train.py", "--hosts"], environ)
     (host,) = value["hosts"]
     assert (host["host"], host["first_rank"], host["world_size"], host["local_ranks"]) == ("algo-2", 1, 4, 2)
@@ -123,11 +124,13 @@ def test_hosts_behind_the_program_are_its_own_business(
 
 
 def test_the_page_hides_secrets(tree: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--launcher", "script"], {**environ, "SAGEMAKER_BASE_DIR": str(tree), "MY_TOKEN": "x"}) == 0
-    page = capsys.readouterr().out
-    assert "algo-2: script" in page
-    assert "SM_HP_API_TOKEN" in page
-    assert "s3cret-s3cret" not in page
+    environ.update(SAGEMAKER_BASE_DIR=str(tree), MY_TOKEN="x")
+    for words, token in (([], False), (["--all"], True)):
+        assert main(["plan", "--launcher", "script", *words], environ) == 0
+        page = capsys.readouterr().out
+        assert "algo-2: script" in page
+        assert ("SM_HP_API_TOKEN" in page) == token, "folded unless everything is asked for"
+        assert "s3cret-s3cret" not in page
 
 
 @pytest.mark.torch

@@ -76,6 +76,7 @@ def test_a_launcher_that_ended_too_early(status: int, registered: int, words: st
     failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE)
     assert failure.reason == f"muster: {words}"
     assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
+    assert failure.signal == (9 if status == -9 else None)
 
 
 def test_a_server_of_ours_that_ended_too_early() -> None:

@@ -221,6 +221,12 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         "the program's own torchrun says: its rank 3 was killed by signal 9"),
     "torchrun: a crash": (
         ABORTED.replace("Aborted", "Segmentation fault") + TABLE.format(1, -11), False, False, 1, "Fatal Python error"),
+    "torchrun: its rank was interrupted": (
+        HEAD + USERS.format("step()") + "KeyboardInterrupt\n" + TABLE.format(1, -2), False, False, 1,
+        "KeyboardInterrupt"),
+    "torchrun: another rank's interrupt": (
+        HEAD + USERS.format("step()") + "KeyboardInterrupt\n" + TABLE.format(1, 1), False, False, None,
+        "KeyboardInterrupt"),
     "torchrun: another rank's crash": (ABORTED + TABLE.format(1, -11), False, False, None, "Fatal Python error"),
     "torchrun: a watchdog's abort": (WATCHDOG + TABLE.format(1, -6), True, False, 1, "[E1121 10:00:00.0 "),
     "torchrun: an abort without a word": (TABLE.format(1, -6), False, True, 1, "the program's own torchrun says"),

@@ -164,3 +164,26 @@ def test_whatever_the_stacks_are_there_is_a_sentence_and_a_message(found: list[A
 def test_what_is_no_position_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="a position"):
         Position.from_wire(value)
+
+
+def test_tensorflow_waits_in_its_collectives() -> None:
+    """Frames as py-spy names them under Python 3.11, with their classes; innermost first."""
+    below = "site-packages/tensorflow/python/"
+    step = [
+        ["quick_execute", f"{below}eager/execute.py", 53], ["Function.__call__", f"{below}eager/function.py", 833],
+        ["Model.fit", "site-packages/tf_keras/src/engine/training.py", 1804], ["<module>", "train.py", 12],
+    ]  # fmt: skip
+    reduces = [
+        ["Condition.wait", "threading.py", 327], ["Pool.map", "multiprocessing/pool.py", 367],
+        ["StrategyExtendedV2.batch_reduce_to", f"{below}distribute/distribute_lib.py", 2831],
+        ["ReplicaContextBase.all_reduce.<locals>.batch_all_reduce", f"{below}distribute/distribute_lib.py", 3622],
+        ["StrategyBase.run", f"{below}distribute/distribute_lib.py", 1673], ["collective", "train.py", 5],
+    ]  # fmt: skip
+    hangs = [["Hang.on_train_batch_end", "train.py", 10], *step[2:]]
+    for frames, moving, kind, words in (
+        (step, False, "collective", "a step of TensorFlow"), (step, True, "place", "is in <module> at train.py:12"),
+        (reduces, False, "collective", "all_reduce"),
+        (hangs, False, "place", "is in Hang.on_train_batch_end at train.py:10"),
+    ):  # fmt: skip
+        found = position(0, {"threads": [{"name": "MainThread", "frames": frames}], "state": "S", "moving": moving})
+        assert (found.kind, found.words) == (kind, words)

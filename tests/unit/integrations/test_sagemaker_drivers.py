@@ -29,7 +29,19 @@ JOB = {"SM_ENTRY_SCRIPT": "train.py"}
     ],
 )
 def test_drivers(driver: str, more: dict[str, str], launcher: str) -> None:
-    assert launcher_of(["python3", FOLDER + driver], {**JOB, **more}) == launcher
+    assert launcher_of(["python3", FOLDER + driver], {**JOB, **more}, lambda: True) == launcher
+
+
+def test_model_parallelism_is_ours_where_aws_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").write_text("raise ImportError('imported before the job has started')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    asked = {**JOB, "SM_DISTRIBUTED_CONFIG": '{"smp": {"hybrid_shard_degree": 2}, "process_count_per_node": 2}'}
+    assert launcher_of(["python3", FOLDER + "torchrun_driver.py"], asked) == "torchrun"
+    (torch / "sagemaker").mkdir()
+    assert launcher_of(["python3", FOLDER + "torchrun_driver.py"], asked) == ""
 
 
 def test_no_program_at_all() -> None:

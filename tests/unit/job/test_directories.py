@@ -46,6 +46,15 @@ def test_every_platform_has_them(platform: Platform, place: str, work: Path) -> 
     assert made(planned) == (ready, ""), "once"
 
 
+def test_machines_of_ones_own_keep_reports_apart_by_host(work: Path) -> None:
+    paths = with_directories(job("plain"), str(work))
+    assert paths.failure == str(work / "muster-jobs/my-job/hosts/a/failure")
+    assert paths.success == str(work / "muster-jobs/my-job/hosts/a/success")
+    given = job("slurm", paths=Paths(failure="/mnt/output/failure", success="/mnt/output/success"))
+    assert with_directories(given, str(work)).failure == "/mnt/output/failure"
+    assert with_directories(job("azureml"), str(work)).failure == ""
+
+
 def test_what_the_platform_gives_stays(work: Path) -> None:
     given = job("azureml", paths=Paths(model="/mnt/model"))
     assert with_directories(given, str(work)).model == "/mnt/model"

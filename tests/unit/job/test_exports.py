@@ -97,7 +97,8 @@ def test_a_plain_job_has_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     seen = dict(sagemaker_exports(job, {}))
     assert json.loads(seen["SM_HOSTS"]) == [job.current_host]
     assert json.loads(seen["SM_USER_ARGS"]) == ["--lr", "1"]
-    assert not {"SM_OUTPUT_FAILURE", "SM_INPUT_DIR"} & seen.keys()
+    assert "SM_INPUT_DIR" not in seen
+    assert seen["SM_OUTPUT_FAILURE"].endswith(f"/muster-jobs/t/hosts/{job.current_host}/failure")
     assert seen["SM_MODEL_DIR"] == str(tmp_path / "muster-jobs/t/model")
 
 

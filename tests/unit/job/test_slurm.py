@@ -138,8 +138,8 @@ def test_the_nodes_of_a_heterogeneous_step_are_in_the_order_of_its_tasks() -> No
     assert read(older).hosts == ("fa-2", "fa-1")
     several = {"SLURM_STEP_TASKS_PER_NODE": "2,1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "3"}
     last = read({**second, **several, "SLURM_PROCID": "2", "SLURM_LOCALID": "1"})
-    assert last.started == StartedRank(2, 1, 3, 2)
-    assert read({**first, **several}).started == StartedRank(0, 0, 3, 1)
+    assert last.started == StartedRank(2, 1, 3, 2, sizes=(1, 2))
+    assert read({**first, **several}).started == StartedRank(0, 0, 3, 1, sizes=(1, 2))
 
 
 def test_a_step_of_one_component_says_that_it_leaves_the_others_out() -> None:
@@ -216,9 +216,9 @@ PER_SLOT = {
 
 def test_a_task_for_every_slot_is_a_rank_that_srun_has_started() -> None:
     job = read({**PER_SLOT, "RANK": "0", "LOCAL_RANK": "0"})  # a wrapper's, which count nothing
-    assert (job.started, job.distribution.processes_per_host) == (StartedRank(4, 2, 5, 3), 3)
+    assert (job.started, job.distribution.processes_per_host) == (StartedRank(4, 2, 5, 3, sizes=(2, 3)), 3)
     first = {"SLURMD_NODENAME": "fa-1", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "PMIX_RANK": "1"}
-    assert read({**PER_SLOT, **first}).started == StartedRank(1, 1, 5, 2, mpi=True)
+    assert read({**PER_SLOT, **first}).started == StartedRank(1, 1, 5, 2, mpi=True, sizes=(2, 3))
     one_node = {**SRUN, **OF_ONE, "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4"}
     assert read(one_node).started == StartedRank(0, 0, 4, 4)
     assert read(SRUN).started is None

@@ -12,6 +12,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.fabric.memory import Memory
 from musterpoint.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.fabric.setting import CpuSet, EnvSetting
+from musterpoint.fabric.ssh import Ssh
 from musterpoint.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.launch.choose import build_plan
 from musterpoint.launch.inputs import LaunchInputs
@@ -31,6 +32,10 @@ NO_GPUS = Accelerate(
     variables={"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO"},
 )  # fmt: skip
 UNKNOWN = Memory()
+OPENSSH = Ssh(
+    "/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", ("/usr/bin/scp",), "/usr/lib/openssh/sftp-server", "ml",
+    "/tmp/muster-ssh-1",
+)  # fmt: skip
 OPEN_MPI_4 = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
 
 
@@ -77,12 +82,17 @@ def plan() -> Callable[..., LaunchPlan]:
         slots_option: int | None = None,
         started: StartedRank | None = None,
         cpu_sets: tuple[CpuSet, ...] = (),
+        openssh: Ssh | None = OPENSSH,
+        keys: str = "",
         **settings: str,
     ) -> LaunchPlan:
         hosts = tuple(slots)
         me = me or hosts[0]
         group = tuple(name for name in hosts if name not in outside)
-        table = seats(slots, outside, addresses, ports)
+        table = tuple(
+            seat._replace(ssh_key=keys + seat.name[-1] if keys else "")
+            for seat in seats(slots, outside, addresses, ports)
+        )
         leader = next(seat for seat in table if seat.grouped)
         job = Job(platform, "digits", hosts, me, group, EntryPoint("train.py"), distribution)._replace(started=started)
         roster = Roster("digits", "s1", table, leader.address, 7777, me)
@@ -90,7 +100,7 @@ def plan() -> Callable[..., LaunchPlan]:
         return build_plan(
             LaunchInputs(
                 launcher, job, workspace, roster, devices, options, environ, exports, network,  # type: ignore[arg-type]
-                modules, mpi, memory, accelerate, cpu_sets,
+                modules, mpi, memory, accelerate, cpu_sets, openssh,
             )
         )  # fmt: skip
 

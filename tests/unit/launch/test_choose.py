@@ -11,6 +11,7 @@ from musterpoint.fabric.devices import Devices
 from musterpoint.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
 from musterpoint.launch.choose import _KINDS, NEEDED, USED, choose, wanted_ports
 from musterpoint.launch.counts import miscounted
+from musterpoint.launch.inputs import capacity_of
 from musterpoint.launch.plan import LaunchPlan
 from musterpoint.settings import BY_FIELD, Launcher, Settings
 
@@ -247,7 +248,8 @@ def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(
                 if setting.name != "NPROC_PER_NODE"
             ]  # fmt: skip
             words = [process.argv for process in planned.processes]
-            made.append(str((wanted_ports(launcher, frozenset(), options, job(hosts=2)), variables, words)))
+            room = capacity_of(job(hosts=2), options, gpus) if planned.ssh else 0  # what its list of hosts says
+            made.append(str((wanted_ports(launcher, frozenset(), options, job(hosts=2)), variables, words, room)))
         reads = made[0] != made[1]
         # refused, asked of accelerate, or settled by the devices before there is a plan
         if field in ("numa_binding", "accelerate_config", "cpu_binding"):

@@ -131,3 +131,19 @@ def test_autotune_is_noticed_as_horovod_reads_it(plan: Planner, value: str, on: 
     assert notes(environ) == ((AUTOTUNE_NOTE,) if on else ())
     assert plan("ranks", {"a": 1, "b": 1}, "b", modules=HOROVOD, environ=environ).notes == notes(environ)
     assert notes({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "environ", "expected"),
+    [
+        (None, {}, None),
+        (600.0, {}, "1260"),
+        (600.0, {"HOROVOD_STALL_CHECK_DISABLE": "1"}, None),
+        (600.0, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}, None),
+    ],
+)
+def test_its_warnings_come_after_our_look_at_silent_ranks(
+    plan: Planner, seconds: float | None, environ: dict[str, str], expected: str | None
+) -> None:
+    made = plan("ranks", {"algo-1": 2}, "algo-1", modules=HOROVOD, stall_timeout=seconds, environ=environ)
+    assert horovod_of(made).get("HOROVOD_STALL_CHECK_TIME_SECONDS") == expected

@@ -157,7 +157,7 @@ def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     assert made.user_cwd == "/opt/ml/code"
     assert {"GLOO_SOCKET_IFNAME", "SM_HOSTS"} <= {setting.name for setting in made.environment}
     assert all(setting.reason for setting in made.environment)
-    assert made.processes or made.daemons
+    assert made.processes or made.daemons or made.ssh
     own = {setting.value for setting in made.environment if setting.name == "PYTHONPATH"}
     startup = f"{STARTUP}:" if launcher == "jax" else ""
     assert made.user_pythonpath == f"{startup}/opt/ml/code:{STANDINS}"

@@ -44,7 +44,7 @@ PLANS = st.builds(
     WORDS, st.booleans(), WORDS, WORDS, st.integers(-1, 9), of_others=st.lists(PROCESSES, max_size=1).map(tuple),
     under_mpi=st.booleans(), expands=st.booleans(), temporary=st.sampled_from(["", "/tmp/muster-ray-7-x"]),
     cpu_sets=st.lists(st.builds(CpuSet, st.sampled_from(["0", "0-3,8"]), TEXT), max_size=2).map(tuple),
-    meeting=MEETINGS,
+    meeting=MEETINGS, ssh=st.none(),
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),

@@ -21,8 +21,13 @@ from musterpoint.settings import Settings
 
 SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
 SMP = Distribution("smdistributed_modelparallel", parameters={"partitions": 2, "ddp": True})
-NOTE = "musterpoint's own, on PyTorch, unless the program's Python has AWS's (SMDISTRIBUTED_SHIM=0 leaves it out)"
-NOTE_FORCED = "musterpoint's own, on PyTorch, also where the program's Python has AWS's: SMDISTRIBUTED_SHIM=1"
+NOTE = (
+    "musterpoint's own, on PyTorch or TensorFlow, unless the program's Python has AWS's (SMDISTRIBUTED_SHIM=0 leaves "
+    "it out)"
+)
+NOTE_FORCED = (
+    "musterpoint's own, on PyTorch or TensorFlow, also where the program's Python has AWS's: SMDISTRIBUTED_SHIM=1"
+)
 
 
 def job(distribution: Distribution = SMDDP) -> Job:
@@ -86,6 +91,7 @@ def test_parameters_in_the_environment_ask_for_it() -> None:
     [
         ({DATAPARALLEL}, {}, ""),
         ({"torch"}, {}, ""),
+        ({"tensorflow"}, {}, ""),
         ({DATAPARALLEL}, {"SMDISTRIBUTED_SHIM": "0"}, ""),
         ({"torch"}, {"SMDISTRIBUTED_SHIM": "0"}, "and SMDISTRIBUTED_SHIM=0 leaves musterpoint's out"),
         (set(), {}, "neither AWS's smdistributed.dataparallel nor torch"),
@@ -106,7 +112,7 @@ def test_the_package_for_model_parallelism_is_another() -> None:
     check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {MODELPARALLEL}.__contains__)
     with pytest.raises(UsageError, match=r"smdistributed model parallelism, .* no smdistributed\.modelparallel, and"):
         check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {DATAPARALLEL, "torch"}.__contains__)
-    with pytest.raises(UsageError, match=r"nor torch, which musterpoint's needs .* multi_worker_mirrored_strategy"):
+    with pytest.raises(UsageError, match=r"nor torch nor tensorflow, one of which musterpoint's needs"):
         check(job(SMP), {}, {DATAPARALLEL}.__contains__)
 
 
@@ -146,6 +152,8 @@ def check_layout_of(plan: Planner, parameters: Any, *slots: int, launcher: str =
         ({"partitions": 4, "default_partition": 3, "auto_partition": False, "horovod": True}, (2, 1, 1)),
         ({"ddp": True, "ddp_port": 8000, "ddp_dist_backend": "gloo", "unknown": [1]}, (1,)),
         ({"ddp_dist_backend": "auto"}, (1,)),
+        ({"sharded_data_parallel_degree": 2, "ddp": True}, (2, 2)),
+        ({"hybrid_shard_degree": 0}, (3,)),
     ],
 )
 def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...]) -> None:
@@ -166,6 +174,8 @@ def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: t
         ({"fp16": True, "bf16": True}, (2,), "has both fp16 and bf16: choose one"),
         ({"ddp_port": 8000}, (2,), "has ddp_port without ddp: add ddp, or"),
         ({"default_partition": 1}, (2,), "has default_partition 1 and 1 partitions"),
+        ({"sharded_data_parallel_degree": 2}, (3,), "has sharded_data_parallel_degree 2, which doesn't divide the job"),
+        ({"hybrid_shard_degree": "4"}, (2,), "has hybrid_shard_degree 4, which doesn't divide the job's 2 copies"),
     ],
 )
 def test_parameters_that_do_not(plan: Planner, parameters: dict[str, Any], slots: tuple[int, ...], words: str) -> None:

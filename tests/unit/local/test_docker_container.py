@@ -112,6 +112,21 @@ def test_what_is_mounted_where(tmp_path: Path, code: Path) -> None:
     ]
 
 
+def test_a_sharded_channel_is_mounted_file_by_file(tmp_path: Path, code: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "data" / name).touch()
+    made = job()._replace(channels={"train": str(tmp_path / "data")}, sharded=("train",))
+    targets = {
+        host: [mount.target for mount in docker_container.mounts(made, host, LAYOUT) if "input" in mount.target]
+        for host in made.hosts
+    }
+    assert targets == {
+        "algo-1": ["/opt/ml/input/data/train/a", "/opt/ml/input/data/train/c"],
+        "algo-2": ["/opt/ml/input/data/train/b"],
+    }
+
+
 def test_requirements_stand_beside_code_that_stays_as_it_is(tmp_path: Path, code: Path) -> None:
     (code / "lib").mkdir()
     (code / "requirements.txt").write_text("the code's own")

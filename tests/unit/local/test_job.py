@@ -41,6 +41,7 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
         ("nothing.py", "", "there is no file .*; give the path of a script$"),
         ("accelerate", "", "--launcher accelerate SCRIPT` starts one as accelerate would"),
         ("mpirun", "", "--launcher mpi SCRIPT"),
+        ("trl", "", "--launcher accelerate -m trl.scripts.COMMAND` starts one as trl would"),
         ("code", "", "is a directory without a __main__.py"),
         ("train.py", "nowhere", "there is no directory"),
         ("outside.py", "code", "no such file in --source-dir"),
@@ -122,3 +123,12 @@ def test_cpus_and_gpus() -> None:
     for text in ("0", "-1", "some", "1.5"):
         with pytest.raises(UsageError, match="--gpus="):
             job.read_gpus(text)
+
+
+@pytest.mark.parametrize("names", [["val"], ["one"]])
+def test_only_a_channel_that_is_a_directory_can_be_sharded(names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "one.csv").touch()
+    channels = {"train": str(tmp_path), "one": str(tmp_path / "one.csv")}
+    assert job.read_sharded(["train"], channels) == ("train",)
+    with pytest.raises(UsageError, match=f"--sharded={names[0]}: no channel of this job .*; expected train"):
+        job.read_sharded(names, channels)

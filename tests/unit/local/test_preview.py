@@ -12,6 +12,8 @@ from musterpoint.cli import local
 from musterpoint.cli.options import split
 from musterpoint.fabric.setting import EnvSetting
 from musterpoint.launch.plan import Argument
+from musterpoint.local.backend import BackendName
+from musterpoint.local.netns_hosts import why_unavailable
 from musterpoint.local.preview import moved, preview_local
 
 
@@ -47,19 +49,39 @@ def test_a_path_is_moved_at_any_depth() -> None:
     assert moved(value, "/tmp/x", "/out") == (Argument("/out/train.py"), (EnvSetting("A", "b:/out", "r"),), 3, None)
 
 
-def test_the_plan_of_every_host(project: Path, environ: dict[str, str]) -> None:
+NEEDS_A_NAMESPACE = why_unavailable()
+
+
+@pytest.mark.parametrize("backend", ["process"] if NEEDS_A_NAMESPACE else ["process", "netns"])
+def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: dict[str, str]) -> None:
     words = ["--hosts", "2", "--host-slots", "1,3", "--launcher", "ranks", "train.py", "--lr", "1"]
     parser = local.parser()
     command = split(parser, words)
     job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
-    shown = preview_local(job, os.path.join(project, "left"), environ)
+    _, shown = preview_local(job, os.path.join(project, "left"), environ, backend)
     assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
         ("algo-1", 0, 1),
         ("algo-2", 1, 3),
     ]
     variables = {setting.name: setting.value for setting in shown.plans[1].environment}
-    tree = os.path.join(project, "left", "hosts", "algo-2", "opt", "ml")
+    tree = os.path.join(project, "left", "hosts", "algo-2", "opt", "ml") if backend == "process" else "/opt/ml"
+    ranks = {setting.name: setting.value for setting in shown.plans[1].processes[0].environment}
+    assert ranks["MASTER_ADDR"] == {"process": "127.0.0.11", "netns": "10.77.1.2"}[backend]
+    assert variables["NCCL_SOCKET_IFNAME"] == {"process": "lo", "netns": "eth0"}[backend]
+    assert f"2 local hosts, {backend}" in shown.notes[-1]
     assert variables["SM_MODEL_DIR"] == os.path.join(tree, "model")
     assert shown.plans[0].processes[0].words[-2:] == ["--lr", "1"]
     assert os.listdir(project) == ["train.py"], "planning leaves nothing behind"
     assert "muster-plan-" not in repr(shown.plans)
+
+
+def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
+    project: Path, environ: dict[str, str]
+) -> None:
+    words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
+    parser = local.parser()
+    command = split(parser, words)
+    job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
+    _, shown = preview_local(job, os.path.join(project, "left"), environ, "process")
+    for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
+        assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")

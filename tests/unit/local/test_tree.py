@@ -45,6 +45,27 @@ def test_resources_name_this_host() -> None:
     assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
 
 
+def test_the_files_of_a_sharded_channel_are_shared_out(tmp_path: Path) -> None:
+    names = ["b.csv", "a.csv", "c/d.csv", "c/e.csv", "c/f.csv"]
+    for name in names:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text(name)
+    hosts = ("algo-1", "algo-2", "algo-10")
+    job = JOB._replace(hosts=hosts, channels={"train": str(tmp_path / "data")}, sharded=("train",))
+    layout = Layout(str(tmp_path / "out"))
+    found = []
+    for host in hosts:
+        tree.write(job, host, layout)
+        base = Path(layout.tree(host)) / "input"
+        files = [path for path in (base / "data/train").rglob("*") if path.is_file()]
+        assert all(path.read_text() == str(path.relative_to(base / "data/train")) for path in files)
+        assert json.loads((base / "config/inputdataconfig.json").read_text())["train"]["S3DistributionType"] == (
+            "ShardedByS3Key"
+        )
+        found.append(sorted(path.read_text() for path in files))
+    assert found == [["a.csv", "c/e.csv"], ["b.csv", "c/f.csv"], ["c/d.csv"]]
+
+
 def test_channels_are_links_to_the_users_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

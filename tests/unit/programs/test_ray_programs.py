@@ -57,7 +57,8 @@ def words(root: Path, site: Path, name: str) -> list[str]:
 
 def test_advice_is_dropped_and_errors_are_passed_on() -> None:
     said = io.StringIO()
-    stream = Errors(said)
+    killed: list[int] = []
+    stream = Errors(said, killed.append)
     for level, text in [
         ("INFO", "To terminate the Ray runtime, run"), ("SUCC", "Ray runtime started."), ("WARN", "little memory"),
         ("ERR", "Some Ray subprocesses exited unexpectedly:"), ("ERR", "raylet [exit code=-9]"),
@@ -70,6 +71,7 @@ def test_advice_is_dropped_and_errors_are_passed_on() -> None:
         "[2026-11-22 09:14:55,582 E 9 9] (raylet) not fine", "Remaining processes will be killed.",
         "Ray's processes that ended here: raylet [exit code=-9]",
     ]  # fmt: skip
+    assert killed == [9]
 
 
 def test_a_worker_waits_for_its_head(root: Path, ray: dict[str, str], tmp_path: Path) -> None:

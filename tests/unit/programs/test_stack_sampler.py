@@ -35,6 +35,29 @@ def writes():
 def by_a_child():
     subprocess.run([sys.executable, "-c", "while True: pass"])
 
+def polls():
+    library().start(0)
+    asleep()
+
+def computes_beside():
+    library().start(0)
+    library().start(1)
+    asleep()
+
+def computes():
+    library().start(0)
+    library().compute(0)
+
+def works_in_python():
+    library().start(0)
+    with open("/dev/null", "wb") as file:
+        threading.Thread(target=lambda: [(file.write(b"x" * 9000), time.sleep(0.001)) for _ in range(60000)]).start()
+        asleep()
+
+def library():
+    import ctypes
+    return ctypes.CDLL(os.environ["LIBRARY"])
+
 if os.environ.get("WITH_HANDLER"):
     faulthandler.register(61, file=os.memfd_create("muster-stacks"), all_threads=True)
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
@@ -116,6 +139,34 @@ def test_what_each_rank_does(tmp_path: Path, start: Callable[..., Started], read
 )
 def test_a_reader_that_fails_is_named(tmp_path: Path, start: Callable[..., Started], reader: str, error: str) -> None:
     assert error in sample(tmp_path, start("asleep"), reader)["asleep"]["error"]
+
+
+HOROVOD = """
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+void *compute(void *unused) { for (volatile unsigned long n = 0;; n++) ; }
+static void *poll(void *unused) {
+    char words[50] = {0};
+    int file = open("/dev/null", O_WRONLY);
+    for (;;) { if (write(file, words, sizeof words) < 0) return 0; usleep(1000); }
+}
+void start(int computes) { pthread_t thread; pthread_create(&thread, 0, computes ? compute : poll, 0); }
+"""
+COMPUTES = {"polls": False, "computes_beside": True, "computes": True, "works_in_python": True}
+
+
+@pytest.mark.parametrize("name", ["mpi_lib_v2.so", "another.so"])
+def test_threads_that_only_look_for_work_are_no_work(tmp_path: Path, start: Callable[..., Started], name: str) -> None:
+    """Those of Horovod's library, for which another stands here; who computes beside them, in C too, gets on."""
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod.c").write_text(HOROVOD)
+    library = tmp_path / "horovod" / name
+    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-o", library, tmp_path / "horovod.c"], check=True)
+    ranks = start(*COMPUTES, LIBRARY=str(library))
+    found = sample(tmp_path, ranks, py_spy())
+    expected = COMPUTES if name.startswith("mpi_lib") else dict.fromkeys(COMPUTES, True)
+    assert {name: facts["moving"] for name, facts in found.items()} == expected
 
 
 NVML = """

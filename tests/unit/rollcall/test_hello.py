@@ -40,6 +40,14 @@ def test_ports_that_are_none(ports: object) -> None:
         Hello.from_wire({**as_sent(HELLO.pack()), "ports": ports})
 
 
+def test_a_key_for_ssh_survives_the_wire_and_others_are_refused() -> None:
+    told = HELLO._replace(offer=HELLO.offer._replace(ssh_key="ssh-ed25519 AAAAC3Nz+/="))
+    assert Hello.from_wire(as_sent(told.pack())) == told
+    for key in ("ssh-rsa AAAA", "ssh-ed25519 A\ncommand=x", 7, "ssh-ed25519 " + "A" * 300):
+        with pytest.raises(wire.WireError, match="ssh_key"):
+            Hello.from_wire({**as_sent(HELLO.pack()), "ssh_key": key})
+
+
 def test_libraries_survive_the_wire_and_others_are_refused() -> None:
     told = HELLO._replace(offer=HELLO.offer._replace(libraries=("NCCL=2.27.3",)))
     assert Hello.from_wire(as_sent(told.pack())) == told

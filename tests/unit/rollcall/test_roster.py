@@ -43,7 +43,8 @@ def test_it_survives_the_wire() -> None:
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=8)
 COUNTS = st.integers(0, 65535)
 PORTS = st.lists(st.integers(1, 65535), max_size=3).map(tuple)
-SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS)
+KEYS = st.just("") | st.from_regex(r"ssh-ed25519 [A-Za-z0-9+/]{1,68}", fullmatch=True)
+SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS, KEYS)
 TABLES = st.lists(SEAT, min_size=1, max_size=4, unique_by=lambda seat: seat.name)
 
 
@@ -59,7 +60,9 @@ WRONG: list[dict[str, Any]] = [
     {"seats": [[["algo-10"], "10.0.0.3", 2]]}, {"seats": [["algo-10", "10.0.0.3", "2"]]},
     {"seats": [["algo-10", "10.0.0.3", True]]}, {"seats": [["algo-10", None, 2]]},
     {"seats": [["algo-10", "10.0.0.3", 2, "yes"]]}, {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, "more"]]},
-    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "more"]]},
+    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "", "more"]]},
+    *({"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], key]]} for key in
+      ("ssh-rsa AAAA", "ssh-ed25519 ", "ssh-ed25519 A\nssh-ed25519 B", "ssh-ed25519 A,", "ssh-ed25519 " + "A" * 300)),
     {"seats": [{"name": "algo-10", "address": "10.0.0.3", "slots": 2}]}, {"master_port": 0}, {"master_port": 65536},
     {"seats": [["algo-10", "10.0.0.3", -1]]}, {"seats": [["algo-10", "10.0.0.3", 10**30]]},
     {"seats": [["algo-10", "10.0.0.3", 1, True, "\x1b[2J"]]}, {"master_address": "a\nb"}, {"session": "\ud800"},

@@ -38,7 +38,8 @@ def as_rank(modelparallel: Modules, monkeypatch: pytest.MonkeyPatch) -> AsRank:
             "pp": group(rank, parts), "tp": group(*tensor), "rdp": group(replica, 2),
             "mp": group(rank * tensor[1] + tensor[0], parts * tensor[1]),
         }  # fmt: skip
-        monkeypatch.setattr(state.state, "_world", SimpleNamespace(groups=groups, rank=rank))
+        cfg = SimpleNamespace(sharded_data_parallel_degree=1)
+        monkeypatch.setattr(state.state, "_world", SimpleNamespace(groups=groups, rank=rank, cfg=cfg))
 
     become(0)
     return become

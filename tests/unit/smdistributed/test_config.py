@@ -182,6 +182,9 @@ def test_types(read: Read, value: Any, as_flag: bool | None, as_count: int | Non
         ({"ddp_dist_backend": "nccl"}, "ddp_dist_backend='nccl' (smp.init): it needs ddp"),
         ({"tensor_parallel_degree": 2}, "tensor_parallel_degree=2 (smp.init): it needs ddp to be set as well"),
         ({"load_partition": True}, "load_partition=True (smp.init): it needs partition_file, the file to load"),
+        ({"sharded_data_parallel_degree": 2}, "sharded_data_parallel_degree=2 (smp.init): it needs ddp to be set"),
+        ({"sharded_data_parallel_degree": 2, "ddp": True, "partitions": 2}, "sharded_data_parallel_degree=2 (smp.init) "
+         "doesn't go with pipeline_parallel_degree=2 (smp.init): set it to 1"),
         ({"active_microbatches": 0}, "active_microbatches=0 (smp.init): expected a whole number, 1 or more"),
     ],
 )  # fmt: skip

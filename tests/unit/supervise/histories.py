@@ -19,6 +19,24 @@ LENGTH = st.sampled_from([1.0, 4.0, 7.0, 12.0, 20.0, 40.0, 60.0, 90.0, 200.0])
 
 
 @st.composite
+def restarting(draw: st.DrawFn) -> History:
+    """Histories of jobs that may be started again, which one failure at least asks for."""
+    history = draw(histories())
+    host = st.integers(0, len(history.hosts) - 1)
+    infra = st.builds(Fails, host, st.just(0), MOMENT, st.integers(1, 3), st.sampled_from(["infra", "peer"]))
+    early = draw(infra)
+    return history._replace(
+        faults=(early._replace(at=early.at % 20), *draw(st.lists(infra, max_size=2)), *history.faults),
+        finish=False,
+        restarts=draw(st.sampled_from([2, 1, 3])),
+        on=draw(st.sampled_from(["infra", "user"])),
+        rejoin=draw(st.sampled_from([0.0, 5.0, 20.0])),
+        saves=draw(st.sampled_from([None, 0, 1, 9])),
+        drains=tuple(draw(st.sampled_from([0.0, 0.01, 1.0, 5.0])) for _ in history.hosts),
+    )
+
+
+@st.composite
 def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
     count = draw(st.integers(2, 4))
     each = st.lists(RANK, min_size=1, max_size=2).map(tuple)

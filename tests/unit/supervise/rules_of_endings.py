@@ -7,7 +7,10 @@ from musterpoint.supervise import events as ev
 
 from .simulated_hosts import HORIZON, Dies, Freezes, Host, Job, Snaps, Stops, Unplugs
 from .simulated_network import TIMEOUTS
+from .simulated_restarts import RestartingHost
 
+CROSSING = 12.0
+"""Seconds in which a stop reaches the leader, also where the connection ends just then, or stands still for a while."""
 SAFE_CUT = 8.0
 """Seconds that nothing may pass, near the end of a job, without a host being given up: silence is 15 s, a beat 5 s."""
 ENDING = 80.0
@@ -27,9 +30,12 @@ def wrong(job: Job) -> list[str]:
             found.append(f"{host.name} does not end")
         elif host.alive_at_end:
             found.append(f"{host.name} ends before {host.alive_at_end} rank(s) of it")
+    found += job.broken
     if found:
         return found
     together = _together(job)
+    if job.history.restarts:
+        found += _attempts(job, together)
     if job.history.finish and not any(isinstance(fault, Stops) for fault in job.history.faults):
         last = max((host.ranks_ended_at for host in together), default=0.0)
         found += [f"{host.name} ends at {host.over_at:g}, before the last rank at {last:g}, with --on-failure finish"
@@ -59,11 +65,42 @@ def _together(job: Job) -> list[Host]:
     return [host for host in job.hosts if host.index not in apart]
 
 
+def _attempts(job: Job, together: list[Host]) -> list[str]:
+    """Whether the job was started again as often as it may be, on all hosts, and not after a stop."""
+    found = []
+    history = job.history
+    made = {host.name: len(host.attempts) for host in together if isinstance(host, RestartingHost)}
+    if len(set(made.values())) > 1 and not job.stops_heard:
+        found.append(f"hosts made different numbers of attempts: {made}")
+    if max(made.values(), default=0) > history.restarts + 1:
+        found.append(f"more attempts than {history.restarts} restarts: {made}")
+    if history.on == "infra" and max(made.values(), default=0) > 1:
+        causes = [failure for host in job.hosts for failure in host.earlier]
+        if causes and all(failure.kind in ("user", "oom") for failure in causes):
+            found.append(f"started again after errors of the program's own: {made}")
+    if len(together) == len(job.hosts) and job.stops_heard:
+        known = min(job.stops_heard) + 2 * max(history.latencies) + CROSSING
+        late = [at for host in together if isinstance(host, RestartingHost) for at in host.attempts[1:] if at > known]
+        if late:
+            found.append(f"an attempt begins at {late[0]:g}, after a stop at {min(job.stops_heard):g}")
+        if any(host.outcome[0] == 0 and len(host.attempts) > 1 and host.attempts[-1] > min(job.stops_heard)
+               for host in together if isinstance(host, RestartingHost)):  # fmt: skip
+            found.append("a job that was stopped is started again, and ends with 0")
+    leader = job.hosts[0]
+    if isinstance(leader, RestartingHost) and history.saves is not None:
+        began = leader.attempts
+        for number in range(history.saves + 2, len(began)):  # two attempts before it that left nothing new
+            last, before = began[number] - began[number - 1], began[number - 1] - began[number - 2]
+            if last <= before:
+                found.append(f"attempt {number} begins, though the last took {last:g} s after {before:g} s")
+    return found
+
+
 def _codes(job: Job, together: list[Host]) -> list[str]:
     faults = job.history.faults
     codes = {host.outcome[0] for host in together}
     stops = [fault for fault in faults if isinstance(fault, Stops)]
-    failures = [failure for host in job.hosts for failure in (*host.failures, *host.late)]
+    failures = [failure for host in job.hosts for failure in (*host.earlier, *host.failures, *host.late)]
     lost = any(isinstance(fault, (Dies, Freezes, Unplugs)) for fault in faults)
     found = []
     stopped = exit_codes.STOPPED if not any(stop.signal == 2 for stop in stops) else 130
@@ -104,9 +141,9 @@ def _times(job: Job) -> list[str]:
     history = job.history
     if history.finish or history.outside or len(_together(job)) < len(job.hosts):
         return []
-    first = [at for host in job.hosts for at, event in host.events if _ends_job(event)]
+    first = [at for host in job.hosts for at, event in host.events if _ends_job(event) and at >= host.began]
     ends = [host.over_at for host in job.hosts if host.over_at is not None]
-    if first and ends and max(ends) > min(first) + ENDING:
+    if first and ends and max(ends) > min(first) + ENDING + max(history.drains) + history.rejoin:
         return [f"the job ends {max(ends) - min(first):.0f} s after its first failure or stop"]
     return []
 

@@ -9,9 +9,11 @@ from typing import Any, Callable, Literal, NamedTuple, Union, cast
 
 from musterpoint.channel.leader import JobHosts, LeaderChannel
 from musterpoint.channel.link import Link, LinkOwner
+from musterpoint.channel.peers import StopAll
+from musterpoint.channel.redial import Membership
 from musterpoint.channel.session import HostState, Session, Ticket
 from musterpoint.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
-from musterpoint.channel.worker import Membership, WorkerChannel
+from musterpoint.channel.worker import WorkerChannel
 from musterpoint.failure import Failure
 from musterpoint.loop import Timer
 from musterpoint.rollcall.admission import Call
@@ -21,6 +23,7 @@ from musterpoint.rollcall.roster import Offer, Roster, Seat
 from musterpoint.settings import Settings
 from musterpoint.supervise import events as ev
 from musterpoint.supervise.policy import decide
+from musterpoint.supervise.restart_rules import RestartOn
 from musterpoint.supervise.state import Rules, State, code_of
 
 from .simulated_network import TIMEOUTS, Clock, Cut, Machine, Network, SimulatedDialer
@@ -107,6 +110,9 @@ class History(NamedTuple):
     ``latencies``: seconds to the leader. ``finish``: ``--on-failure finish``. ``tolerates``: the plan bears lost hosts.
     ``outside``: the last host is outside the distribution group; ``outside_stops``: ``--outside stop``.
     ``leaves``: seconds that each host needs to end after its decision.
+    ``restarts``: ``--max-restarts``; ``on``: ``--restart-on``; ``rejoin``: ``--rejoin-timeout``.
+    ``saves``: how many attempts leave a new checkpoint; None: there is no directory for them.
+    ``drains``: seconds until nothing of an attempt is left on each host.
     """
 
     hosts: tuple[tuple[Rank, ...], ...]
@@ -118,6 +124,11 @@ class History(NamedTuple):
     tolerates: bool = False
     outside: bool = False
     outside_stops: bool = False
+    restarts: int = 0
+    on: RestartOn = "infra"
+    rejoin: float = 0.0
+    saves: int | None = None
+    drains: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Host:
@@ -143,9 +154,13 @@ class Host:
         self.ranks_ended_at = 0.0
         self.failures: list[Failure] = []
         self.late: list[Failure] = []
+        self.earlier: list[Failure] = []
         self.events: list[tuple[float, ev.Event]] = []
         self.peers: Any = None
-        self._timers: dict[type, Timer] = {}
+        self.began = 0.0
+        self.first_stop: tuple[str, int] | None = None
+        self.timers: dict[type, Timer] = {}
+        self.attempt = 0
         self._queue: list[ev.Event] = []
         self._busy = False
 
@@ -163,10 +178,16 @@ class Host:
     def start(self) -> None:
         ranks = self.job.history.hosts[self.index]
         self.live = {(0, number): rank for number, rank in enumerate(ranks)}
+        self.began = self.job.clock.now
         self.peers.listen(self.on_event)
         self.on_event(ev.SessionOpened(0, tuple(self.live)))
         for key, rank in list(self.live.items()):
-            self.loop.call_later(rank.after, lambda key=key: self.ended(key, None))
+            self.end_after(rank.after, key, None)
+
+    def end_after(self, seconds: float, key: ev.Key, failure: Failure | None) -> None:
+        """A rank of this attempt ends so, if it still lives then."""
+        attempt = self.attempt
+        self.loop.call_later(seconds, lambda: self.ended(key, failure) if self.attempt == attempt else None)
 
     def ended(self, key: ev.Key, failure: Failure | None) -> None:
         """A rank ended; ``failure`` doesn't count if it was signalled before."""
@@ -189,7 +210,7 @@ class Host:
                     self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key[1], key[1],
                     at=self.job.clock.now,
                 )  # fmt: skip
-                self.loop.call_later(rank.echoes, lambda key=key, echo=echo: self.ended(key, echo))
+                self.end_after(rank.echoes, key, echo)
 
     def on_event(self, event: ev.Event) -> None:
         self._queue.append(event)
@@ -200,6 +221,9 @@ class Host:
             happened = self._queue.pop(0)
             self.events.append((self.job.clock.now, happened))
             self.state, actions = decide(self.state, happened, self.rules)
+            if isinstance(happened, (ev.StopAsked, StopAll)):
+                where = self.name if isinstance(happened, ev.StopAsked) else happened.host
+                self.first_stop = self.first_stop or (where, happened.signal)
             for action in actions:
                 ACTS[type(action)](self, action)
         self._busy = False
@@ -209,26 +233,30 @@ class Host:
             if key not in self.signalled:
                 self.signalled.add(key)
                 if rank.stops is not None:
-                    self.loop.call_later(rank.stops, lambda key=key: self.ended(key, None))
+                    self.end_after(rank.stops, key, None)
 
     def kill(self) -> None:
         self.killed = True
         self.signalled.update(self.live)
         for key in list(self.live):
-            self.loop.call_later(0.0, lambda key=key: self.ended(key, None))
+            self.end_after(0.0, key, None)
 
     def start_timer(self, action: ev.StartTimer) -> None:
-        old = self._timers.get(type(action.event))
+        old = self.timers.get(type(action.event))
         if old is not None:
             old.cancel()
-        self._timers[type(action.event)] = self.loop.call_later(action.seconds, lambda: self.on_event(action.event))
+        self.timers[type(action.event)] = self.loop.call_later(action.seconds, lambda: self.on_event(action.event))
+
+    def told_to_stop(self, signal: int) -> None:
+        """The platform stops this host."""
+        self.on_event(ev.StopAsked(signal))
 
     def finish(self) -> None:
         self.over_at = self.job.clock.now
         self.alive_at_end = len(self.live)
-        self.loop.call_later(self.job.history.leaves[self.index], self._leave)
+        self.loop.call_later(self.job.history.leaves[self.index], self.leave)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         self.peers.close()
         self.left_at = self.job.clock.now
         self.job.network.gone(self.machine, "refuses")
@@ -274,7 +302,8 @@ class Job:
     def __init__(self, history: History) -> None:
         self.history = history
         self.clock = Clock()
-        self.hosts = [Host(self, index) for index in range(len(history.hosts))]
+        self.broken: list[str] = []
+        self.hosts = [self._host(index) for index in range(len(history.hosts))]
         leader, workers = self.hosts[0], self.hosts[1:]
         cuts = [
             Cut(name_of(fault.host), fault.at, fault.seconds, fault.more)
@@ -282,11 +311,13 @@ class Job:
             if isinstance(fault, Unplugs)
         ]
         latencies = {host.name: history.latencies[host.index] for host in workers}
+        self.stops_heard: list[float] = []
         self.network = Network(self.clock, leader.machine, latencies, cuts, TIMEOUTS)
         names = frozenset(host.name for host in self.hosts)
         group = frozenset(host.name for host in self.hosts if not host.outside)
         seats = tuple(Seat(host.name, "10.0.0.1", 1, host.name in group) for host in self.hosts)
-        roster = Roster("job", "5e55" * 8, seats, "10.0.0.1", 7777, leader.name)
+        roster = Roster("job", "5e55" * 8, seats, "10.0.0.1", 7777, leader.name, max_restarts=history.restarts)
+        self.roster = roster
         members: dict[str, HostState] = {}
         nobody = LinkOwner(lambda link, payload: None, lambda link, why, eof: None)
         far_ends = {}
@@ -298,7 +329,7 @@ class Job:
             session = Session(0.0, False, SETTINGS.silence_timeout, TIMEOUTS)
             members[host.name] = HostState(host.name, link, session)
         context = leader.machine.context(TIMEOUTS)
-        job_hosts = JobHosts(leader.name, members, group)
+        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts)
         leader.peers = LeaderChannel(context, job_hosts, history.finish, self._close_listener)
         offer = Offer("job", "ranks", 1, "0.1", 1)
         calls = {
@@ -321,6 +352,13 @@ class Job:
             # a signal that comes earlier is handled once the ranks are started
             when = max(fault.at, history.starts[fault.host]) if isinstance(fault, (Stops, Breaks)) else fault.at
             self.clock.at(when, lambda fault=fault: FAULTS[type(fault)](self, self.hosts[fault.host], fault))
+
+    def _host(self, index: int) -> Host:
+        if not self.history.restarts:
+            return Host(self, index)
+        from .simulated_restarts import RestartingHost
+
+        return RestartingHost(self, index)
 
     def _close_listener(self) -> None:
         self.network.listens = False
@@ -350,7 +388,12 @@ class Job:
         host.loop.do(broken)
 
     def stops(self, host: Host, fault: Stops) -> None:
-        host.loop.do(lambda: host.on_event(ev.StopAsked(fault.signal)) if host.over_at is None else None)
+        def told() -> None:
+            if host.over_at is None:
+                self.stops_heard.append(self.clock.now)
+                host.told_to_stop(fault.signal)
+
+        host.loop.do(told)
 
     def dies(self, host: Host, fault: Dies) -> None:
         if not host.loop.dead:

@@ -46,7 +46,7 @@ class Clock:
 
 class SimulatedLoop(Loop):
     """The loop of one host. Frozen, it does nothing; thawed, it reads what has come meanwhile, then takes the new
-    connections, and calls the timers that are due last.
+    connections, and calls the timers that are due last. ``turned`` is called after each of them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -57,6 +57,7 @@ class SimulatedLoop(Loop):
         self._kept: list[tuple[int, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.dead = False
+        self.turned: Callable[[], None] = _nothing
 
     def watch(self, fd: int, interest: int, call: Callable[[int], None]) -> None:
         self._readers[fd] = call
@@ -86,6 +87,7 @@ class SimulatedLoop(Loop):
             heapq.heappush(self._kept, (turn, when, next(self._order), call))
         else:
             call()
+            self.turned()
 
     def freeze(self) -> None:
         self._frozen = True

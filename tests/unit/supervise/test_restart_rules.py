@@ -52,6 +52,8 @@ def ours(code: int) -> Failure:
         (ERROR._replace(code=64), False, True),
         (OOM, False, True),
         *((ours(code), False, False) for code in (64, 69, 70, 71, 72)),
+        (ours(72)._replace(signal=9), True, True),
+        (ours(72)._replace(signal=4), False, False),
     ],
 )
 def test_what_is_retriable(failure: Failure, infra: bool, user: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from .histories import histories
+from .histories import histories, restarting
 from .rules_of_endings import wrong
 from .simulated_hosts import (
     Breaks,
@@ -54,6 +54,25 @@ KNOWN: dict[str, tuple[History, Ends]] = {
     "a cut of 90 s": (History((LONG, LONG, LONG), (Unplugs(1, 5.0, 90.0, 23.0),)), {0: (0, "")}),
     "a connection ends again and again": (
         History((LONG, LONG), tuple(Snaps(1, at / 4) for at in range(1, 60))), {0: (0, "")}),
+    "a rank fails, and all start again": (
+        History((LONG, AN_ECHO), (Fails(1, 0, 5.0, kind="infra"),), restarts=1), {0: (0, "")}),
+    "a rank fails once more than the job may start again": (
+        History((LONG, LONG), (Fails(1, 0, 5.0, kind="infra"), Fails(0, 0, 20.0, 3, kind="infra")), restarts=1),
+        {0: (3, "error 3 of algo-1")}),
+    "a program's own error": (
+        History((LONG, LONG), (Fails(1, 0, 5.0),), restarts=1), {0: (1, "error 1 of algo-2")}),
+    "an attempt gets no further than the one before": (
+        History((LONG, LONG), (Fails(1, 0, 5.0, kind="infra"), Fails(1, 0, 9.0, 2, kind="infra")), restarts=3, saves=0),
+        {0: (2, "error 2 of algo-2")}),
+    "the leader is stopped while another host's processes leave the kernel": (
+        History((LONG, LONG, LONG), (Fails(0, 0, 1.0, kind="infra"), Stops(0, 1.0)), restarts=2,
+                drains=(0.0, 0.0, 5.0)), {0: (143, "")}),
+    "a stop crosses the beginning of the next attempt": (
+        History((LONG, LONG), (Fails(0, 0, 1.0, kind="infra"), Stops(1, 1.145)), restarts=2, latencies=(0.01, 0.02)),
+        {0: (143, "")}),
+    "a host dies between two attempts": (
+        History((LONG, LONG, LONG), (Fails(0, 0, 1.0, kind="infra"), Dies(2, 2.0)), restarts=2, rejoin=5.0,
+                drains=(0.0, 3.0, 3.0)), {0: (76, "muster: host algo-3 was lost: it was lost while")}),
 }  # fmt: skip
 
 
@@ -76,6 +95,13 @@ def test_any_history(history: History) -> None:
     job = play(history)
     found = wrong(job)
     assert not found, "\n".join([*found, told(job)])
+
+
+@seed(1)
+@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(restarting())
+def test_any_history_of_a_job_that_may_be_started_again(history: History) -> None:
+    test_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("seconds", [30.0, 60.0, 90.0, 200.0])
@@ -104,6 +130,19 @@ def test_a_silent_leader_keeps_nobody_waiting_who_has_a_failure_or_a_stop(fault:
     assert first == leader and first[0] in (1, 143), told(job)
     assert echoing[0] == 76 and "hosts algo-1 and algo-3 lost each other" in echoing[2], told(job)
     assert all(host.over_at is not None and host.over_at <= 32.0 for host in job.hosts[1:]), told(job)
+
+
+@pytest.mark.parametrize(("frozen", "ends"), [(200.0, 216.0), (900.0, 306.0)])
+def test_a_host_whose_ranks_notice_nothing_waits_for_a_silent_leader(frozen: float, ends: float) -> None:
+    """It hears of the failure when the leader is thawed, or gives it up after the silence timeout."""
+    hosts = (Rank(after=1200.0),), (Rank(after=1200.0),), (Rank(after=1200.0),)
+    leader, failed, third = play(History(hosts, (Freezes(0, 5.0, frozen), Fails(1, 0, 30.0)))).hosts
+    assert failed.over_at is not None and failed.over_at <= 31.0 and failed.outcome[0] == 1
+    assert third.over_at is not None and third.over_at <= ends
+    if frozen < 300.0:
+        assert third.outcome == leader.outcome == failed.outcome
+    else:
+        assert third.outcome[0] == 76 and "hosts algo-1 and algo-3 lost each other" in third.outcome[2]
 
 
 def _over(history: History) -> list[tuple[int, str, float]]:

@@ -158,16 +158,16 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
     if six:
         return (
             mca("btl_tcp_disable_family", "4", "the hosts found each other by IPv6"),
-            mca("oob_tcp_disable_ipv4_family", "1", "and so do mpirun's daemons", names.word),
+            mca("oob_tcp_disable_ipv4_family", "1", "mpirun's daemons use IPv6, too", names.word),
         )
     known = common_networks(addresses)
     networks = known or NETWORK_UNKNOWN
     where = "ranks meet on the hosts' own network, whatever its interface is called, not on a bridge that each has"
     flags = (
         mca("btl_tcp_if_include", networks, where, rivals=["btl_tcp_if_exclude"]),
-        mca(names.interfaces, networks, "and so do mpirun's daemons", names.word, _INTERFACES),
+        mca(names.interfaces, networks, "mpirun's daemons meet there, too", names.word, _INTERFACES),
         mca("btl_tcp_disable_family", "6", "the hosts found each other by IPv4"),
-        mca("oob_tcp_disable_ipv6_family", "1", "and so do mpirun's daemons", names.word),
+        mca("oob_tcp_disable_ipv6_family", "1", "mpirun's daemons use IPv4, too", names.word),
     )
     if not known or not _on_one_machine(places):
         return flags

@@ -195,7 +195,7 @@ def _environment(
         EnvSetting("WORLD_SIZE", str(world), "ranks in all; MPI says which one each is"),
         EnvSetting("LOCAL_WORLD_SIZE", str(ranks), "ranks of this host"),
         EnvSetting("NODE_RANK", str(roster.node_rank), "this host's place in the group"),
-        EnvSetting("GROUP_RANK", str(roster.node_rank), "the same, by torchrun's name"),
+        EnvSetting("GROUP_RANK", str(roster.node_rank), "this host's place in the group, by torchrun's name"),
         EnvSetting("MASTER_ADDR", inputs.master_address, "where rank 0 listens, for init_method='env://'"),
         EnvSetting("MASTER_PORT", str(roster.master_port), "free on the leader"),
     )

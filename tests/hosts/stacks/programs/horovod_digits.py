@@ -1,8 +1,8 @@
 """Data-parallel training on scikit-learn's digits (the NPZ file given) with horovod.torch.
 
 Every rank prints its place, and the mean of all ranks' losses after each epoch.
-``--fail`` makes the last rank raise in the middle of it, ``--wait FOLDER`` makes every rank train until it is stopped,
-and leave a checkpoint there then.
+``--fail`` makes the last rank raise in the middle of it, ``--die`` kills it before, in the first
+attempt; ``--wait FOLDER`` makes every rank train until it is stopped, and leave a checkpoint there then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("data")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--fail", action="store_true")
+parser.add_argument("--die", action="store_true")
 parser.add_argument("--wait", default="")
 args = parser.parse_args()
 
@@ -52,6 +53,8 @@ def save(signo: int, frame: object) -> None:
 
 if args.wait:
     signal.signal(signal.SIGTERM, save)
+if args.die and rank == size - 1 and os.environ["MUSTER_ATTEMPT"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
 epoch = 0
 while epoch < args.epochs or args.wait:
     if args.fail and epoch == 1 and rank == size - 1:

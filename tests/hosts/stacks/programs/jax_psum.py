@@ -1,6 +1,7 @@
 """Sums ranks over all processes, after an ``initialize()`` without arguments; then ends as the word says.
 
-``raise``, ``die``: so ends the last (or the second) process, while the others wait for it in a collective.
+``raise``, ``die``: so ends the last (or the second) process, while the others wait for it in a
+collective; in the second attempt all end well.
 ``wait``: all sum until they are stopped.
 """
 
@@ -23,6 +24,8 @@ def save(signo: int, frame: object) -> None:
 
 def main(then: str = "") -> None:
     jax.distributed.initialize()
+    if int(os.environ["MUSTER_ATTEMPT"]):
+        then = ""
     rank, count = jax.process_index(), jax.process_count()
     total = jax.pmap(lambda each: jax.lax.psum(each, "i"), axis_name="i")(jnp.full(jax.local_device_count(), rank))
     if then == "wait" and rank % 2:

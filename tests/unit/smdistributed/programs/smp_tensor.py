@@ -171,7 +171,7 @@ def check(name, length):
     count = len(list(model.distributed_modules()))
     assert (count > 0) is (not before or smp.tp_size() > 1), (name, count)
     model.load_state_dict(alone.state_dict())
-    worst = dict.fromkeys(("gradient", "norm", "loss", "output", "weight", "evaluated"), 0.0)
+    worst = dict.fromkeys(("gradient", "norm", "moment", "loss", "output", "weight", "evaluated"), 0.0)
 
     def note(what, error):
         worst[what] = max(worst[what], error if error == error else float("inf"))
@@ -205,6 +205,12 @@ def check(name, length):
         note("norm", distance(norm, wanted))
         optimizer.step()
         plainly.step()
+    moments = optimizer.state_dict()["state"]
+    for index, each in plainly.state_dict()["state"].items():
+        key = [name for name, _ in alone.named_parameters()][index]
+        own = [name for name, _ in net.named_parameters()].index(key)
+        note("moment", distance(moments[own]["momentum_buffer"], each["momentum_buffer"]))
+    optimizer.load_state_dict(optimizer.state_dict())
     values = model.state_dict()
     assert list(values) == list(alone.state_dict())
     for key, value in alone.state_dict().items():

@@ -20,7 +20,7 @@ Fetch = Callable[[nn.Parameter], torch.Tensor]
 fetch: Fetch | None = None
 """How to get a parameter's value inside of a step; set with the pipeline. None while tracing, and before."""
 
-_WITHOUT_VALUE = frozenset({
+WITHOUT_VALUE = frozenset({
     "__get__", "__set__", "__delete__", "__repr__", "__format__", "__reduce_ex__", "__len__", "__hash__",
     "_has_compatible_shallow_copy_type", "_make_subclass", "_is_view", "__dir__", "_backward_hooks",
     "dim", "ndimension", "nelement", "numel", "size", "stride", "element_size", "storage_offset", "get_device",
@@ -43,7 +43,7 @@ class AbsentParameter(nn.Parameter):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in _WITHOUT_VALUE:
+        if name in WITHOUT_VALUE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         if fetch is None:

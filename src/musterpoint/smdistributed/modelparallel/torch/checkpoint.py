@@ -16,6 +16,7 @@ import zipfile
 from typing import Any, Callable, Mapping, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
 from . import log
@@ -67,7 +68,7 @@ def save(
     if partial or key is not None:
         with whole(_part(path, v3)) as temporary:
             _write(obj, temporary, options, {**_layout(), "v3": v3})
-    elif state.group("mp").rank == 0:
+    elif state.group("mp").rank == _shard() == 0:
         with whole(path) as temporary:
             _write(_without_mark(obj), temporary, options)
 
@@ -109,11 +110,11 @@ def save_checkpoint(
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints={num_kept_partial_checkpoints}: expected 1 or more, or None")
     shared = getattr(optimizer, "sharded", False)
-    leads = state.group("rdp").rank == 0
+    leads = state.group("rdp").rank < _shards()
     if not leads and not shared:
         return
     folder = _path(path)
-    first = leads and state.group("mp").rank == 0
+    first = state.group("rdp").rank == state.group("mp").rank == 0
     files = _files(folder, tag, partial, state.group("rdp").rank if shared else 0)
     with contextlib.ExitStack() as stack:  # all files are there before the first one takes its place
         if partial:
@@ -122,12 +123,19 @@ def save_checkpoint(
             _write_whole(stack, files, model if leads else None, optimizer, first, translate_if_full)
         if first and user_content is not None:
             _write(user_content, stack.enter_context(whole(files.content)), {})
-        barrier(WORLD if shared else MP_GROUP)
-    barrier(WORLD if shared else MP_GROUP)
+        _meet(shared)
+    _meet(shared)
     if first:
         write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
         if partial and num_kept_partial_checkpoints is not None:
             _remove_old(folder, num_kept_partial_checkpoints)
+
+
+def _meet(everyone: bool) -> None:
+    """Until all that write have come here."""
+    if _shards() > 1:
+        dist.barrier(state.model.sharding.mesh["shard"].get_group())
+    barrier(WORLD if everyone else MP_GROUP)
 
 
 def _write_parts(stack: contextlib.ExitStack, files: _Files, model: Any, optimizer: Any) -> None:
@@ -218,7 +226,7 @@ def _read_shares(place: str, partial: bool) -> dict[str, Any]:
         chosen = range(own.rank, own.rank + 1)
     found: dict[str, Any] = {}
     for replica in chosen:
-        path = re.sub(r"_\d+\.pt$", f"_{replica}.pt", place) if partial else place
+        path = re.sub(r"_\d+\.pt$", f"_{replica}.pt", place) if partial and replicas > 1 else place
         if not os.path.exists(path):
             raise SMPCheckpointError(
                 f"{path} doesn't exist: the state was saved by {replicas} replicas, a part by each"
@@ -230,8 +238,17 @@ def _read_shares(place: str, partial: bool) -> dict[str, Any]:
 
 
 def rank_info(replica: int = 0) -> str:
-    """Which part this rank has, as file names say it: pipeline, tensor, replica."""
-    return f"{state.group('pp').rank}_{state.group('tp').rank}_{replica}"
+    """Which part this rank has, as file names say it: pipeline, tensor, replica or shard."""
+    return f"{state.group('pp').rank}_{state.group('tp').rank}_{replica or _shard()}"
+
+
+def _shard() -> int:
+    """This rank's place among the shards of one copy of the model; 0 where it isn't in shards."""
+    return state.group("rdp").rank % _shards()
+
+
+def _shards() -> int:
+    return state.cfg.sharded_data_parallel_degree
 
 
 def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:
@@ -253,6 +270,8 @@ def _path(f: str | os.PathLike[str]) -> str:
 def _part(path: str, v3: bool = False) -> str:
     if v3:
         return f"{path}_{state.group('pp').rank}_{state.group('tp').rank}_{state.group('rdp').rank}"
+    if _shards() > 1:
+        return f"{path}_{rank_info()}"
     if state.group("tp").size > 1:
         return f"{path}_{state.group('pp').rank}_{state.group('tp').rank}"
     return f"{path}_{state.group('mp').rank}"
@@ -265,7 +284,14 @@ def _found(path: str, v3: bool) -> str:
 
 
 def _layout() -> dict[str, int]:
-    return {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
+    layout = {"pipeline_parallel_degree": state.group("pp").size, "tensor_parallel_degree": state.group("tp").size}
+    return {**layout, "sharded_data_parallel_degree": _shards()}
+
+
+def _degrees() -> str:
+    """How this job divides the model, the pipeline first."""
+    pipeline, *others = _layout().items()
+    return " and ".join(f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
 
 
 def _has_shards(obj: Any) -> bool:
@@ -308,9 +334,9 @@ def _check_layout(path: str, place: str) -> None:
     """Refuses a part of a model that was divided into another number of parts."""
     then = _record(place) or _layout()
     for name, now in _layout().items():
-        if then.get(name) != now:
+        if then.get(name, 1) != now:
             raise SMPCheckpointError(
-                f"{path} was saved with {name} {then.get(name)}, and this job has {now}: its parts fit that "
+                f"{path} was saved with {name} {then.get(name, 1)}, and this job has {now}: its parts fit that "
                 "number only; resume with it, or save the whole model there (partial=False), which fits any"
             )
 
@@ -340,8 +366,8 @@ def _missing(path: str, place: str, partial: bool) -> str:
         return f"{place} doesn't exist"
     return (
         f"{place} doesn't exist, but {len(parts)} other part{'s' if len(parts) > 1 else ''} of it: this job has "
-        f"pipeline_parallel_degree {state.group('pp').size}; resume with the number that it was saved with, on a file "
-        "system that all hosts share, or save the whole model (partial=False), which fits any number"
+        f"{_degrees()}; resume with the number that it was saved with, on a file system that all hosts share, or save "
+        "the whole model (partial=False), which fits any number"
     )
 
 

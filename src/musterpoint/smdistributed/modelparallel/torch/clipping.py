@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad
 
 from . import log
@@ -22,6 +23,8 @@ from .topology import Kind
 
 _NAME = "_get_total_norm"
 """What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
+_SCALE = "_clip_grads_with_norm_"
+"""What it scales gradients with."""
 
 
 def install() -> None:
@@ -35,6 +38,8 @@ def install() -> None:
         tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
     ) -> torch.Tensor:
         gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        if float(norm_type) > 0 and _in_shards(gradients):
+            return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
         if float(norm_type) <= 0 or not _of_the_model(gradients):
             return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
         gradients = _counted(gradients)
@@ -44,16 +49,58 @@ def install() -> None:
                 "all microbatches are through, and all ranks have to take part"
             )
         total = of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type), "mp")
-        if error_if_nonfinite and not math.isfinite(float(total)):
-            raise RuntimeError(
-                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
-                "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
-                "`error_if_nonfinite=False`"
-            )
-        return total
+        return _checked(total, norm_type, error_if_nonfinite)
 
     vars(total_norm)["of_one_rank"] = original
     setattr(clip_grad, _NAME, total_norm)
+    setattr(clip_grad, _SCALE, functools.partial(_scaled, getattr(clip_grad, _SCALE)))
+
+
+def _scaled(
+    original: Any, parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: bool | None = None
+) -> None:
+    """Torch's own, for shards and for whole parameters by themselves: it can't scale both at once."""
+    listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    shards = [each for each in listed if isinstance(each.grad, DTensor)]
+    whole = [each for each in listed if not isinstance(each.grad, DTensor)]
+    for each in (shards, whole):
+        original(each, max_norm, total_norm, foreach)
+
+
+def _checked(total: torch.Tensor, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
+    """Raises torch's own error where it would."""
+    if error_if_nonfinite and not math.isfinite(float(total)):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+def _in_shards(gradients: list[torch.Tensor]) -> bool:
+    """Whether these are gradients of a model in shards."""
+    sharding = state.model.sharding if state.model is not None else None
+    meshes = [each.device_mesh for each in gradients if isinstance(each, DTensor)]
+    return sharding is not None and bool(meshes) and all(each == sharding.mesh["shard"] for each in meshes)
+
+
+def _of_shards(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
+    """The norm of gradients of which each rank has a part, and of some the whole."""
+    whole = [each for each in gradients if not isinstance(each, DTensor)]
+    parts = [each for each in gradients if isinstance(each, DTensor)]
+    finite = math.isfinite(order)
+    device, kind = parts[0].to_local().device, parts[0].dtype
+    here = torch.zeros((), dtype=torch.float64, device=device)
+    for part in parts:
+        norm = torch.linalg.vector_norm(part.to_local().double(), order) if part.to_local().numel() else here * 0
+        here = here + norm.pow(order) if finite else torch.maximum(here, norm)
+    group = parts[0].device_mesh.get_group()
+    dist.all_reduce(here, dist.ReduceOp.SUM if finite else dist.ReduceOp.MAX, group=group)
+    for each in whole:
+        norm = torch.linalg.vector_norm(each.double(), order)
+        here = here + norm.pow(order) if finite else torch.maximum(here, norm)
+    return (here.pow(1 / order) if finite else here).to(kind)
 
 
 def _of_the_model(gradients: list[torch.Tensor]) -> bool:

@@ -72,7 +72,6 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("sharded_data_parallel_degree", "set it to 1, or use torch's own FSDP without this library"),
     ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
 )
@@ -233,6 +232,7 @@ def _check(config: Config) -> None:
             raise SMPUnsupportedError(
                 f"{config.shown(name)}: musterpoint's smdistributed.modelparallel doesn't support it yet; {instead}"
             )
+    _check_sharding(config)
     if config.default_partition >= config.pipeline_parallel_degree:
         raise SMPConfigError(
             f"{config.shown('default_partition')}: expected less than {config.shown('pipeline_parallel_degree')}, as "
@@ -256,3 +256,24 @@ def _check(config: Config) -> None:
         )
     if config.load_partition and not config.partition_file:
         raise SMPConfigError(f"{config.shown('load_partition')}: it needs partition_file, the file to load")
+
+
+_NOT_SHARDED: tuple[tuple[str, str], ...] = (
+    ("pipeline_parallel_degree", "set it to 1: shards need no pipeline"),
+    ("tensor_parallel_degree", "set it to 1"),
+    ("shard_optimizer_state", "leave it out: the optimizer's state is in shards already"),
+    ("fp16", "leave it out, and use torch.autocast in the step function"),
+    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
+)
+"""What sharded data parallelism doesn't go with: the first and the third in AWS's library neither."""
+
+
+def _check_sharding(config: Config) -> None:
+    if config.sharded_data_parallel_degree == 1:
+        return
+    shown = config.shown("sharded_data_parallel_degree")
+    for name, instead in _NOT_SHARDED:
+        if getattr(config, name) != _BY_NAME[name].default:
+            raise SMPConfigError(f"{shown} doesn't go with {config.shown(name)}: {instead}")
+    if not config.ddp:
+        raise SMPConfigError(f"{shown}: it needs ddp to be set as well, and {config.shown('ddp')}")

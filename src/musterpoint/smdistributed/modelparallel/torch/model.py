@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 from collections import OrderedDict
+from contextlib import nullcontext
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, agreement, clipping, communication, log, precision, reducer, tensor_parallel
+from . import absent, agreement, clipping, communication, log, precision, reducer, sharding, tensor_parallel
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
@@ -26,6 +27,7 @@ from .patches.checkpoint import set_activation_checkpointing
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Schedule, Server
+from .sharded_gradients import ShardedGradients
 from .state import state
 from .transport import Message, Transport, new_token, own_host
 
@@ -68,6 +70,8 @@ class DistributedModel(nn.Module):
             with log.waiting("smp.DistributedModel"):
                 _share_values(module)  # as the parts of a parameter are to be those of one
         self.module = tensor_parallel.distribute(module)
+        if state.cfg.tensor_parallel_degree > 1:
+            absent.give_back()  # of whole values
         precision.convert(self.module)
         if state.cfg.checkpoint_attentions:
             _checkpoint_attentions(self.module)
@@ -83,7 +87,8 @@ class DistributedModel(nn.Module):
         self._local_buffers: dict[str, torch.Tensor] = {}
         self._elsewhere: set[int] = set()
         self._server: Server | None = None
-        self._reducer: reducer.Reducers | None = None
+        self._reducer: reducer.Reducers | ShardedGradients | None = None
+        self.sharding: sharding.Sharding | None = None
         self._comm_hook: tuple[Any, Any] | None = None
         self._deferred: tuple[Mapping[str, Any], bool] | None = None
         self._partition_hooks: OrderedDict[int, Hook] = OrderedDict()
@@ -174,7 +179,7 @@ class DistributedModel(nn.Module):
         outcome: Outcome[Any]
         if server is None:
             self._begin(torch.is_grad_enabled())
-            with agreement.alike(step, arguments):
+            with agreement.alike(step, arguments), self.sharding.step(step) if self.sharding else nullcontext():
                 outputs = merged([body() for body in bodies()])
             outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
         elif server.is_leader:
@@ -244,8 +249,11 @@ class DistributedModel(nn.Module):
             clipping.install()
         if device is not None:
             self.to(device)
+        if state.cfg.sharded_data_parallel_degree > 1:
+            self.sharding = _sharding(self.module, device)
+            clipping.install()
         self._find_local()
-        self._reducer = reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
+        self._reducer = self._new_reducer()
         if self._comm_hook is not None:
             self._reducer.register_comm_hook(*self._comm_hook)
         self.partitioned = True
@@ -256,6 +264,13 @@ class DistributedModel(nn.Module):
             state.optimizer.settle()
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
+
+    def _new_reducer(self) -> reducer.Reducers | ShardedGradients:
+        if self.sharding is None:
+            return reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
+        replicas = state.group("dp")
+        everyone = reducer.Group(replicas.process_group, replicas.size)
+        return ShardedGradients(self.sharding, everyone, state.cfg.sdp_reduce_bucket_size)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
@@ -383,6 +398,9 @@ class DistributedModel(nn.Module):
         ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
         pipeline = state.group("pp")
+        if self.sharding is not None:
+            with log.waiting("model.state_dict()"):
+                return sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
         with log.waiting("model.state_dict()"):
             if not self.partitioned or pipeline.size == 1:
                 values = self.module.state_dict(*args, **kwargs)
@@ -393,6 +411,10 @@ class DistributedModel(nn.Module):
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
         self._must_be_divided()
+        if self.sharding is not None:
+            part: OrderedDict[str, Any] = sharding.with_each(self.module.state_dict(), sharding.local)
+            part[PARTIAL] = True
+            return part
         return local_state(self.module, self._holder, state.group("pp").rank)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -406,6 +428,8 @@ class DistributedModel(nn.Module):
                 self._deferred = (dict(state_dict), strict)
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
+        if self.sharding is not None:
+            return self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
         if state.optimizer is not None:
@@ -479,6 +503,13 @@ def _device() -> torch.device | None:
     if torch.cuda.is_available() and torch.version.cuda:
         return torch.device("cuda", torch.cuda.current_device())
     return None
+
+
+def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Sharding:
+    cfg, replicas = state.cfg, state.group("dp")
+    mesh = sharding.mesh_of(device, replicas.size, cfg.sharded_data_parallel_degree)
+    limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
+    return sharding.Sharding(module, mesh, limits)
 
 
 def _server(routing: ModuleRouting, device: torch.device | None) -> Server:

@@ -106,9 +106,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's parameters; with sharded state all replicas must call it.
 
+        With sharded data parallelism the gradients are clipped first, as ``sdp_gradient_clipping`` says.
         With ``fp16`` a step is skipped where a gradient on any rank is infinite or no number: ``overflow`` says so.
         """
         leaves = self._leaves
+        in_shards = state.model.sharding if state.model is not None else None
+        if in_shards is not None:
+            in_shards.reshard()
+            if state.cfg.sdp_gradient_clipping:
+                torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
         if leaves is None or not is_divided():
             self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)

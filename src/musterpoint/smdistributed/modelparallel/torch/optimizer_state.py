@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
-from . import absent, log
+from . import absent, log, sharding
 from .distributed_parameters import part_of_state, whole_state
 from .leaves import Leaf, Leaves
 from .loss_scale import LossScale
@@ -37,6 +37,7 @@ class OptimizerState:
         leaves = self._leaves
         gather = gather or leaves is None or not leaves.sharded
         found = dict(self._optimizer.state_dict()) if leaves is None or not is_divided() else self._of(leaves, gather)
+        found = _with_each(found, sharding.local)
         found[PARTIAL] = True
         half = self.half(gather)
         if half is not None:
@@ -48,6 +49,8 @@ class OptimizerState:
         if self._deferred is not None:
             known = {key: value for key, value in self._deferred.items() if key in ("state", HALF)}
             return {**self._optimizer.state_dict(), **known}
+        if _sharding() is not None:
+            return _with_each(self._optimizer.state_dict(), sharding.full)
         found = self.own(gather=True)
         del found[PARTIAL]
         if is_divided():
@@ -143,6 +146,11 @@ class OptimizerState:
                 for number, each in values.items()
                 if not isinstance(number, int) or (number < len(parameters) and not _is_away(parameters[number]))
             }
+            if _sharding() is not None:
+                kept = {
+                    number: {name: sharding.part_of(value, parameters[number]) for name, value in each.items()}
+                    for number, each in kept.items()
+                }
             self._optimizer.load_state_dict({"state": kept, "param_groups": known["param_groups"]})
             return
         self.settle()
@@ -178,6 +186,9 @@ class OptimizerState:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
         if not is_divided():
             return
+        in_shards = _sharding()
+        if in_shards is not None:
+            in_shards.adopt(self._optimizer)
         for parameter in [each for each in self._optimizer.state if _is_away(each)]:
             del self._optimizer.state[parameter]
         if self._leaves is not None:
@@ -211,6 +222,22 @@ class OptimizerState:
 def is_divided() -> bool:
     """Whether there is a model, and each rank has its own part of it."""
     return state.model is not None and bool(state.model.partitioned)
+
+
+def _sharding() -> sharding.Sharding | None:
+    """Sharded data parallelism's, where it is on."""
+    return state.model.sharding if state.model is not None else None
+
+
+def _with_each(found: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A state whose values are changed where they belong to shards; every rank that has one must call it."""
+    if _sharding() is None:
+        return found
+    with log.waiting("optimizer.state_dict()"):
+        values = {
+            number: {name: change(value) for name, value in each.items()} for number, each in found["state"].items()
+        }
+    return {**found, "state": values}
 
 
 def _is_away(parameter: torch.Tensor) -> bool:

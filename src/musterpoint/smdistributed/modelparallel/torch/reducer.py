@@ -64,7 +64,8 @@ class Bucket:
         self._buffer = torch.zeros(length, dtype=first.dtype, device=first.device)
         for part, parameter in zip(self.gradients(), self._parameters):
             if parameter.grad is not None:
-                part.copy_(parameter.grad).mul_(scale(parameter))
+                gradient = parameter.grad
+                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(scale(parameter))
             if parameter in kept:
                 part.add_(kept[parameter])
         if replicas > 1:
@@ -115,6 +116,11 @@ class Reducer:
         if group is not None and overlap:
             for parameter in self._parameters:
                 parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+
+    @property
+    def process_group(self) -> Any:
+        """Torch's group of the replicas; None without them."""
+        return None if self._group is None else self._group.process_group
 
     def register_comm_hook(self, state: Any, hook: CommHook) -> None:
         """The hook reduces a bucket instead of the sum; as for DistributedDataParallel it divides by the replicas."""
@@ -226,7 +232,8 @@ class Reducers:
 
     def register_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         for part in self.parts:
-            part.register_comm_hook(hook_state, hook)
+            over_all = hook_state is not None and hook_state is state.group("dp").process_group
+            part.register_comm_hook(part.process_group if over_all else hook_state, hook)
 
     def begin(self, scale: float, sending: bool) -> None:
         for part in self.parts:

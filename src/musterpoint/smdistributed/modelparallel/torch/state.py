@@ -146,6 +146,12 @@ def _again(config: Mapping[str, Any]) -> None:
 
 
 def _topology(cfg: Config, size: int) -> Topology:
+    degree = cfg.sharded_data_parallel_degree
+    if size % degree:
+        raise SMPConfigError(
+            f"{cfg.shown('sharded_data_parallel_degree')} doesn't divide the job's world size {size}: start a multiple "
+            f"of {degree} ranks, or change the degree"
+        )
     try:
         return Topology(size, cfg.pipeline_parallel_degree, cfg.tensor_parallel_degree, cfg.placement_strategy)
     except ValueError as error:
@@ -215,6 +221,13 @@ def _introduce(world: World) -> None:
             f"{name} ({cfg.where(name)}) is no parameter that musterpoint's smdistributed.modelparallel knows: kept as "
             f"smp.state.cfg.{name}, and without effect" for name in cfg.unknown
         ))  # fmt: skip
+    if cfg.sharded_data_parallel_degree > 1:
+        clipped = f"clipped at a norm of {cfg.sdp_gradient_clipping:g} (sdp_gradient_clipping; 0 switches it off)"
+        log.say(
+            f"sharded data parallelism: shards {cfg.sharded_data_parallel_degree} x copies "
+            f"{world.topology.rdp // cfg.sharded_data_parallel_degree}; gradients are "
+            + (clipped if cfg.sdp_gradient_clipping else "not clipped")
+        )
     if cfg.deterministic_server:
         log.warn(f"{cfg.shown('deterministic_server')}: without effect; ranks answer whatever can go on first")
     if world.topology.rdp > 1 and not cfg.ddp:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from . import log
-from .nn.base import DistributedModule
+from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
 from .nn.linear import DistributedLinear
 from .state import state
@@ -140,7 +140,7 @@ def distribute(root: nn.Module) -> nn.Module:
     mark(root)
     if state.cfg.tensor_parallel_degree == 1:
         return root
-    sharing = _sharing(root)
+    holders = _holders(root)
     made: dict[int, nn.Module] = {}
     skipped: dict[str, list[str]] = {}
 
@@ -152,7 +152,7 @@ def distribute(root: nn.Module) -> nn.Module:
             return module
         marked: Mark | None = module.__dict__.get(_MARK)
         if marked is not None and marked.enabled and _is_supported(module):
-            why, replacement = _replaced(module, marked, sharing)
+            why, replacement = _replaced(module, marked, holders)
             if replacement is not None:
                 made[id(module)] = made[id(replacement)] = replacement
                 return replacement
@@ -185,7 +185,7 @@ def _has_distributed(module: nn.Module) -> bool:
 
 
 def _say(root: nn.Module, skipped: Mapping[str, list[str]]) -> None:
-    count = Counter(type(each).__name__ for each in root.modules() if isinstance(each, DistributedModule))
+    count = Counter(type(each).__name__ for each in _outermost(root))
     kinds = ", ".join(f"{number} {name}" for name, number in sorted(count.items()))
     log.say(f"tensor parallelism over {state.cfg.tensor_parallel_degree} ranks: {kinds or 'no module is distributed'}")
     for why, names in skipped.items():
@@ -193,26 +193,36 @@ def _say(root: nn.Module, skipped: Mapping[str, list[str]]) -> None:
         log.say(f"not distributed: {shown}: {why}")
 
 
+def _outermost(module: nn.Module) -> Iterator[DistributedModule]:
+    """Distributed modules that aren't part of another one."""
+    if isinstance(module, DistributedModule):
+        yield module
+        return
+    for child in module.children():
+        yield from _outermost(child)
+
+
 def _is_supported(module: nn.Module) -> bool:
     return type(module) in _registered or type(module) in (nn.Linear, nn.Embedding)
 
 
-def _sharing(root: nn.Module) -> set[int]:
-    """The parameters that several modules have, by id."""
-    holders: dict[int, set[int]] = {}
-    for module in root.modules():
-        for parameter in module.parameters(recurse=False):
-            holders.setdefault(id(parameter), set()).add(id(module))
-    return {parameter for parameter, modules in holders.items() if len(modules) > 1}
+def _holders(root: nn.Module) -> Counter[int]:
+    """How many of the modules below and with this one have each parameter, by its id."""
+    return Counter(id(each) for module in root.modules() for each in module.parameters(recurse=False))
 
 
-def _replaced(module: nn.Module, mark: Mark, sharing: set[int]) -> tuple[str, nn.Module | None]:
+def _replaced(module: nn.Module, mark: Mark, holders: Counter[int]) -> tuple[str, nn.Module | None]:
     """The distributed module in a module's place; or why there is none."""
-    inner = Counter(id(each) for part in module.modules() for each in part.parameters(recurse=False))
-    outside = [each for each in inner if each in sharing and inner[each] < 2]
-    if outside:
+    if any(count < holders[each] for each, count in _holders(module).items()):
         return "its weights are another module's as well", None
+    if "forward" in module.__dict__:
+        return (
+            "its forward function is another one already; smp.set_activation_checkpointing comes behind wrapping",
+            None,
+        )
     if type(module) in (nn.Linear, nn.Embedding):
+        if "weight" not in module._parameters:  # weight_norm, pruning
+            return "its weight is made of other parameters", None
         return _of_torch(module)
     return _of_registered(module, mark)
 
@@ -248,8 +258,12 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
     if why is not None:
         return why, None
     noise = torch.get_rng_state()
-    new: Any = found.module(*args, **kwargs)
-    torch.set_rng_state(noise)
+    try:
+        new: Any = found.module(*args, **kwargs)
+    except IndivisibleError as error:  # of a module in a module of the script's own
+        return str(error), None
+    finally:
+        torch.set_rng_state(noise)
     _take_values(new, module)
     new.train(module.training)
     first = next(module.parameters(), None)

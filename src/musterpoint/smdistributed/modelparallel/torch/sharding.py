@@ -1,0 +1,311 @@
+"""Sharded data parallelism: each rank keeps a part of every parameter, of its gradient and of the optimizer's state.
+
+Torch's ``fully_shard`` does the work: it gathers a group of modules before they compute and reduces their gradients
+afterwards. Here is which modules make a group, and what ``fully_shard`` doesn't take as it is. With a degree smaller
+than the number of ranks there are several copies of the parts, as in AWS's documentation ("Sharded Data Parallelism").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter, OrderedDict
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from . import absent
+from .model_state import PARTIAL
+
+LARGEST = 0.3
+"""A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
+
+
+class Limits(NamedTuple):
+    """How much stays gathered between the forward and the backward pass, which saves gathering it a second time.
+
+    persistent: modules stay whose parameters all have fewer elements than this.
+    live: how many elements may stay in all.
+    """
+
+    persistent: int
+    live: int
+
+
+class Sharding:
+    """A model in shards.
+
+    Attributes:
+        mesh: the ranks, by copy (``replicate``) and by part of a copy (``shard``).
+        whole: parameters by their names that every rank has whole: scalars, those with sparse gradients, those of
+            another type than most.
+        parts: the others, by their names, as DTensors.
+        used: names of the parameters that got a gradient in this step.
+
+    Args:
+        module: the script's model, with the same values on every rank.
+        mesh: as above.
+    """
+
+    def __init__(self, module: nn.Module, mesh: DeviceMesh, limits: Limits) -> None:
+        self.mesh, self._module = mesh, module
+        self.used: set[str] = set()
+        before = dict(module.named_parameters())
+        ignored = _unfit(module)
+        groups = _groups(module, ignored)
+        stays = _staying(groups, ignored, limits)
+        for group in groups:
+            _fully_shard(group, mesh["shard"], reshard=group not in stays, ignored=ignored)
+        _fully_shard(module, mesh["shard"], reshard=False, ignored=ignored)
+        every_rank_the_same = getattr(module, "set_reduce_scatter_unused_params", None)  # in torch 2.13 and newer
+        if every_rank_the_same is not None:
+            every_rank_the_same(True)
+        after = dict(module.named_parameters())
+        self._replaced: dict[torch.Tensor, nn.Parameter] = {
+            old: after[name] for name, old in before.items() if after[name] is not old
+        }
+        self.whole = {name: each for name, each in after.items() if not isinstance(each, DTensor)}
+        self.parts = {name: each for name, each in after.items() if isinstance(each, DTensor)}
+        self._names: dict[nn.Parameter, str] = {}
+        self._watch(groups)
+        self._by_key = dict(module.named_parameters(remove_duplicate=False))
+        self._reaches: dict[tuple[str, bool], bool] = {}
+
+    @property
+    def shards(self) -> int:
+        return self.mesh["shard"].size()
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """While a step function runs. Afterwards nothing is gathered any more.
+
+        The first time it is watched for parameters that are used outside of their modules.
+        """
+        key = (name, torch.is_grad_enabled())
+        reaching = Reaching(self)
+        with reaching if self._reaches.get(key, True) else contextlib.nullcontext():
+            yield
+        self._reaches[key] = reaching.found
+        self.reshard()
+
+    def parts_of(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
+        """A state dict of parts, of one that has whole tensors, or each rank's own."""
+        found = OrderedDict(
+            (name, part_of(value, self._by_key.get(name, value))) for name, value in values.items() if name != PARTIAL
+        )
+        vars(found).update(vars(values) if isinstance(values, OrderedDict) else {})  # torch's notes of versions
+        return found
+
+    def reshard(self) -> None:
+        """Gives up what is gathered."""
+        for module in self._module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer updates the parts of what it was made for, and its state is of the parts."""
+        for group in optimizer.param_groups:
+            group["params"] = [self._replaced.get(each, each) for each in group["params"]]
+        for old in [each for each in optimizer.state if each in self._replaced]:
+            new = self._replaced[old]
+            values = optimizer.state.pop(old)
+            optimizer.state[new] = {name: part_of(value, new) for name, value in values.items()}
+
+    def _watch(self, groups: list[nn.Module]) -> None:
+        """Notes which parameters autograd reaches: the gradients of the others are zeros here, but None elsewhere."""
+        for module in (*groups, self._module):
+            prefix = next(name for name, each in self._module.named_modules() if each is module)
+            module.register_forward_pre_hook(functools.partial(self._gathered, prefix))
+
+    def _gathered(self, prefix: str, module: nn.Module, args: Any) -> None:
+        for name, parameter in module.named_parameters(prefix):
+            if isinstance(parameter, DTensor) or parameter in self._names:
+                continue
+            self._names[parameter] = name
+            if parameter.requires_grad:
+                note = functools.partial(self._note, name)
+                parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
+
+    def _note(self, name: str, parameter: torch.Tensor) -> None:
+        self.used.add(name)
+
+
+class Reaching(TorchFunctionMode):
+    """Gathers a parameter that is used while the module it belongs to isn't: a borrowed weight, a penalty.
+
+    ``found`` says whether there was one.
+    """
+
+    def __init__(self, sharding: Sharding) -> None:
+        super().__init__()
+        self.found = False
+        self._parts = {id(part) for part in sharding.parts.values()}
+        self._ranks = sharding.shards
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if _has_part((*args, *kwargs.values())) and getattr(func, "__name__", "") not in absent.WITHOUT_VALUE:
+            args, kwargs = _pytree.tree_map_only(DTensor, self._value, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _value(self, tensor: DTensor) -> torch.Tensor:
+        if id(tensor) not in self._parts:
+            return tensor
+        self.found = True
+        return gathered(tensor)
+
+
+def _has_part(values: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(each, DTensor) or (isinstance(each, (list, tuple)) and _has_part(tuple(each))) for each in values
+    )
+
+
+def gathered(part: DTensor) -> torch.Tensor:
+    """The whole of a parameter. Its gradient is the mean of all ranks', in parts again."""
+    ranks = part.device_mesh.size()
+    whole = part.redistribute(placements=[Replicate()] * part.device_mesh.ndim)
+    value = whole.to_local(grad_placements=[Partial()] * part.device_mesh.ndim)
+    if value.requires_grad:
+        value.register_hook(lambda gradient: gradient / ranks)  # type: ignore[no-untyped-call]
+    return value
+
+
+def mesh_of(device: torch.device | None, ranks: int, degree: int) -> DeviceMesh:
+    """The mesh of ``ranks`` in groups of ``degree``, neighbours first: parts travel over the shortest way."""
+    kind = "cuda" if device is not None else "cpu"
+    return init_device_mesh(kind, (ranks // degree, degree), mesh_dim_names=("replicate", "shard"))
+
+
+def part_of(value: Any, parameter: torch.Tensor) -> Any:
+    """What belongs to a parameter as a DTensor, of a whole tensor or of this rank's part; anything else as it is."""
+    if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
+        return value
+    mesh, placements = parameter.device_mesh, parameter.placements
+    if value.shape == parameter.shape:
+        return distribute_tensor(value.to(parameter.device), mesh, placements, src_data_rank=None)
+    if value.shape != parameter._local_tensor.shape or not value.dim():
+        return value
+    return DTensor.from_local(
+        value.to(parameter.device), mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+    )
+
+
+def local(value: Any) -> Any:
+    """This rank's part as a plain tensor."""
+    return value._local_tensor.detach().clone() if isinstance(value, DTensor) else value
+
+
+def full(value: Any) -> Any:
+    """The whole as a plain tensor; every rank that has a part must ask."""
+    with torch.no_grad():
+        return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
+    """The same dict, each of its values changed; tensors that it has twice stay one."""
+    done: dict[int, Any] = {}
+    for key, value in values.items():
+        if id(value) not in done:
+            done[id(value)] = change(value)
+        values[key] = done[id(value)]
+    return values
+
+
+# ---- which modules make a group
+
+
+def _fully_shard(module: nn.Module, mesh: DeviceMesh, reshard: bool, ignored: set[nn.Parameter]) -> None:
+    fully_shard(module, mesh=mesh, reshard_after_forward=reshard, ignored_params=ignored)
+
+
+def _unfit(module: nn.Module) -> set[nn.Parameter]:
+    """What ``fully_shard`` can't cut: scalars, those with sparse gradients, those of another type than most."""
+    parameters = list(module.parameters())
+    sizes: Counter[torch.dtype] = Counter()
+    for each in parameters:
+        sizes[each.dtype] += each.numel()
+    most = sizes.most_common(1)[0][0] if sizes else None
+    unfit: set[nn.Parameter] = {each for each in parameters if not each.dim() or each.dtype != most}
+    for inner in module.modules():
+        if getattr(inner, "sparse", False) and isinstance(inner, nn.Embedding | nn.EmbeddingBag):
+            unfit.update(inner.parameters())
+    return unfit
+
+
+def _groups(root: nn.Module, ignored: set[nn.Parameter]) -> list[nn.Module]:
+    """Modules that are gathered by themselves: those of a row of layers, wherever in the model there is one.
+
+    Only such that nothing outside shares parameters or modules with, and inner ones first.
+    """
+    parents: dict[nn.Module, set[nn.Module]] = {}
+    owners: dict[nn.Parameter, set[nn.Module]] = {}
+    for module in root.modules():
+        for child in module.children():
+            parents.setdefault(child, set()).add(module)
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, set()).add(module)
+    total = _size(root, ignored)
+    found: list[nn.Module] = []
+
+    def alone(module: nn.Module) -> bool:
+        inside = set(module.modules())
+        return all(parents[each] <= inside for each in inside - {module}) and all(
+            owners[each] <= inside for each in module.parameters()
+        )
+
+    def search(module: nn.Module, in_row: bool) -> None:
+        if module in found:
+            return
+        size = _size(module, ignored)
+        if in_row and size and _callable(module) and alone(module) and not _changes_its_input(module):
+            inner = len(found)
+            if size > LARGEST * total:
+                for child in module.children():
+                    search(child, isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict))
+            rest = size - sum(_size(each, ignored) for each in found[inner:])
+            if rest and module not in found:
+                found.append(module)
+            return
+        row = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+        for child in module.children():
+            search(child, row)
+
+    for child in root.children():
+        search(child, isinstance(root, nn.Sequential | nn.ModuleList | nn.ModuleDict))
+    return found
+
+
+def _size(module: nn.Module, ignored: set[nn.Parameter]) -> int:
+    return sum(each.numel() for each in module.parameters() if each not in ignored)
+
+
+def _callable(module: nn.Module) -> bool:
+    """Whether it computes when it is called; lists of modules don't."""
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.ParameterList | nn.ParameterDict)
+
+
+def _changes_its_input(module: nn.Module) -> bool:
+    """Whether it begins in place: autograd doesn't allow that behind ``fully_shard``'s own node."""
+    first = next((each for each in module.modules() if not any(True for _ in each.children())), module)
+    return bool(getattr(first, "inplace", False))
+
+
+def _staying(groups: list[nn.Module], ignored: set[nn.Parameter], limits: Limits) -> set[nn.Module]:
+    """The groups that stay gathered until their backward pass."""
+    staying: set[nn.Module] = set()
+    live = 0
+    for group in groups:
+        sizes = [each.numel() for each in group.parameters() if each not in ignored]
+        if max(sizes) < limits.persistent and live + sum(sizes) <= limits.live:
+            staying.add(group)
+            live += sum(sizes)
+    return staying

@@ -1,0 +1,5 @@
+"""Folders of checkpoints."""
+
+from . import constants, utils
+
+__all__ = ["constants", "utils"]

@@ -1,0 +1,5 @@
+"""Distributed checkpoints."""
+
+from . import checkpoint
+
+__all__ = ["checkpoint"]

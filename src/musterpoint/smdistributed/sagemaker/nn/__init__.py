@@ -1,0 +1,5 @@
+"""Modules of the library."""
+
+from . import attn
+
+__all__ = ["attn"]

@@ -1,0 +1,92 @@
+"""Has torch's FSDP shard over as many ranks as ``hybrid_shard_degree`` says, however the script has imported it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+from typing import Any, Callable
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+from . import logger
+from .delayed_param import on_meta
+from .state import state
+
+_DONE = "of_torch_alone"
+_FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fully_shard"
+_DEFAULT_MESH = ("_init_default_mesh", "_init_default_fully_shard_mesh")
+"""What ``fully_shard`` asks where the script gives no mesh, in torch 2.13 and before."""
+
+
+def install() -> None:
+    """Changes FullyShardedDataParallel and ``fully_shard``, once, for calls that name neither groups nor a mesh."""
+    original = FullyShardedDataParallel.__init__
+    if hasattr(original, _DONE):
+        return
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init(
+        self: Any, *args: Any, post_param_init_fn: Callable[[nn.Module], Any] | None = None, **kwargs: Any
+    ) -> None:
+        given = signature.bind_partial(self, *args, **kwargs).arguments
+        if state._world is not None and given.get("process_group") is None and given.get("device_mesh") is None:
+            given.update(_sharded(given.get("sharding_strategy")))
+        if post_param_init_fn is not None and on_meta(given["module"]):
+            _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
+        original(**given)
+
+    vars(init)[_DONE] = original
+    FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
+    _install_mesh()
+
+
+def _sharded(strategy: ShardingStrategy | None) -> dict[str, Any]:
+    """The arguments of FullyShardedDataParallel that the configuration says."""
+    mesh = state.world.mesh
+    if mesh is None:
+        return {}
+    copies, shards = mesh["replicate"].size(), mesh["shard"].size()
+    if shards == 1:
+        return {"sharding_strategy": ShardingStrategy.NO_SHARD}
+    after_forward = strategy not in (ShardingStrategy._HYBRID_SHARD_ZERO2, ShardingStrategy.SHARD_GRAD_OP)
+    if copies == 1:
+        whole = ShardingStrategy.FULL_SHARD if after_forward else ShardingStrategy.SHARD_GRAD_OP
+        return {"sharding_strategy": whole}
+    hybrid = ShardingStrategy.HYBRID_SHARD if after_forward else ShardingStrategy._HYBRID_SHARD_ZERO2
+    return {
+        "process_group": (mesh.get_group("shard"), mesh.get_group("replicate")),
+        "sharding_strategy": hybrid,
+    }
+
+
+def _materialize(
+    module: nn.Module, initialize: Callable[[nn.Module], Any] | None, afterwards: Callable[[nn.Module], Any]
+) -> None:
+    """Gives the whole model its memory before it is cut, because weights that modules share are tied again after it."""
+    for inner in module.modules():
+        if initialize is not None and any(each.is_meta for each in inner.parameters(recurse=False)):
+            initialize(inner)
+    afterwards(module)
+
+
+def _install_mesh() -> None:
+    room = importlib.import_module(_FULLY_SHARD)
+    name = next((each for each in _DEFAULT_MESH if hasattr(room, each)), None)
+    if name is None:
+        logger.say(
+            "hybrid_shard_degree has no effect on fully_shard in this torch: give it mesh=tsm.state.world.mesh",
+            logging.WARNING,
+        )
+        return
+
+    original = getattr(room, name)
+
+    @functools.wraps(original)
+    def mesh(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) if state._world is None or state.world.mesh is None else state.world.mesh
+
+    setattr(room, name, mesh)

@@ -1,0 +1,277 @@
+"""Trains models in shards and compares everything with one process that has the whole of them; then version 2."""
+
+import gc
+import itertools
+import os
+import sys
+
+import smdistributed.modelparallel.torch as smp
+import smp_models
+import torch
+import tsm_sharded
+from ending import leave
+from smdistributed.modelparallel.torch import absent
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+
+
+class Odd(nn.Module):
+    """What ``fully_shard`` doesn't take as it is: scalars, sparse gradients, another type, sizes that don't divide.
+
+    Blocks are called several times before the backward pass, and one is left out in every other microbatch.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 7, sparse=True)
+        self.scale = nn.Parameter(torch.tensor(0.7))
+        self.factor = nn.Parameter(torch.ones(7, dtype=torch.float32), requires_grad=False)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 7)) for _ in range(3))
+        self.unused = nn.Linear(3, 3)
+        self.sometimes = nn.Linear(7, 7)
+        self.head = nn.Linear(7, 5)
+
+    def forward(self, x):
+        h = self.words((x.flatten(1)[:, :4].abs() * 5).long() % 11).mean(1) * self.factor.double()
+        for block in self.blocks:
+            h = h + self.scale * block(h)
+        h = h + self.blocks[0](h * 2) * self.blocks[0](h)
+        if h[0, 0] > 0:
+            h = self.sometimes(h)
+        return {"out": self.head(h), "hidden": (h,)}
+
+
+MODELS = {each: getattr(smp_models, each, Odd) for each in ("Gated", "Branchy", "Tied", "Nested", "Odd")}
+
+
+@smp.step
+def train(model, x, y, penalty):
+    output = model(x)
+    output = output["out"] if isinstance(output, dict) else output
+    loss = nn.functional.cross_entropy(output, y)
+    if penalty:
+        loss = loss + penalty * sum(each.square().sum() for each in model.parameters() if each.requires_grad)
+    model.backward(loss)
+    return {"loss": loss, "output": output}
+
+
+@smp.step
+def evaluate(model, x):
+    output = model(x)
+    return output["out"] if isinstance(output, dict) else output
+
+
+def batch(step, rank):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(4, 3, 8, 8, generator=generator), torch.randint(5, (4,), generator=generator)
+
+
+def whole(tensor):
+    return tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def distance(one, two):
+    one, two = whole(one), whole(two)
+    one, two = (each.to_dense() if each.is_sparse else each for each in (one, two))
+    assert one.shape == two.shape, (one.shape, two.shape)
+    coarse = 1e6 if torch.float32 in (one.dtype, two.dtype) else 1.0
+    return (one.double() - two.double()).abs().max().item() / coarse if one.numel() else 0.0
+
+
+def plain_step(alone, step, ranks, microbatches, penalty):
+    """The gradients of all ranks' batches in one process; what this rank's own gave, and the buffers of each."""
+    state = {name: buffer.clone() for name, buffer in alone.named_buffers()}
+    outputs, losses, first, mine = [], [], state, state
+    for rank in range(ranks):
+        with torch.no_grad():
+            for name, buffer in alone.named_buffers():
+                buffer.copy_(state[name])
+        x, y = batch(step, rank)
+        for xs, ys in zip(x.chunk(microbatches), y.chunk(microbatches)):
+            output = alone(xs)
+            output = output["out"] if isinstance(output, dict) else output
+            loss = nn.functional.cross_entropy(output, ys)
+            if penalty:
+                loss = loss + penalty * sum(each.square().sum() for each in alone.parameters() if each.requires_grad)
+            (loss / (microbatches * ranks)).backward()
+            if rank == smp.rank():
+                outputs.append(output.detach())
+                losses.append(loss.detach())
+        found = {name: buffer.clone() for name, buffer in alone.named_buffers()}
+        first = found if rank == 0 else first
+        mine = found if rank == smp.rank() else mine
+    with torch.no_grad():
+        for name, buffer in alone.named_buffers():
+            buffer.copy_(first[name])
+    return outputs, losses, mine
+
+
+def check(kind, microbatches, clipping, early, accumulated, penalty):
+    """The largest error in each kind of value."""
+    smp.state.model = smp.state.optimizer = absent.fetch = None
+    torch.manual_seed(smp.rank())  # the values of rank 0 count
+    net = kind()
+    torch.manual_seed(0)
+    alone = kind()
+    adam = kind is not Odd  # which doesn't take sparse gradients
+    make = (
+        (lambda parameters: torch.optim.AdamW(parameters, 0.01, eps=0.01))
+        if adam
+        else (lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9))
+    )
+    optimizer = make(net.parameters()) if early else None
+    model = smp.DistributedModel(net, backward_passes_per_step=accumulated)
+    optimizer = smp.DistributedOptimizer(optimizer or make(model.parameters()))
+    plain = make(alone.parameters())
+    worst = dict.fromkeys(("gradient", "loss", "output", "weight", "statistic", "evaluated", "saved"), 0.0)
+
+    def note(what, error):
+        worst[what] = max(worst[what], error if error == error else float("inf"))
+
+    for step in range(2):
+        optimizer.zero_grad()
+        plain.zero_grad()
+        for part in range(accumulated):
+            number = 10 * step + part
+            result = train(model, *batch(number, smp.rank()), penalty)
+            outputs, losses, mine = plain_step(alone, number, smp.size(), microbatches, penalty)
+            note("loss", distance(result["loss"].reduce_mean(), torch.stack(losses).mean()))
+            note("output", distance(result["output"].concat(), torch.cat(outputs)))
+            for name, buffer in model.local_named_buffers():
+                note("statistic", distance(buffer, mine[name]))
+        expected = dict(alone.named_parameters())
+        for name, parameter in model.local_named_parameters():
+            assert (parameter.grad is None) == (expected[name].grad is None), name
+            if parameter.grad is not None:
+                note("gradient", distance(parameter.grad, expected[name].grad))
+        optimizer.step()
+        if clipping:
+            for each in alone.parameters():
+                each.grad = each.grad.to_dense() if each.grad is not None else None
+            nn.utils.clip_grad_norm_([each for each in alone.parameters() if each.grad is not None], clipping)
+        plain.step()
+    saved = model.state_dict()
+    assert list(saved) == list(alone.state_dict())
+    for name, value in alone.state_dict().items():
+        assert not isinstance(saved[name], DTensor)
+        if smp.rank() == 0 or name in expected:
+            note("weight", distance(saved[name], value))
+    model.eval()
+    again = kind()
+    again.load_state_dict(saved)
+    again.eval()
+    with torch.no_grad():
+        x, _ = batch(99, smp.rank())
+        output = [again(part) for part in x.chunk(microbatches)]
+        output = [each["out"] if isinstance(each, dict) else each for each in output]
+        note("evaluated", distance(evaluate(model, x).concat(), torch.cat(output)))
+    state = optimizer.state_dict()["state"]
+    for index, values in plain.state_dict()["state"].items():
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                note("saved", distance(state[index][name], value))
+    return worst
+
+
+def world(degree, **more):
+    smp.state.model = smp.state.optimizer = smp.state._world = None
+    smp.init({
+        "microbatches": 2, "ddp": True, "sharded_data_parallel_degree": degree, "sdp_gradient_clipping": 0,
+        "sdp_reduce_bucket_size": 100, **more,
+    })  # fmt: skip
+
+
+def elements(tensors):
+    return sum((each.to_local() if isinstance(each, DTensor) else each).numel() for each in tensors)
+
+
+def new(seed, width=None):
+    torch.manual_seed(seed)
+    net = smp_models.Tied() if width is None else nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+    model = smp.DistributedModel(net)
+    return model, smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01))
+
+
+def memory(degree):
+    """How many elements this rank keeps of parameters, gradients and the optimizer's state."""
+    world(degree)
+    model, optimizer = new(0, 64)
+
+    @smp.step
+    def step(model, x):
+        model.backward(model(x).square().mean())
+
+    step(model, torch.randn(4, 64))
+    optimizer.step()
+    kept = [value for values in optimizer.state.values() for value in values.values() if value.dim()]
+    return elements([*model.parameters(), *(each.grad for each in model.parameters()), *kept])
+
+
+def go_on(model, optimizer):
+    for step in range(2, 4):
+        optimizer.zero_grad()
+        train(model, *batch(step, smp.rank()), 0)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # the script's own
+        optimizer.step()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def saved_and_resumed(folder):
+    """A checkpoint of two copies in two shards each goes on in every world as it would have without."""
+    world(2)
+    model, optimizer = new(5)
+    train(model, *batch(0, smp.rank()), 0)
+    optimizer.step()
+    smp.save_checkpoint(folder, "parts", model=model, optimizer=optimizer, user_content={"step": 2})
+    smp.save_checkpoint(folder, "whole", partial=False, model=model, optimizer=optimizer)
+    smp.save({"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict()}, f"{folder}/ck")
+    smp.barrier()
+    expected = go_on(model, optimizer)
+    errors = []
+    for degree, tag, partial in ((2, "parts", True), (2, None, True), (4, "whole", False), (1, "whole", False)):
+        world(degree)
+        model, optimizer = new(6)
+        if tag is None:
+            parts = smp.load(f"{folder}/ck")
+            model.load_state_dict(parts["model"])
+            optimizer.load_state_dict(parts["optimizer"])
+        else:
+            content = smp.resume_from_checkpoint(folder, tag, partial=partial)
+            assert content == ({"step": 2} if partial else None)
+        found = go_on(model, optimizer)
+        errors += [distance(found["model"][key], value) for key, value in expected["model"].items()]
+        for index, values in expected["optimizer"]["state"].items():
+            errors += [distance(found["optimizer"]["state"][index][key], value) for key, value in values.items()]
+    world(4)
+    new(6)
+    try:
+        smp.resume_from_checkpoint(folder, "parts")
+        refused = ""
+    except ValueError as error:
+        refused = str(error)
+    names = sorted(
+        os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names
+    )
+    return max(errors), refused, names
+
+
+result = {}
+combinations = itertools.cycle((
+    (2, {"microbatches": 1}, 0, True, 2, 0),
+    (4, {"sdp_param_persistence_threshold": 0}, 0.05, False, 1, 0.01),
+    (2, {"sdp_param_persistence_threshold": 40}, 0.05, True, 1, 0),
+))  # fmt: skip
+for name, kind in MODELS.items():
+    degree, more, clipping, *rest = next(combinations)
+    if kind is Odd:  # of more than one type
+        rest[-1] = 0
+    world(degree, sdp_gradient_clipping=clipping, **more)
+    result[name] = check(kind, more.get("microbatches", 2), clipping, *rest)
+    gc.collect()
+kept = {degree: memory(degree) for degree in (1, 2, 4)}
+error, refused, files = saved_and_resumed(os.path.join(sys.argv[1], "smp"))
+second = tsm_sharded.table(os.path.join(sys.argv[1], "tsm"))
+leave(worst=result, kept=kept, resumed=error, refused=refused, files=files, second=second)

@@ -1,0 +1,131 @@
+"""torch.sagemaker in one process: whose it is, its parameters, and what it refuses; tests/…/test_sharded.py shards."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+Modules = Callable[[str], Any]
+
+
+@pytest.fixture
+def second(modelparallel: Modules, monkeypatch: pytest.MonkeyPatch) -> Modules:
+    """A module of ``torch.sagemaker`` by its name there."""
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", "/nowhere")
+    return lambda name: importlib.import_module(f"torch.sagemaker{name}")
+
+
+def test_ours_beside_any_torch_and_aws_s_before_it(python_says: Callable[..., str], tmp_path: Path) -> None:
+    code = "import torch.sagemaker as tsm; print(tsm.__shim__, tsm.__version__.partition('+')[2][:11])"
+    assert python_says(code) == "musterpoint musterpoint"
+    theirs = "import torch; torch.__path__.append({!r}); import torch.sagemaker as tsm; print(tsm.WHO)"
+    (tmp_path / "sagemaker").mkdir()
+    (tmp_path / "sagemaker/__init__.py").write_text("WHO = 'AWS'")
+    assert python_says(theirs.format(str(tmp_path))) == "AWS"
+
+
+def test_parameters(second: Modules, tmp_path: Path) -> None:
+    """The job's count more than the script's; each in its own type."""
+    read = second(".config").read
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hybrid_shard_degree": 4, "sm_activation_offloading": False, "strange": 1}))
+    found = read({"SM_HP_MP_PARAMETERS": '{"hybrid_shard_degree": "2"}'}, [], str(path))
+    assert (found.hybrid_shard_degree, found.sm_activation_offloading, found.random_seed) == (2, False, 12345)
+    assert found.unknown == ("strange (smp.init)",)
+    assert found.shown("hybrid_shard_degree") == "hybrid_shard_degree=2 (SM_HP_MP_PARAMETERS)"
+    assert read({}, []).hybrid_shard_degree == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"hybrid_shard_degree": -1}, "hybrid_shard_degree=-1 (tsm.init): expected a whole number, 0 or more"),
+        ({"activation_loading_horizon": 0}, "activation_loading_horizon=0 (tsm.init): expected a whole number, 1"),
+        ({"allow_empty_shards": "maybe"}, "allow_empty_shards='maybe' (tsm.init): expected true or false"),
+        ("missing.json", "tsm.init('missing.json'): expected a dict or the path of a JSON file"),
+        ({"tensor_parallel_degree": 2}, "tensor_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker doesn't"),
+        ({"context_parallel_degree": 2}, "context_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker"),
+        ({"expert_parallel_degree": "2"}, "expert_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker"),
+    ],
+)
+def test_parameters_that_are_refused(second: Modules, given: Any, words: str) -> None:
+    with pytest.raises((ValueError, NotImplementedError)) as caught:
+        second(".config").read({}, [], given)
+    assert str(caught.value).startswith(words)
+
+
+def test_what_needs_init_or_is_aws_s_own(second: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, tsm = importlib.import_module("torch"), second("")
+    monkeypatch.setattr(tsm.state, "_world", None)
+    model = torch.nn.Linear(2, 2)
+    for needs in (lambda: tsm.state.hybrid_shard_degree, lambda: tsm.transform(model)):
+        with pytest.raises(RuntimeError, match=r"call tsm\.init\(\) first"):
+            needs()
+    assert not tsm.is_initialized()
+    monkeypatch.setattr(tsm.state, "_world", object())
+    assert tsm.transform(model, dtype=torch.float64).weight.dtype == torch.float64
+    with pytest.raises(NotImplementedError, match="has no mixture of experts of its own; leave config out"):
+        tsm.transform(model, config=second(".moe.moe_config").MoEConfig())
+    with pytest.raises(NotImplementedError, match="writes to file systems; save to a path"):
+        tsm.distributed.checkpoint.state_dict_saver.save({}, checkpoint_id="s3://bucket/a")
+
+
+def test_delayed_parameters(second: Modules) -> None:
+    """By the modules' own reset_parameters, or by the script; what neither knows is named."""
+    torch = importlib.import_module("torch")
+    nn, initer_of = torch.nn, second(".delayed_param").DelayedParamIniter
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    initer = initer_of(model)
+    unchecked = initer.validate_params_and_buffers_inited()
+    with pytest.raises(AssertionError, match=r"7 parameters or buffers are still on the meta device, 0\.w"), unchecked:
+        pass
+    with initer.validate_params_and_buffers_inited():
+        model.apply(initer.get_param_init_fn())
+    assert model[1].running_var.tolist() == [1, 1, 1]
+    assert initer.initialized == 4
+    with torch.device("meta"):
+        strange = nn.Module()
+        strange.own = nn.Parameter(torch.ones(2))
+    with pytest.raises(NotImplementedError, match=r"\(Module\) has no reset_parameters, so nobody knows the values"):
+        initer_of(strange).get_param_init_fn()(strange)
+
+    def own(module: Any) -> None:
+        second(".utils.module_utils").empty_module_params(module)
+        module.own.data.fill_(3)
+
+    initer_of(strange, init_method_using_config=own).get_param_init_fn()(strange)
+    assert strange.own.tolist() == [3, 3]
+
+
+def test_attention(second: Modules) -> None:
+    torch, attn = importlib.import_module("torch"), second(".nn.attn")
+    attend = torch.nn.functional.scaled_dot_product_attention
+    query, key, value = torch.randn(3, 2, 4, 5, 8).double()  # batch, heads, length, size
+    expected = attend(query, key, value, is_causal=True)
+    own = attn.FlashSelfAttention()
+    torch.testing.assert_close(own(torch.cat([query, key, value], 1), causal=True), expected)
+    turned = tuple(each.transpose(1, 2) for each in (query, key, value))
+    torch.testing.assert_close(own(turned, causal=True, layout="b s h d"), expected)
+    shared = attn.FlashGroupedQueryAttention()(query, (key[:, :2], value[:, :2]), layout="b h s d")
+    many = [each[:, :2].repeat_interleave(2, 1) for each in (key, value)]
+    torch.testing.assert_close(shared, attend(query, *many))
+    with pytest.raises(ValueError, match="layout='s b h d': expected"):
+        own(turned, layout="s b h d")
+
+
+def test_the_newest_checkpoints_stay(second: Modules, tmp_path: Path) -> None:
+    utils = second(".checkpoint.utils")
+    for name in ("m-900steps", "m-1000steps", "m-80steps", "notes"):
+        (tmp_path / name).mkdir()
+    limit = (str(tmp_path), 2, utils.SORT_BY_LAST_INT, r"^.*\d+steps$")
+    assert utils.limit_num_subdirs(*limit, log=False) == []
+    assert utils.limit_num_subdirs(*limit) == ["m-80steps"]
+    assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-900steps", "notes"]

@@ -5,6 +5,7 @@ Without what is set here, accelerate 1.15 makes each rank on CPUs a world of its
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -215,3 +216,22 @@ def test_what_accelerate_itself_says(hugging, tmp_path: Path) -> None:  # type: 
     assert "ACCELERATE_USE_CPU" not in deep.variables, "it would leave DeepSpeed out"
     assert f"{tmp_path}/none.yaml` does not exist" in missing
     assert bogus == "accelerate launch: unrecognized arguments: --bogus"
+
+
+def test_translated_weights_compute_the_same(stack, root: Path) -> None:  # type: ignore[no-untyped-def]
+    """As smp.nn's transformers. Transformers' GPT-J has scores of single precision, whatever the model's type is."""
+    program = Path(__file__).parent / "programs/smp_translations.py"
+    environ = {**os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [stack("huggingface") / "python", program],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["gpt2"] <= 1e-12
+    assert found["bert"] <= 1e-12
+    assert found["gptj"] <= 1e-7

@@ -1,27 +1,39 @@
 """The modules :mod:`.gpt2` and so on, whose functions translate state dicts of the library's own transformers.
 
-Those transformers aren't there yet: a model of the library transformers keeps its own keys, and nothing is translated.
+``translate_hf_state_dict_to_smdistributed_gpt2(state_dict)`` and
+``translate_state_dict_to_hf_gpt2(state_dict, max_seq_len=None)``; the same for the other families that
+:mod:`.translation` has tables for. A model without tensor parallelism keeps transformers' own keys.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import ModuleType
 from typing import Any
 
 from ... import unsupported
+from . import translation
 
 FAMILIES = ("gpt2", "gptj", "gptneo", "gptneox", "bert", "roberta", "t5")
 
 
 class _Family(ModuleType):
-    """Has every function ``translate_…``; they refuse to be called."""
+    """Has every function ``translate_…``; those of families without a table refuse to be called."""
 
     def __getattr__(self, name: str) -> Any:
+        family = self.__name__.rpartition(".")[2]
+        if family in translation.TABLES and name == f"translate_hf_state_dict_to_smdistributed_{family}":
+            return functools.partial(translation.to_ours, family)
+        if family in translation.TABLES and name == f"translate_state_dict_to_hf_{family}":
+            return functools.partial(translation.to_theirs, family)
         if not name.startswith("translate_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        instead = "without tensor parallelism the model's state dict has the keys of transformers already"
-        return unsupported.function(f"smp.nn.huggingface.{self.__name__.rpartition('.')[2]}.{name}", instead)
+        instead = (
+            f"there are translations for {', '.join(translation.TABLES)}; a model whose layers aren't smp.nn's has the "
+            "keys of transformers already"
+        )
+        return unsupported.function(f"smp.nn.huggingface.{family}.{name}", instead)
 
 
 for _name in FAMILIES:

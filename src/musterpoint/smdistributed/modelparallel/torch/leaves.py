@@ -18,7 +18,9 @@ from .pieces import Piece, divide
 from .state import Group
 
 BUCKET_BYTES = 25 << 20
-"""How much of the parameters a rank gets at once from the others."""
+"""How much of the parameters a rank gets at once from the others, on GPUs."""
+CPU_BUCKET_BYTES = 2 << 20
+"""The same on CPUs, where large buffers leave holes in the memory that the system doesn't get back."""
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch 2.13 renamed it
 
@@ -196,7 +198,8 @@ class Leaves:
                     dist.broadcast(sent, group.ranks[owner], group=group.process_group)
                     values.copy_(sent)
         for (dtype, device), by_owner in kinds.items():
-            room = max(BUCKET_BYTES // (self._owners * dtype.itemsize), 1)
+            most = BUCKET_BYTES if device.type == "cuda" else CPU_BUCKET_BYTES
+            room = max(most // (self._owners * dtype.itemsize), 1)
             longest = max(sum(each.numel() for each in tensors) for tensors in by_owner)
             length = min(room, longest)
             for parts in itertools.zip_longest(*(_parts(tensors, length) for tensors in by_owner), fillvalue=()):

@@ -57,7 +57,7 @@ def parse(words: list[str]) -> None:
     if name == "local" or (name == "plan" and (has_option("--hosts", rest) or has_option("-f", rest))):
         parser = local.parser()
         if name == "plan":
-            plan._add_host_option(parser)
+            plan._add_own(parser)
         parser.parse_args(split(parser, rest).head)
     elif name == "torchrun":
         own = torchrun._own_parser()

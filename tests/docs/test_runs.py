@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from .blocks import READER, ROOT, Block, blocks
 from .fresh import installed, linked, packages, variables
 from .pair import Pair
 
-WHOLE = os.environ.get("DOCS_RUN") == "whole"
+SLOW, PIP = (os.environ.get("DOCS_RUN") in kinds for kinds in (("slow", "whole"), ("whole",)))
+"""Whether slow steps run, too, and whether pip makes the environments."""
 DIFFERS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d-[\d-]+"), "TIME"),
@@ -47,8 +49,10 @@ class Story(NamedTuple):
         return self.steps[0].blocks[0].place
 
     @property
-    def slow(self) -> bool:
-        return any(block.said("slow") for step in self.steps for block in step.blocks)
+    def quick(self) -> Story:
+        """Without its first slow step, and those after it."""
+        fits = takewhile(lambda step: not any(block.said("slow") for block in step.blocks), self.steps)
+        return self._replace(steps=tuple(fits))
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -88,8 +92,9 @@ def stories() -> Iterator[Story]:
 def once(all_of_them: Iterator[Story]) -> list[Story]:
     """Stories that are the same are run once."""
     seen: dict[tuple[str, ...], Story] = {}
-    for story in all_of_them:
-        if WHOLE or not story.slow:
+    for whole in all_of_them:
+        story = whole if SLOW else whole.quick
+        if story.steps:
             seen.setdefault(story.text, story)
     return list(seen.values())
 
@@ -101,7 +106,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> functools.partial[
 
 @functools.cache
 def environment(folder: Path, names: tuple[str, ...]) -> Path:
-    make = installed if WHOLE else linked
+    make = installed if PIP else linked
     return make(folder / ("-".join(re.sub(r"\W", "", name) for name in names) or "bare"), names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -89,11 +90,28 @@ def worked_again(seen: Seen) -> None:
         assert "restart 1 of at most 1, on all hosts: " in seen.job.log(host)
 
 
+LEFT = Truth(1, "", kind="peer", host=ANY)
+"""The ranks that waited fail; it is theirs, but for MPI's, that end the others themselves."""
+LEFT_BY_ALL = LEFT._replace(kind="user")
+"""Where the rank that left was the only other one, or its MPI says who it was."""
+
+
+def names_who_left(seen: Seen) -> None:
+    """Whichever rank fails first, the reason names the one that it had waited for; torchrun tells us of none."""
+    said = rf"rank {seen.rank} .*ended with (exit code )?0\b"
+    assert seen.job.launcher.own or re.search(said, seen.reason("algo-1")), seen.reason("algo-1")
+
+
 IN_COLLECTIVE = (
     Fault(
         "raises-waited", "a rank raises while the others wait for it in a collective",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), collective=True,
         body=f"{JOINED}if VICTIM:\n    strike()\n    raise LookupError('no such shard: 17')\n{WAITS}",
+    ),
+    Fault(
+        "leaves-waited", "a rank ends with 0 while the others wait for it in a collective", LEFT, collective=True,
+        but=dict.fromkeys(("c10d", "tensorflow", "mpi", "mpi5", "mpich"), LEFT_BY_ALL), also=names_who_left,
+        body=f"{JOINED}if VICTIM:\n    strike()\n    os._exit(0)\n{WAITS}", in_cut=False,
     ),
     Fault(
         "killed-waited", "a rank is killed while the others wait for it in a collective",

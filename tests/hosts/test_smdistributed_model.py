@@ -115,11 +115,11 @@ def test_the_example_where_there_is_no_mpirun(local: Any, root: Path, tmp_path: 
 def test_ranks_that_share_tensors(local: Any, root: Path, mpirun: None) -> None:
     """Of one host; each host has a part of the pipeline. The checkpoint is one process's."""
     example = root / "examples/smdistributed/tensor_parallel.py"
-    ran = local.run(*two_hosts(2, tensor_parallel_degree=2), example, "--epochs", "2")
+    ran = local.run(*two_hosts(2, tensor_parallel_degree=2), example, "--epochs", "1")
     printed = accuracies(ran)
-    assert len(printed) == 2 and printed[-1] > 0.8
+    assert len(printed) == 1 and printed[-1] > 0.8
     assert "ranks=4; partitions=2; tensors=2;" in ran.stdout
-    assert "tensor parallelism over 2 ranks:" in ran.log("algo-1")
+    assert "tensor parallelism over 2 ranks: 2 DistributedLinear, 1 DistributedTransformer" in ran.log("algo-1")
     command = [local.python, "-c", WHOLE, str(example), str(model_of(ran, "checkpoint.pt"))]
     whole = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
     assert whole.returncode == 0, whole.stderr

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.launch.ssh import OPEN_NOTE
+
+from ..ports import free_port
+from .conftest import end
+
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
 JOB = ("--hosts", "2", "--backend", "netns", "--launcher", "ssh", "--env", "MUSTER_TEST_WORD=a word $of 'the' job")
@@ -68,3 +73,32 @@ def test_a_stop_reaches_what_ssh_has_started(local, tmp_path: Path) -> None:  # 
     assert saved.read_text() == "saved on algo-2 at signal 15"
     ended = [event for event in ran.events("algo-2") if event["event"] == "service-ended"]
     assert sorted(event["name"] for event in ended) == ["ssh session 1 from algo-1", "sshd"]
+
+
+ASKS = """
+ssh n2 'echo "on n2"; ssh n1 true 2> /dev/null || echo "no way back"'
+"""
+
+
+def test_without_a_secret_only_the_leader_may_call(python: str, environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "asks.sh").write_text(ASKS)
+    (tmp_path / "hosts").write_text("127.0.0.141 n1\n127.0.0.142 n2\n")
+    environ |= {
+        "MUSTER_HOSTS_FILE": str(tmp_path / "hosts"), "MUSTER_ROLLCALL_PORT": str(free_port()), "TMPDIR": str(tmp_path),
+        "MUSTER_MASTER_PORT": "0", "SM_HOSTS": '["n1", "n2"]', "SAGEMAKER_BASE_DIR": str(tmp_path),
+    }  # fmt: skip
+    words = [python, "-m", "musterpoint", "launch", "--launcher", "ssh", str(tmp_path / "asks.sh")]
+    tmp_path.chmod(0o700)
+    running = [
+        subprocess.Popen(words, env={**environ, "SM_CURRENT_HOST": host}, cwd="/", stdin=subprocess.DEVNULL, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for host in ("n1", "n2")
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=200)[0] for process in running]
+    finally:
+        end(running)
+    assert [process.returncode for process in running] == [0, 0], said
+    assert "\non n2\n" in said[0] and "\nno way back\n" in said[0]
+    assert OPEN_NOTE in said[0]
+    assert "127.0.0.142 called this host's ssh server, and is no host that may; it was sent away" in said[0]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from musterpoint.channel import start_requests, wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER
 from musterpoint.channel.beats import Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.consultations import LONGEST_POINT, MOST_ANSWER, pack_report
-from musterpoint.channel.dial import NOTHING, Dialing, Miss, OnConnect, OnMiss, Target, is_local
-from musterpoint.channel.handshake import Handshake
+from musterpoint.channel.dial import Miss
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.peers import (
     MOST_NAMED,
@@ -34,6 +32,7 @@ from musterpoint.channel.peers import (
     StillRunning,
     StopAll,
 )
+from musterpoint.channel.redial import DialerMaker, Dialled, Membership, Redial
 from musterpoint.channel.root_cause import loss_by_silence, root_cause_without_leader
 from musterpoint.channel.session import (
     OVER,
@@ -41,15 +40,10 @@ from musterpoint.channel.session import (
     Back,
     Dial,
     PeerState,
-    Resume,
     Session,
     Silent,
-    Ticket,
-    random_token,
-    same_token,
 )
 from musterpoint.failure import MOST_REASON, NO_FAILURES, Failure, Secondary, lost_host
-from musterpoint.loop import Timer
 from musterpoint.position import Position
 from musterpoint.settings import MOST_HOSTS, Settings
 from musterpoint.untrusted import is_host_name, printable
@@ -63,27 +57,6 @@ _MOST_WAITING = 32 * 1024 * 1024
 """Most open start requests, unacknowledged messages included, and most bytes of them."""
 
 
-class Membership(NamedTuple):
-    """What a worker needs to continue its session.
-
-    ``me``: this host's name.
-    ``leader``: the leader's name.
-    ``hosts``: the names of all hosts of the job.
-    ``address``: this host's address in the roster; it dials the leader from there.
-    ``session``: the id of this job's roll call.
-    ``ticket``: from the leader's welcome.
-    ``endpoint``: the name or address to dial; empty: the leader's name.
-    """
-
-    me: str
-    leader: str
-    hosts: frozenset[str]
-    address: str
-    session: str
-    ticket: Ticket
-    endpoint: str = ""
-
-
 class WorkerChannel(EventQueue):
     """Once the leader is lost or has left, this behaves like a lone host.
 
@@ -91,9 +64,8 @@ class WorkerChannel(EventQueue):
     """
 
     def __init__(
-        self, context: Context, dialer: Callable[[Target, OnConnect, OnMiss], Dialing], link: Link,
-        membership: Membership, settings: Settings,
-    ) -> None:  # fmt: skip
+        self, context: Context, dialer: DialerMaker, link: Link, membership: Membership, settings: Settings
+    ) -> None:
         super().__init__(context.loop)
         self._context = context
         self._timeouts = context.timeouts
@@ -101,18 +73,14 @@ class WorkerChannel(EventQueue):
         self._membership = membership
         self._leader = membership.leader
         self._goes_on = settings.on_failure == "finish"
-        self._secret = settings.secret
         self._returns = Sampler()
         session = Session(self._loop.clock(), True, settings.silence_timeout, self._timeouts)
         self._peer = PeerState(self._leader, link, session)
-        source = tuple(filter(is_local, (membership.address,)))
-        target = Target(membership.endpoint or self._leader, settings.rollcall_port, lambda: source)
-        self._dialer = dialer(target, self._connected, self._missed)
+        dialled = Dialled(self._resumed, self._over, self._missed)
+        received = lambda: self._peer.mailbox.received  # noqa: E731
+        self._redial = Redial(context, dialer, membership, settings, received, dialled)
         self._owner = LinkOwner(self._frame, self._ended)
         link.hand_over(self._owner)
-        self._attempt: Link | None = None
-        self._handshake: Handshake
-        self._attempt_timer: Timer | None = None
         self._stopped = self._alone = False
         self._questions: dict[str, OnAnswer] = {}
         self._begin()
@@ -353,13 +321,11 @@ class WorkerChannel(EventQueue):
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Dial):
-                if self._attempt is None:  # two at once would each have the same messages sent again
-                    self._dialer.start()
+                self._redial.start()
             elif isinstance(action, Silent):
                 self._emit(PeerSilent(self._leader, action.seconds))
             elif isinstance(action, Back):
-                self._drop_attempt()
-                self._dialer.stop()
+                self._redial.stop()
                 if action.reported or self._returns.count(self._leader):
                     self._emit(PeerBack(self._leader))
             else:
@@ -370,62 +336,25 @@ class WorkerChannel(EventQueue):
         self._record("connection-ended", host=self._leader, why=why)
         self._act(self._peer.session.ended(self._loop.clock(), eof))
 
-    def _missed(self, kind: Miss, _detail: str) -> None:
+    def _missed(self, kind: Miss) -> None:
         self._act(self._peer.session.tried(self._sweeper.now(), kind))
-        self._dialer.again()
 
-    def _connected(self, sock: socket.socket, address: str) -> None:
-        link = Link(self._context, sock, address, wire.LEADER_LIMIT, LinkOwner(self._reply, self._refused))
-        self._attempt = link
-        self._attempt_timer = self._loop.call_later(self._timeouts.hello, self._no_reply)
-        nonce = random_token() if self._secret else ""
-        joined = self._membership
-        resume = Resume(joined.me, joined.session, joined.ticket.token, self._peer.mailbox.received, nonce)
-        self._handshake = Handshake(self._loop, link, self._secret, resume.pack())
-
-    def _reply(self, link: Link, payload: bytes) -> None:
-        taken = self._handshake.receive(payload)
-        if taken is None:
-            return
-        message = wire.unpack(taken)
-        if message["t"] == "refused" and message.get("over") is True:
-            self._drop_attempt()
-            if "verdict" in message and not self._announced:
-                self._root_cause(message, "verdict")
-            self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
-        elif message["t"] == "resumed" and same_token(wire.token(message, "answer"), self._membership.ticket.answer):
-            self._resumed(link, wire.number(message, "got"))
-        else:
-            raise wire.WireError("no answer to our session")
+    def _over(self, message: dict[str, Any]) -> None:
+        """The leader says that the job is over."""
+        if "verdict" in message and not self._announced:
+            self._root_cause(message, "verdict")
+        self._lose(printable(wire.text(message, "reason"), _LONGEST_WHY))
 
     def _resumed(self, link: Link, got: int) -> None:
         self._peer.mailbox.acknowledge(got)
-        self._attempt = None
-        self._drop_attempt()
+        self._redial.hand_over()
         self._peer.disconnect()
         self._peer.connect(link)
         link.hand_over(self._owner)
         self._record("session-resumed", host=self._leader, address=link.peer)
         for data in self._peer.mailbox.unacknowledged():
             link.send(data)
-        self._dialer.stop()
         self._act(self._peer.session.resumed(self._loop.clock()))
-
-    def _no_reply(self) -> None:
-        if self._attempt is not None:
-            self._refused(self._attempt, "no reply", True)
-
-    def _refused(self, _link: Link, _why: str, _eof: bool) -> None:
-        self._drop_attempt()
-        self._missed(NOTHING, "")
-
-    def _drop_attempt(self) -> None:
-        if self._attempt_timer is not None:
-            self._attempt_timer.cancel()
-            self._attempt_timer = None
-        if self._attempt is not None:
-            self._attempt.close()
-            self._attempt = None
 
     # without the leader
 
@@ -457,8 +386,7 @@ class WorkerChannel(EventQueue):
     def _end_session(self) -> None:
         self._peer.session.end()
         self._sweeper.stop()
-        self._drop_attempt()
-        self._dialer.stop()
+        self._redial.stop()
 
     def _announce_without_leader(self) -> bool:
         """Announces this host's own choice of a root cause; returns whether there was one to announce."""

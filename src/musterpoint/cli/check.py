@@ -84,7 +84,7 @@ _OF_PROGRAMS = frozenset({
     "args", "installer", "log_ranks", "log_dir", "log_prefix", "mpi_options", "ray_options", "tf_port", "tf_hosts",
     "tf_roles", "accelerate_config", "local_rank", "numa_binding", "cuda_compat", "launcher", "rendezvous",
     "on_failure", "outside", "on_stall", "stall_timeout", "stop_grace", "stop_signal", "stop_exit_code",
-    "pid1_watch", "check",
+    "pid1_watch", "check", "requirements", "max_restarts", "restart_on", "rejoin_timeout", "log_rules", "cpu_binding",
 })  # fmt: skip
 """Options of what a job starts; a check starts nothing."""
 

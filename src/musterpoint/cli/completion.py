@@ -52,7 +52,7 @@ def parsers() -> tuple[Parser, ...]:
 
 def _parser() -> Parser:
     parser = Parser("muster completion", ABOUT, EXAMPLES, usage=USAGE)
-    parser.add_argument("shell", **one_of("SHELL", SHELLS), help="the shell that is to complete")
+    parser.add_argument("shell", **one_of("SHELL", SHELLS), help=argparse.SUPPRESS)
     return parser
 
 

@@ -22,6 +22,7 @@ from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.output import MessageOutput
 from musterpoint.local.platforms.table import PLAYED, played
 from musterpoint.local.tree import Layout
+from musterpoint.local.unheeded import Given, without_effect
 from musterpoint.settings import BY_FIELD
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
@@ -56,6 +57,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         _make_output(layout, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
+        for text in unheeded(local_job, asked, backend.name):
+            console.say(text)
         description = run(
             local_job,
             RunContext(layout, backend, console, environ, out=2 if asked.json else 1, live=asked.live == "auto"),
@@ -69,6 +72,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         output.close(_READER)
     code: int = description["ExitCode"]
     return code
+
+
+def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:
+    """Warnings of options that have no effect for this job."""
+    given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "")
+    return without_effect(given)
 
 
 def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
@@ -99,6 +108,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("-f", dest="file", default="", metavar="FILE",
         help="a file with options by their names, program and arguments: TOML, or .json")  # fmt: skip
     add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
+    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
+        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add("--host-names", **one_of("--host-names", job.NAMINGS), default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]")  # fmt: skip
     add("--backend", **one_of("--backend", BACKENDS),
@@ -135,8 +146,6 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -
     add("--live", **one_of("--live", ("auto", "off")), default="auto",
         help="a line of each host below the log, on a terminal [auto]")  # fmt: skip
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add("--platform", **one_of("--platform", tuple(PLAYED)), default=next(iter(PLAYED)),
-        help=f"whose control plane is played [{next(iter(PLAYED))}]")  # fmt: skip
     add_options(parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements"))
     return parser
 

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.envi
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        rows = "\n".join(f"  {name:<10} {entry.help}" for name, entry in COMMANDS.items())
+        rows = "\n".join(f"  {name:<11} {entry.help}" for name, entry in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
         return 0
     if words[0] in ("-V", "--version"):

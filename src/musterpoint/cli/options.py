@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.errors import UsageError
@@ -66,6 +67,10 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
 """Titles of groups in `--help all`, and the options in them; those of one launcher follow under its name."""
 
 
+_MORE_OF_A_DEFAULT = re.compile(r"\[([^];]+);[^]]*\]$")
+"""In a help text, the default with its further cases; a page without every option has the first of them."""
+
+
 class _Help(argparse.Action):
     """``--help``: the page with the common options; ``--help all``: with every option."""
 
@@ -75,15 +80,17 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64."""
+    """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64.
+
+    Its help has the examples first, then the options.
+    """
 
     def __init__(self, prog: str, description: str, examples: str = "", **more: Any) -> None:
         self._rare: set[str] = set()
         helps = more.pop("add_help", True)
         super().__init__(
             prog=prog,
-            description=description,
-            epilog=examples,
+            description=f"{description}\n{examples.rstrip()}" if examples else description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
             add_help=False,
@@ -97,13 +104,19 @@ class Parser(argparse.ArgumentParser):
         """Prints the help, without the options that few need unless ``everything`` is to be shown."""
         rare = set() if everything else self._rare
         kept = [(group, group._group_actions) for group in self._action_groups]
+        helps = {action: action.help for action in self._actions}
         try:
             for group, actions in kept:
                 group._group_actions = [action for action in actions if action.dest not in rare]
+            if not everything:
+                for action in self._actions:
+                    action.help = _MORE_OF_A_DEFAULT.sub(r"[\1]", action.help or "")
             text = self.format_help()
         finally:
             for group, actions in kept:
                 group._group_actions = actions
+            for action, text_of_it in helps.items():
+                action.help = text_of_it
         more = f"\n{len(rare)} more options of the job: {self.prog} --help all\n" if rare else ""
         print(text + more, end="", flush=True)
 

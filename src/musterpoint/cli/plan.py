@@ -50,7 +50,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
-        from musterpoint.cli.local import job_from, output_of, parser, read
+        from musterpoint.cli.local import job_from, output_of, parser, read, unheeded
         from musterpoint.local.preview import preview_local
     except ModuleNotFoundError:
         raise UsageError(
@@ -63,7 +63,8 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
         return None
     command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ)
-    made = preview_local(job, output_of(job, asked), environ, asked.backend, asked.one_address)
+    backend, made = preview_local(job, output_of(job, asked), environ, asked.backend, asked.one_address)
+    made = made._replace(notes=(*made.notes, *unheeded(job, asked, backend)))
     return _show(made, asked, environ)
 
 

@@ -145,6 +145,11 @@ def _launcher(
             f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
             "torchrun starts ranks of PyTorch as well"
         )
+    if kind in _SMDISTRIBUTED and not has(MPIRUN) and has("tensorflow"):
+        return "ranks", (
+            f"the job asks for smdistributed {_SMDISTRIBUTED[kind]} parallelism; there is no mpirun on PATH, and "
+            "ranks of TensorFlow need none"
+        )
     if kind in _KINDS:
         return _KINDS[kind]
     if kind != "none":

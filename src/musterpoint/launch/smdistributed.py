@@ -44,7 +44,7 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     if not wanted(job, environ):
         return started
     packages = " and ".join(_packages(job, environ) or (DATAPARALLEL, MODELPARALLEL))
-    ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch"
+    ours = f"{packages} {'are' if ' and ' in packages else 'is'} musterpoint's own, on PyTorch or TensorFlow"
     forced = environ.get(SWITCH) == "1"
     return (*started, ours + (
         f", also where the program's Python has AWS's: {SWITCH}=1" if forced
@@ -70,11 +70,9 @@ def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool]) -> N
     asks = f"the job asks for smdistributed {library} parallelism, but the program's Python has"
     if not ours:
         raise UsageError(f"{asks} no {asked}, and {SWITCH}=0 leaves musterpoint's out: unset it, or install AWS's")
-    if not has("torch"):
-        instead = "; use multi_worker_mirrored_strategy" if library == "model" else ", or ask for mpi with Horovod"
+    if not has("torch") and not has("tensorflow"):
         raise UsageError(
-            f"{asks} neither AWS's {asked} nor torch, which musterpoint's needs (there is none for TensorFlow): "
-            f"install torch{instead}"
+            f"{asks} neither AWS's {asked} nor torch nor tensorflow, one of which musterpoint's needs: install it"
         )
 
 

@@ -68,7 +68,9 @@ class HostLine:
             detail = f"{min(self._here, self._hosts)} of {self._hosts} hosts here" if self._here > 1 else ""
         silent = "" if last_output is None else f"last output {ago(now - last_output)}"
         shade = _GREEN if self.phase == "running" else _YELLOW if self.phase in ("stopping", "waiting") else 0
-        return Columns(self.host, self.phase, detail, silent, took, shade)
+        # an image's older musterpoint tells of nothing
+        phase = "started" if self.phase == PHASES[0] and last_output is not None else self.phase
+        return Columns(self.host, phase, detail, silent, took, shade)
 
 
 class Columns(NamedTuple):

@@ -26,8 +26,8 @@ ANY_SECRET = "a new one for every job"
 def preview_local(
     job: LocalJob, output: str, environ: Mapping[str, str], backend: BackendName | None = None,
     one_address: bool = False,
-) -> Preview:  # fmt: skip
-    """The plans of the local job, with paths and addresses as its hosts will see them; ``backend`` makes those.
+) -> tuple[BackendName, Preview]:  # fmt: skip
+    """The backend that would make the hosts, and their plans with paths and addresses as they will see them.
 
     The trees that they are read from are temporary.
 
@@ -54,7 +54,7 @@ def preview_local(
         plans = tuple(_on(hosts.interface, seen(plan, plan.host)) for plan in made.plans)
         ports = "" if hosts.interface else "; they share its ports, so free ones are chosen at the start"
         notes = (*made.notes, f"{len(job.hosts)} local hosts, {hosts.name}: {hosts.about}{ports}")
-        return made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
+        return hosts.name, made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
 
 
 def _on(interface: str, plan: LaunchPlan) -> LaunchPlan:
@@ -83,7 +83,8 @@ def _view(
     if job.platform == "sagemaker":
         return HostView(read_job(watched, options), options, variables), watched
     made = read_job(watched, options, "", job.program, job.arguments, job.module)
-    return HostView(made._replace(paths=made.paths._replace(code=job.source_dir)), options, variables), watched
+    code = platform.processes(here)[0].cwd
+    return HostView(made._replace(paths=made.paths._replace(code=code)), options, variables), watched
 
 
 def moved(value: Any, old: str, new: str) -> Any:

@@ -14,8 +14,9 @@ from musterpoint.channel.handshake import Handshake
 from musterpoint.channel.link import Context, Link, LinkOwner, plain_address, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
 from musterpoint.channel.peers import Peers
+from musterpoint.channel.redial import Membership
 from musterpoint.channel.session import Ticket, random_token
-from musterpoint.channel.worker import Membership, WorkerChannel
+from musterpoint.channel.worker import WorkerChannel
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly
 from musterpoint.loop import Timer
 from musterpoint.rollcall.attendance import UNANSWERED, ProgressPrinter, Row, oddities, table

@@ -128,6 +128,7 @@ TUNING = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(600)
 def test_autotuning_measures_on_both_hosts(deep, stack, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """DeepSpeed's own runner on the first host starts each experiment on both by pdsh, over the job's ssh."""
     work = tmp_path / "work"
@@ -140,7 +141,7 @@ def test_autotuning_measures_on_both_hosts(deep, stack, tmp_path: Path) -> None:
     deep.environ["PATH"] = f"{stack('deepspeed')}{os.pathsep}{deep.environ['PATH']}"
     ran = deep.run("--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", "ssh", "--env", "PORT=29600",
                    script, DIGITS.with_name("deepspeed_tuned.py"), "--deepspeed", "--deepspeed_config", "ds.json",
-                   timeout=280)  # fmt: skip
+                   timeout=560)  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
     results = work / "autotuning_results"
     said = "".join(path.read_text() for path in sorted(results.glob("*/stdout.log")))

@@ -56,6 +56,7 @@ def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert f"muster {name}" in text
     assert "examples:" in text
+    assert name == "torchrun" or text.index("examples:") < text.index("\noptions:"), "examples are first"
 
 
 def run_as(path: str, environ: dict[str, str], tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:

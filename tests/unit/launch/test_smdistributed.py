@@ -21,8 +21,13 @@ from musterpoint.settings import Settings
 
 SMDDP = Distribution("smdistributed_dataparallel", dataparallel=True)
 SMP = Distribution("smdistributed_modelparallel", parameters={"partitions": 2, "ddp": True})
-NOTE = "musterpoint's own, on PyTorch, unless the program's Python has AWS's (SMDISTRIBUTED_SHIM=0 leaves it out)"
-NOTE_FORCED = "musterpoint's own, on PyTorch, also where the program's Python has AWS's: SMDISTRIBUTED_SHIM=1"
+NOTE = (
+    "musterpoint's own, on PyTorch or TensorFlow, unless the program's Python has AWS's (SMDISTRIBUTED_SHIM=0 leaves "
+    "it out)"
+)
+NOTE_FORCED = (
+    "musterpoint's own, on PyTorch or TensorFlow, also where the program's Python has AWS's: SMDISTRIBUTED_SHIM=1"
+)
 
 
 def job(distribution: Distribution = SMDDP) -> Job:
@@ -86,6 +91,7 @@ def test_parameters_in_the_environment_ask_for_it() -> None:
     [
         ({DATAPARALLEL}, {}, ""),
         ({"torch"}, {}, ""),
+        ({"tensorflow"}, {}, ""),
         ({DATAPARALLEL}, {"SMDISTRIBUTED_SHIM": "0"}, ""),
         ({"torch"}, {"SMDISTRIBUTED_SHIM": "0"}, "and SMDISTRIBUTED_SHIM=0 leaves musterpoint's out"),
         (set(), {}, "neither AWS's smdistributed.dataparallel nor torch"),
@@ -106,7 +112,7 @@ def test_the_package_for_model_parallelism_is_another() -> None:
     check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {MODELPARALLEL}.__contains__)
     with pytest.raises(UsageError, match=r"smdistributed model parallelism, .* no smdistributed\.modelparallel, and"):
         check(job(SMP), {"SMDISTRIBUTED_SHIM": "0"}, {DATAPARALLEL, "torch"}.__contains__)
-    with pytest.raises(UsageError, match=r"nor torch, which musterpoint's needs .* multi_worker_mirrored_strategy"):
+    with pytest.raises(UsageError, match=r"nor torch nor tensorflow, one of which musterpoint's needs"):
         check(job(SMP), {}, {DATAPARALLEL}.__contains__)
 
 

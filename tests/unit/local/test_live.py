@@ -43,6 +43,7 @@ def test_what_a_line_says(events: list[Event], phase: str, detail: str) -> None:
     said = line.columns(175.0, None if not events else 172.0)
     silent = "last output 3 s ago" if events else ""
     assert (said.host, said.phase, said.detail, said.silent, said.took) == ("algo-1", phase, detail, silent, "1:15")
+    assert events or line.columns(175.0, 172.0).phase == "started", "output, and no event"
     line.end(3, 180.0)
     assert line.columns(999.0, 172.0)[:5] == ("algo-1", "ended with code 3", "", "", "1:20")
 

@@ -58,7 +58,7 @@ def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: di
     parser = local.parser()
     command = split(parser, words)
     job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
-    shown = preview_local(job, os.path.join(project, "left"), environ, backend)
+    _, shown = preview_local(job, os.path.join(project, "left"), environ, backend)
     assert [(plan.host, plan.first_rank, plan.local_ranks) for plan in shown.plans] == [
         ("algo-1", 0, 1),
         ("algo-2", 1, 3),
@@ -73,3 +73,15 @@ def test_the_plan_of_every_host(backend: BackendName, project: Path, environ: di
     assert shown.plans[0].processes[0].words[-2:] == ["--lr", "1"]
     assert os.listdir(project) == ["train.py"], "planning leaves nothing behind"
     assert "muster-plan-" not in repr(shown.plans)
+
+
+def test_a_host_of_a_platform_that_runs_commands_has_a_directory_of_its_own(
+    project: Path, environ: dict[str, str]
+) -> None:
+    words = ["--hosts", "2", "--platform", "slurm", "--launcher", "ranks", "--slots", "1", "train.py"]
+    parser = local.parser()
+    command = split(parser, words)
+    job = local.job_from(command, parser.parse_args(command.head), str(project), environ)
+    _, shown = preview_local(job, os.path.join(project, "left"), environ, "process")
+    for host, plan in zip(("node1", "node2"), shown.plans, strict=True):
+        assert plan.processes[0].cwd == plan.user_cwd == os.path.join(project, "left", "hosts", host, "wd")

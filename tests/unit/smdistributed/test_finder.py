@@ -135,7 +135,7 @@ def test_what_it_adds_to_the_one_file_launcher() -> None:
     """As docs/smdistributed.md says it."""
     with zipfile.ZipFile(io.BytesIO(archive(str(SMDISTRIBUTED.parent)))) as packed:
         sizes = [entry.compress_size for entry in packed.infolist() if "smdistributed" in entry.filename]
-    assert sum(sizes) * 4 / 3 < 160 * 1024
+    assert sum(sizes) * 4 / 3 < 250 * 1024
 
 
 @pytest.mark.parametrize("other_first", [True, False])
@@ -224,5 +224,5 @@ def test_versions(python_says: Says) -> None:
 @pytest.mark.parametrize("package", ["dataparallel", "modelparallel"])
 def test_tensorflow_is_missing_by_its_own_name(python_says: Says, package: str) -> None:
     said = python_says(f"import smdistributed.{package}.tensorflow as sdp")
-    assert said.startswith(f"ImportError: smdistributed.{package}.tensorflow: musterpoint's smdistributed")
-    assert "is for PyTorch only" in said
+    assert said.startswith(f"ImportError: smdistributed.{package}.tensorflow needs TensorFlow 2, which this Python")
+    assert f"smdistributed.{package}.torch" in said

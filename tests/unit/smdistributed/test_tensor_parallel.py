@@ -29,7 +29,7 @@ OF_FOUR = [
 
 def test_two_ranks_share_tensors(run_ranks: RunRanks) -> None:
     for rank, models in enumerate(run_ranks("smp_tensor.py", 2, arguments=(json.dumps(OF_TWO), "smp_tensor_features"))):
-        assert len(models) == 4 * 7 + 3 + 8
+        assert len(models) == 4 * 7 + 3 + 11
         _check(rank, models)
 
 

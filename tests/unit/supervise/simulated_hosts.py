@@ -10,9 +10,10 @@ from typing import Any, Callable, Literal, NamedTuple, Union, cast
 from musterpoint.channel.leader import JobHosts, LeaderChannel
 from musterpoint.channel.link import Link, LinkOwner
 from musterpoint.channel.peers import StopAll
+from musterpoint.channel.redial import Membership
 from musterpoint.channel.session import HostState, Session, Ticket
 from musterpoint.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
-from musterpoint.channel.worker import Membership, WorkerChannel
+from musterpoint.channel.worker import WorkerChannel
 from musterpoint.failure import Failure
 from musterpoint.loop import Timer
 from musterpoint.rollcall.admission import Call

@@ -7,6 +7,7 @@ import smp_references as references
 import torch
 from smdistributed.modelparallel.torch import absent
 from smdistributed.modelparallel.torch.distributed_parameters import division, part_of_state, whole_of, whole_state
+from smdistributed.modelparallel.torch.nn import positions
 from torch import nn
 from torch.nn import functional
 
@@ -127,6 +128,37 @@ def attention():
     return {"error": worst}
 
 
+def turned():
+    """Channels of queries and keys, by position: complex numbers times e^(i angle)."""
+    torch.manual_seed(0)
+    heads = torch.randn(2, 4, 5, 8)
+    angles = torch.arange(5)[:, None] * 10000.0 ** (-torch.arange(0, 6, 2) / 6)
+    factors = torch.polar(torch.ones_like(angles), angles)
+    first = torch.view_as_complex(heads[..., :6].reshape(2, 4, 5, 3, 2)) * factors
+    halves = torch.complex(heads[..., :3], heads[..., 3:6]) * factors
+    expected = {False: torch.view_as_real(first).flatten(-2), True: torch.cat((halves.real, halves.imag), -1)}
+    return {
+        str(each): distance(positions.rotated(heads, 6, halves=each), torch.cat((expected[each], heads[..., 6:]), -1))
+        for each in (False, True)
+    }
+
+
+def side_by_side(prescaled):
+    """Attention and output layer with one input, as in GPT-J."""
+    begin(prescaled_batch=prescaled)
+    given = {"hidden_size": WIDTH, "num_attention_heads": 2, "intermediate_size": 16, "pre_layernorm": True,
+             "post_layernorm": False}  # fmt: skip
+    torch.manual_seed(0)
+    plain = references.Layer(**given)
+    ours = smp.nn.DistributedTransformerLayer(**given, parallel_attn_output=True, single_pre_layernorm=True).eval()
+    ours.load_state_dict(plain.state_dict(), strict=False)
+    hidden = torch.randn(2, 4, WIDTH) + (0 if prescaled else smp.tp_rank())
+    states = plain.attention.pre_layernorm(hidden)
+    plain.attention.pre_layernorm = plain.output.pre_layernorm = None
+    expected = hidden + plain.attention((states, 0.0)) + plain.output(states)
+    return {"error": distance(ours((hidden, None))[0], expected)}
+
+
 class Own(nn.Module):
     """A script's own module, with its own way of being made and called."""
 
@@ -186,5 +218,6 @@ def check():
     return {
         **{f"embeddings, {each}": embeddings(each) for each in (False, True)},
         **{f"dropout, {each}": dropout(each) for each in (False, True)},
-        "kinds": kinds(), "attention": attention(), "registered": registered(), "errors": errors(),
+        **{f"side by side, {each}": side_by_side(each) for each in (False, True)},
+        "turned": turned(), "kinds": kinds(), "attention": attention(), "registered": registered(), "errors": errors(),
     }  # fmt: skip

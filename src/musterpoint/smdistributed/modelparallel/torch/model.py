@@ -70,6 +70,8 @@ class DistributedModel(nn.Module):
             with log.waiting("smp.DistributedModel"):
                 _share_values(module)  # as the parts of a parameter are to be those of one
         self.module = tensor_parallel.distribute(module)
+        if state.cfg.tensor_parallel_degree > 1:
+            absent.give_back()  # of whole values
         precision.convert(self.module)
         if state.cfg.checkpoint_attentions:
             _checkpoint_attentions(self.module)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from . import log
-from .nn.base import DistributedModule
+from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
 from .nn.linear import DistributedLinear
 from .state import state
@@ -185,12 +185,21 @@ def _has_distributed(module: nn.Module) -> bool:
 
 
 def _say(root: nn.Module, skipped: Mapping[str, list[str]]) -> None:
-    count = Counter(type(each).__name__ for each in root.modules() if isinstance(each, DistributedModule))
+    count = Counter(type(each).__name__ for each in _outermost(root))
     kinds = ", ".join(f"{number} {name}" for name, number in sorted(count.items()))
     log.say(f"tensor parallelism over {state.cfg.tensor_parallel_degree} ranks: {kinds or 'no module is distributed'}")
     for why, names in skipped.items():
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         log.say(f"not distributed: {shown}: {why}")
+
+
+def _outermost(module: nn.Module) -> Iterator[DistributedModule]:
+    """Distributed modules that aren't part of another one."""
+    if isinstance(module, DistributedModule):
+        yield module
+        return
+    for child in module.children():
+        yield from _outermost(child)
 
 
 def _is_supported(module: nn.Module) -> bool:
@@ -212,6 +221,8 @@ def _replaced(module: nn.Module, mark: Mark, holders: Counter[int]) -> tuple[str
             None,
         )
     if type(module) in (nn.Linear, nn.Embedding):
+        if "weight" not in module._parameters:  # weight_norm, pruning
+            return "its weight is made of other parameters", None
         return _of_torch(module)
     return _of_registered(module, mark)
 
@@ -247,8 +258,12 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
     if why is not None:
         return why, None
     noise = torch.get_rng_state()
-    new: Any = found.module(*args, **kwargs)
-    torch.set_rng_state(noise)
+    try:
+        new: Any = found.module(*args, **kwargs)
+    except IndivisibleError as error:  # of a module in a module of the script's own
+        return str(error), None
+    finally:
+        torch.set_rng_state(noise)
     _take_values(new, module)
     new.train(module.training)
     first = next(module.parameters(), None)

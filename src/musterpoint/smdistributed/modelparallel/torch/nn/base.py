@@ -57,6 +57,10 @@ class DistributedModule(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+class IndivisibleError(ValueError):
+    """A size of a module isn't a multiple of the tensor-parallel degree."""
+
+
 def indivisible(**sizes: int) -> str | None:
     """Which of these sizes the tensor-parallel degree doesn't divide."""
     degree = state.cfg.tensor_parallel_degree
@@ -65,7 +69,7 @@ def indivisible(**sizes: int) -> str | None:
 
 
 def must_divide(name: str, **sizes: int) -> None:
-    """Raises ValueError where the tensor-parallel degree doesn't divide a size; ``name``: of the module."""
+    """Raises IndivisibleError where the tensor-parallel degree doesn't divide a size; ``name``: of the module."""
     wrong = indivisible(**sizes)
     if wrong is not None:
-        raise ValueError(f"smp.nn.{name}: {wrong}: choose another size, or torch.nn's own module")
+        raise IndivisibleError(f"smp.nn.{name}: {wrong}: choose another size, or torch.nn's own module")

@@ -116,6 +116,8 @@ def gathered_mask(mask: Any, batch: int) -> Any:
     """
     if degree() == 1 or not isinstance(mask, torch.Tensor):
         return mask
+    if mask.dtype is torch.bool:  # which gloo doesn't send
+        mask = mask.to(torch.uint8)
     if state.cfg.prescaled_batch:
         return moved(mask, Replicate(), Replicate(), Partial()) if mask.requires_grad else mask
     if mask.dim() != 4 or mask.shape[0] != batch:

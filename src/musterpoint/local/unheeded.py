@@ -1,0 +1,84 @@
+"""Options of ``muster local`` alone that are given and have no effect for this job, with the reason.
+
+Options of the job are in :mod:`musterpoint.unheeded`. What contradicts another option is refused where it is read.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, NamedTuple
+
+from musterpoint.launch.plan import ONE_PER_HOST
+from musterpoint.local.job import LocalJob
+
+
+class Given(NamedTuple):
+    """A job, the ``backend`` that makes its hosts, and what was given for ``--host-names`` and ``--requirements``."""
+
+    job: LocalJob
+    backend: str
+    naming: str = "algo"
+    one_address: bool = False
+    requirements: str = ""
+
+
+def _host_names(given: Given) -> str:
+    if given.naming == "algo" or given.job.platform == "sagemaker":
+        return ""
+    return f"hosts of --platform {given.job.platform} are called as there, such as {given.job.hosts[0]}"
+
+
+def _one_address(given: Given) -> str:
+    if not given.one_address or given.backend == "process":
+        return ""
+    return f"every host of --backend {given.backend} has an address of its own; --backend process can do with one"
+
+
+def _host_slots(given: Given) -> str:
+    launcher = given.job.options.get("MUSTER_LAUNCHER", "")
+    if not given.job.host_slots or launcher not in ONE_PER_HOST:
+        return ""
+    return f"--launcher {launcher} starts the program once per host; --launcher torchrun or ranks one rank per slot"
+
+
+def _slots(given: Given) -> str:
+    if not given.job.host_slots or "MUSTER_SLOTS" not in given.job.options:
+        return ""
+    return "--host-slots says how many each host has; leave one of the two out"
+
+
+def _requirements(given: Given) -> str:
+    if not given.requirements or given.job.options.get("MUSTER_INSTALLER") != "none":
+        return ""
+    return "--installer none installs nothing; leave it out, or pass --installer pip"
+
+
+def _sharded(given: Given) -> str:
+    return "one host gets every file of a channel" if given.job.sharded and len(given.job.hosts) == 1 else ""
+
+
+def _debug(given: Given) -> str:
+    job = given.job
+    slots = int(job.options.get("MUSTER_SLOTS", 0))
+    ranks = sum(job.host_slots) or len(job.hosts) * slots
+    if job.debug is None or not ranks or job.debug < ranks:
+        return ""
+    return f"the job has {ranks} rank{'s' if ranks > 1 else ''}, counted from 0; none of them gets this terminal"
+
+
+CONDITIONS: Mapping[str, Callable[[Given], str]] = {
+    "--host-names": _host_names, "--one-address": _one_address, "--host-slots": _host_slots, "--slots": _slots,
+    "--requirements": _requirements, "--sharded": _sharded, "--debug": _debug,
+}  # fmt: skip
+"""Options that have no effect under some conditions: what says why, empty where the option counts."""
+ALWAYS = frozenset({
+    "-f", "--hosts", "--backend", "--source-dir", "--hyperparameters", "--distribution", "--channel", "--env",
+    "--cpu-fallback", "--stop-after", "--job-name", "--output", "--live", "--json", "--platform", "--image",
+    "--shm-size", "--memory", "--cpus", "--gpus", "--network-isolation",
+})  # fmt: skip
+"""Options that count whenever they are taken; some are refused beside others, or on other platforms."""
+
+
+def without_effect(given: Given) -> list[str]:
+    """A warning for each option that has no effect."""
+    reasons = ((flag, why(given)) for flag, why in CONDITIONS.items())
+    return [f"warning: {flag} has no effect: {reason}" for flag, reason in reasons if reason]

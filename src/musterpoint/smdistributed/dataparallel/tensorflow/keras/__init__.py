@@ -1,0 +1,31 @@
+"""The same for ``model.fit``: scripts import it ``as dist``."""
+
+from .. import (
+    Compression,
+    DistributedOptimizer,
+    ReduceOp,
+    broadcast,
+    broadcast_variables,
+    init,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from . import callbacks
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "ReduceOp",
+    "broadcast",
+    "broadcast_variables",
+    "callbacks",
+    "init",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]

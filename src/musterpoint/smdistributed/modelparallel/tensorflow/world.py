@@ -1,0 +1,169 @@
+"""The configuration, and the ranks: each has the whole model, so all are replicas of each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import Any, Mapping, NamedTuple
+
+from ...shared.rank_environment import export
+from ..backend.exceptions import SMPConfigError, SMPNotInitializedError, SMPUnsupportedError
+
+DEGREES = ("pipeline_parallel_degree", "partitions", "tensor_parallel_degree")
+_INSTEAD = (
+    "set it to 1; to divide a model over ranks, use smdistributed.modelparallel.torch with PyTorch, or tf.distribute's "
+    "ParameterServerStrategy for large tables"
+)
+
+
+class World(NamedTuple):
+    """This rank's place, and how many microbatches a batch is divided into."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    microbatches: int
+
+
+_world: World | None = None
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Reads the job's parameters, or else those of ``config``. Called again it does nothing.
+
+    Raises:
+        SMPUnsupportedError: the model is to be divided.
+        SMPConfigError: a parameter is wrong, or can't be read.
+    """
+    global _world
+    if _world is not None:
+        return
+    export(os.environ)
+    values: dict[str, tuple[Any, str]] = {}
+    for source in _sources(config):
+        for name, value in source.values.items():
+            if value is not None:
+                values.setdefault(name, (value, source.name))
+    for name in DEGREES:
+        if _count(name, values) > 1:
+            value, where = values[name]
+            raise SMPUnsupportedError(
+                f"{name}={value!r} ({where}): musterpoint's smdistributed.modelparallel.tensorflow doesn't divide a "
+                f"model; {_INSTEAD}"
+            )
+    rank, size, local_rank, local_size = (int(os.environ.get(name) or default) for name, default in _PLACE)
+    _world = World(rank, size, local_rank, local_size, _count("microbatches", values))
+
+
+_PLACE = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+
+
+def _sources(config: Mapping[str, Any] | None) -> Any:
+    """What the PyTorch half reads, whose module for that needs no torch, while its package does."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch")  # it may be in an archive
+    spec = PathFinder.find_spec(f"{__package__}.sources", [folder])
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.sources(os.environ, sys.argv, config)
+
+
+def _count(name: str, values: Mapping[str, tuple[Any, str]]) -> int:
+    value, where = values.get(name, (1, ""))
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise SMPConfigError(f"{name}={value!r} ({where}): expected a whole number, 1 or more")
+    return number
+
+
+def world() -> World:
+    """What :func:`init` found.
+
+    Raises:
+        SMPNotInitializedError: it wasn't called.
+    """
+    if _world is None:
+        raise SMPNotInitializedError("smdistributed.modelparallel.tensorflow: call smp.init() first")
+    return _world
+
+
+def is_initialized() -> bool:
+    return _world is not None
+
+
+def num_microbatches() -> int:
+    return world().microbatches
+
+
+def rank() -> int:
+    return world().rank
+
+
+def size() -> int:
+    return world().size
+
+
+def local_rank() -> int:
+    return world().local_rank
+
+
+def local_size() -> int:
+    return world().local_size
+
+
+def dp_rank() -> int:
+    return world().rank
+
+
+def dp_size() -> int:
+    return world().size
+
+
+rdp_rank, rdp_size = dp_rank, dp_size
+
+
+def mp_rank() -> int:
+    world()
+    return 0
+
+
+def mp_size() -> int:
+    world()
+    return 1
+
+
+pp_rank = tp_rank = mp_rank
+pp_size = tp_size = mp_size
+
+
+def get_mp_group() -> list[int]:
+    return [rank()]
+
+
+get_pp_group = get_mp_group
+
+
+def get_dp_group() -> list[int]:
+    return list(range(size()))
+
+
+def barrier(*_group: Any) -> None:
+    """Returns when every rank is here; the ranks meet as those of ``smdistributed.dataparallel.tensorflow`` do.
+
+    Raises:
+        RuntimeError: there are several ranks, and that package's ``init()`` wasn't called.
+    """
+    if size() == 1:
+        return
+    import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    from ...dataparallel.tensorflow import oob_allreduce
+
+    oob_allreduce(tf.zeros(()))

@@ -1,4 +1,4 @@
-"""State dicts of transformers and of smp.nn; that the models compute the same: tests/hosts/stacks/test_huggingface.py."""
+"""State dicts of transformers and of smp.nn; tests/hosts/stacks/test_huggingface.py compares what models compute."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 pytestmark = pytest.mark.torch
 
 LAYER = {
-    "gpt2": {"ln_1.weight": (4,), "attn.c_attn.weight": (4, 12), "attn.c_attn.bias": (12,), "attn.c_proj.weight": (4, 4),
-             "mlp.c_fc.weight": (4, 16), "mlp.c_proj.bias": (4,)},
-    "gptj": {"ln_1.weight": (4,), "attn.q_proj.weight": (4, 4), "attn.out_proj.weight": (4, 4), "mlp.fc_in.weight": (16, 4)},
-    "bert": {"attention.self.key.weight": (4, 4), "attention.output.LayerNorm.bias": (4,), "output.dense.weight": (4, 16)},
+    "gpt2": {"ln_1.weight": (4,), "attn.c_attn.weight": (4, 12), "attn.c_attn.bias": (12,),
+             "attn.c_proj.weight": (4, 4), "mlp.c_fc.weight": (4, 16), "mlp.c_proj.bias": (4,)},
+    "gptj": {"ln_1.weight": (4,), "attn.q_proj.weight": (4, 4), "attn.out_proj.weight": (4, 4),
+             "mlp.fc_in.weight": (16, 4)},
+    "bert": {"attention.self.key.weight": (4, 4), "attention.output.LayerNorm.bias": (4,),
+             "output.dense.weight": (4, 16)},
 }  # fmt: skip
 BEGIN = {
     "gpt2": "transformer.h",
@@ -22,7 +24,7 @@ BEGIN = {
     "roberta": "roberta.encoder.layer",
 }
 AROUND = {"gpt2": ("transformer.wpe.weight", "lm_head.weight"), "gptj": ("transformer.ln_f.bias", "lm_head.bias"),
-          "bert": ("bert.embeddings.LayerNorm.weight", "classifier.bias"), "roberta": ("lm_head.decoder.weight",)}  # fmt: skip
+          "bert": ("bert.embeddings.LayerNorm.weight", "classifier.bias"), "roberta": ("lm_head.bias",)}  # fmt: skip
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class Odd(nn.Module):
         return {"out": self.head(h), "hidden": (h,)}
 
 
-MODELS = {each: getattr(smp_models, each, Odd) for each in ("Gated", "Branchy", "Tied", "Nested", "Odd")}
+MODELS = {each: getattr(smp_models, each, Odd) for each in ("Gated", "Branchy", "Tied", "Odd")}
 
 
 @smp.step

@@ -112,11 +112,11 @@ def to_theirs(family: str, values: Mapping[str, Any], max_seq_len: int | None = 
             found[name] = _turned(value) if rule.kind == "turned" else value
         if name.endswith(".ln_1.weight"):
             layers[name[: -len("ln_1.weight")]] = value
-    for layer, like in layers.items() if max_seq_len is not None and family in ("gpt2", "gptj") else ():
-        shape = (1, 1, max_seq_len, max_seq_len)
-        full = torch.ones(shape[2:], dtype=torch.uint8, device=like.device)
-        found[f"{layer}attn.bias"] = full.tril().view(shape)
-        found[f"{layer}attn.masked_bias"] = torch.tensor(-1e4 if family == "gpt2" else -1e9, device=like.device)
+    if max_seq_len is not None and family in ("gpt2", "gptj"):
+        for layer, like in layers.items():
+            full = torch.ones(1, 1, max_seq_len, max_seq_len, dtype=torch.uint8, device=like.device)
+            found[f"{layer}attn.bias"] = full.tril()
+            found[f"{layer}attn.masked_bias"] = torch.tensor(-1e4 if family == "gpt2" else -1e9, device=like.device)
     return found
 
 

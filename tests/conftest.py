@@ -120,11 +120,14 @@ def hangup() -> Iterator[None]:
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` without any platform's or launcher's variables, with this checkout importable."""
+    """``environ`` without any platform's or launcher's variables, with this checkout importable.
+
+    Without a terminal's size, too: Python's readline, which pytest imports, sets it for what is started later.
+    """
     found = {
         name: value
         for name, value in environ.items()
-        if not name.startswith(PLATFORM_PREFIXES) and name not in RANK_NAMES
+        if not name.startswith(PLATFORM_PREFIXES) and name not in {*RANK_NAMES, "COLUMNS", "LINES"}
     }
     return {**found, "PYTHONPATH": str(ROOT / "src")}
 

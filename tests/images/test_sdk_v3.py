@@ -105,7 +105,7 @@ def test_trainers(client: Client, image: Image) -> None:
             "distributed": {"launcher": "tensorflow"},
         },
     }  # fmt: skip
-    wrong = [{"launcher": "ssh"}, {"slots": 2}, {"process_count_per_node": 0}, {"secret": "x"}, {"log_dir": "it's"}]
+    wrong = [{"launcher": "rsh"}, {"slots": 2}, {"process_count_per_node": 0}, {"secret": "x"}, {"log_dir": "it's"}]
     done = client.run(JOBS, json.dumps(jobs), json.dumps(wrong))
     assert done.returncode == 0, done.stdout
 

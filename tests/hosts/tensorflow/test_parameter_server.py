@@ -73,7 +73,7 @@ def test_an_evaluator_runs_beside_a_coordinator(tensor: Any) -> None:
 
 
 def test_a_server_that_is_killed_ends_the_job_by_its_name(tensor: Any) -> None:
-    running = tensor.start(2, "parameter-server", "master_and_workers.py", "--", "--steps", "0")
+    running = tensor.start(2, "parameter-server", "master_and_workers.py", "--stop-grace", "3", "--", "--steps", "0")
     models = [tensor.local.output / "hosts" / host / "opt/ml/model/training" for host in ("algo-1", "algo-2")]
     tensor.wait(running, lambda: all(model.exists() for model in models))
     (server,) = tensor.processes(b'"task": {"type": "ps", "index": 1}')

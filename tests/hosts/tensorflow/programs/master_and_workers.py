@@ -4,11 +4,13 @@
 """
 
 import argparse
+import functools
 import json
 import os
 
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
+from tensorflow.python.training.session_manager import SessionManager
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=200)
@@ -18,6 +20,8 @@ config = json.loads(os.environ["TF_CONFIG"])
 role, index = config["task"]["type"], config["task"]["index"]
 print("CONFIG", json.dumps(config), flush=True)
 
+# a worker that comes before the master has made the variables looks again after 30 s otherwise
+SessionManager.__init__ = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=0.5)
 tf.disable_v2_behavior()
 cluster = tf.train.ClusterSpec(config["cluster"])
 server = tf.train.Server(cluster, job_name=role, task_index=index)

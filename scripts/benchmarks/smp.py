@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from benchmarks import ranks, trial
 from benchmarks.figure import Figure, milliseconds
+from benchmarks.peak import LINEAR, figure, peak
 
 LAYERS = 2  # of each rank
 FORWARD, BACKWARD = 0.010, 0.020  # seconds that a layer takes
 ROUNDS = 5
-MIB = 1 << 20
 
 
 class Pipeline(NamedTuple):
@@ -104,47 +104,6 @@ if rank == 0:
 smp.barrier()
 """
 
-# Peak memory of one training step with Adam, beyond what the process had before it built the model.
-MEMORY = """
-import gc, json
-import smdistributed.modelparallel.torch as smp
-import torch
-from torch import nn
-
-torch.set_num_threads(1)
-smp.init()
-
-def kept(name):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
-
-@smp.step
-def train_step(model, data):
-    loss = model(data).square().mean()
-    model.backward(loss)
-    return loss
-
-data = torch.randn(8, 1536)
-small = nn.Linear(8, 8)  # loads what torch loads with the first backward pass and the first optimizer
-small(torch.randn(8, 8)).sum().backward()
-torch.optim.Adam(small.parameters(), foreach=False).step()
-before = kept("VmRSS")
-model = smp.DistributedModel(nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(12))))
-optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), foreach=False))
-for index in range(3):
-    optimizer.zero_grad()
-    train_step(model, data)
-    optimizer.step()
-    if index == 0:  # partitioned, with all of the optimizer's state: from here on the peak counts
-        gc.collect()
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-peaks = smp.allgather(kept("VmHWM") - before, smp.WORLD)
-if smp.rank() == 0:
-    print(json.dumps(peaks), flush=True)
-smp.barrier()
-"""
-
 
 def measure(bench: trial.Bench) -> list[Figure]:
     settings = json.dumps([LAYERS, FORWARD, BACKWARD, ROUNDS])
@@ -153,15 +112,10 @@ def measure(bench: trial.Bench) -> list[Figure]:
         parameters = json.dumps({"partitions": pipeline.partitions, "microbatches": pipeline.microbatches, "ddp": True})
         times = ranks.run(bench, EFFICIENCY, pipeline.partitions, settings, SM_HP_MP_PARAMETERS=parameters)
         figures.append(judge(pipeline, times))
-    one, *rest = (peak(bench, partitions) for partitions in (1, *DEGREES))
-    return [*figures, *(memory(partitions, most, one) for partitions, most in zip(DEGREES, rest))]
-
-
-def peak(bench: trial.Bench, partitions: int) -> int:
-    """The most that any rank keeps in memory, in bytes."""
-    parameters = json.dumps({"partitions": partitions, "ddp": True})
-    peaks: list[int] = ranks.run(bench, MEMORY, partitions, SM_HP_MP_PARAMETERS=parameters)
-    return max(peaks)
+    one, *rest = (peak(bench, LINEAR, partitions, {"partitions": partitions}) for partitions in (1, *DEGREES))
+    name = "a rank's memory in a step with Adam, {} partitions, of that of one process"
+    found = (figure(name.format(partitions), most, one, DEGREES[partitions]) for partitions, most in zip(DEGREES, rest))
+    return [*figures, *found]
 
 
 def judge(pipeline: Pipeline, times: Mapping[str, list[float]]) -> Figure:
@@ -176,15 +130,4 @@ def judge(pipeline: Pipeline, times: Mapping[str, list[float]]) -> Figure:
         f"{bound / ours:.1%} ({milliseconds(ours)}); torch {bound / torchs:.1%}",
         bound / ours >= pipeline.goal,
         {"efficiency": round(bound / ours, 4), "torch": round(bound / torchs, 4), "bound": bound, "rounds": ROUNDS},
-    )
-
-
-def memory(partitions: int, most: int, one: int) -> Figure:
-    share = most / one
-    return Figure(
-        f"a rank's memory in a step with Adam, {partitions} partitions, of that of one process",
-        f"≤ {DEGREES[partitions]:.0%}",
-        f"{share:.0%} ({most / MIB:.0f} of {one / MIB:.0f} MiB)",
-        share <= DEGREES[partitions],
-        {"share": round(share, 4), "peak": most, "one": one},
     )

@@ -6,13 +6,13 @@ import json
 
 from benchmarks import ranks, trial
 from benchmarks.figure import Figure, milliseconds
+from benchmarks.peak import LINEAR, figure, peak
 
 ROUNDS = 20
 MOST = 1.05
 """How much longer a step may take than one of the same layers, parallelized by hand."""
 DEGREES = {2: 0.65, 4: 0.42}
 """By tensor-parallel degree: the share of one process's memory that a rank may need."""
-MIB = 1 << 20
 
 # One job: steps of ours and of torch's take turns. Both share layers as Megatron-LM does, of a batch that both ranks
 # have.
@@ -89,51 +89,15 @@ if smp.rank() == 0:
 smp.barrier()
 """
 
-# Peak memory of one training step with Adam, beyond what the process had before it built the model.
-MEMORY = """
-import gc, json
-import smdistributed.modelparallel.torch as smp
-import torch
-from torch import nn
-
-torch.set_num_threads(1)
-smp.init()
-
-def kept(name):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
-
-@smp.step
-def train_step(model, data):
-    loss = model(data).square().mean()
-    model.backward(loss)
-    return loss
-
-data = torch.randn(8, 1536)
-small = nn.Linear(8, 8)  # loads what torch loads with the first backward pass and the first optimizer
-small(torch.randn(8, 8)).sum().backward()
-torch.optim.Adam(small.parameters(), foreach=False).step()
-before = kept("VmRSS")
-model = smp.DistributedModel(nn.Sequential(*(smp.nn.DistributedLinear(1536, 1536) for _ in range(12))))
-optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), foreach=False))
-for index in range(3):
-    optimizer.zero_grad()
-    train_step(model, data)
-    optimizer.step()
-    if index == 0:  # with all of the optimizer's state: from here on the peak counts
-        gc.collect()
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-peaks = smp.allgather(kept("VmHWM") - before, smp.WORLD)
-if smp.rank() == 0:
-    print(json.dumps(peaks), flush=True)
-smp.barrier()
-"""
-
 
 def measure(bench: trial.Bench) -> list[Figure]:
-    one, *rest = (peak(bench, degree) for degree in (1, *DEGREES))
-    return [step(bench), *(memory(degree, most, one) for degree, most in zip(DEGREES, rest))]
+    one, *rest = (
+        peak(bench, LINEAR, degree, {"tensor_parallel_degree": degree, "prescaled_batch": True})
+        for degree in (1, *DEGREES)
+    )
+    name = "a rank's memory in a step with Adam, tensors shared by {} ranks, of that of one process"
+    found = (figure(name.format(degree), most, one, DEGREES[degree]) for degree, most in zip(DEGREES, rest))
+    return [step(bench), *found]
 
 
 def step(bench: trial.Bench) -> Figure:
@@ -148,22 +112,4 @@ def step(bench: trial.Bench) -> Figure:
         f"{ours / torchs:.3f} ({milliseconds(ours)} to {milliseconds(torchs)})",
         ours / torchs <= MOST,
         {"ratio": round(ours / torchs, 4), "smp": ours, "torch": torchs, "rounds": ROUNDS},
-    )
-
-
-def peak(bench: trial.Bench, degree: int) -> int:
-    """The most that any rank keeps in memory, in bytes."""
-    parameters = json.dumps({"tensor_parallel_degree": degree, "prescaled_batch": True, "ddp": True})
-    peaks: list[int] = ranks.run(bench, MEMORY, degree, SM_HP_MP_PARAMETERS=parameters)
-    return max(peaks)
-
-
-def memory(degree: int, most: int, one: int) -> Figure:
-    share = most / one
-    return Figure(
-        f"a rank's memory in a step with Adam, tensors shared by {degree} ranks, of that of one process",
-        f"≤ {DEGREES[degree]:.0%}",
-        f"{share:.0%} ({most / MIB:.0f} of {one / MIB:.0f} MiB)",
-        share <= DEGREES[degree],
-        {"share": round(share, 4), "peak": most, "one": one},
     )

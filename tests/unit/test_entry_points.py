@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -33,11 +34,12 @@ sys.exit(int(sys.argv[1]))
 
 
 class Host:
-    """One host on which AzureML starts entry points; each job has a name of its own."""
+    """One host on which AzureML starts entry points; each job has a name that no other run of these tests has."""
 
     def __init__(self, python: str, environ: dict[str, str], folder: Path) -> None:
         self.python, self.folder = python, folder
-        self.environ = {**environ, "AZUREML_RUN_ID": folder.name, "AZUREML_NODE_COUNT": "1", "HOSTNAME": "node-0"}
+        run = uuid.uuid4().hex  # entry points meet at a name of the whole machine, on which the tests may run twice
+        self.environ = {**environ, "AZUREML_RUN_ID": run, "AZUREML_NODE_COUNT": "1", "HOSTNAME": "node-0"}
         (folder / "train.py").write_text(PROGRAM)
 
     def start(self, rank: int, local: int, world: int = 2, **more: str) -> subprocess.Popen[str]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
@@ -18,14 +17,11 @@ from torch import nn
 from ..backend.exceptions import SMPConfigError
 from . import balance, log
 from .config import Config
+from .marks import Marks
 from .state import state
 from .whole_file import write_text
 
-_MARK = "_smp_partition"
-"""The attribute that a marked module has; a copy of the module has it as well."""
-
-_inside: list[int] = []
-"""The partitions whose contexts are entered, the innermost last."""
+_marks: Marks[int] = Marks("_smp_partition")
 
 
 class Partition(NamedTuple):
@@ -51,22 +47,8 @@ def partition(index: int) -> Iterator[None]:
         SMPConfigError: there is no such partition.
     """
     _check_index(index, f"smp.partition({index!r})")
-    _inside.append(index)
-    original = nn.Module.__init__
-    if len(_inside) == 1:
-
-        @functools.wraps(original)
-        def marking(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            self.__dict__[_MARK] = _inside[-1]
-
-        nn.Module.__init__ = marking  # type: ignore[method-assign]
-    try:
+    with _marks.on_modules_made_inside(index):
         yield
-    finally:
-        _inside.pop()
-        if not _inside:
-            nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
 def set_partition(module: nn.Module, index: int) -> None:
@@ -79,8 +61,7 @@ def set_partition(module: nn.Module, index: int) -> None:
     _check_index(index, f"smp.set_partition(…, {index!r})")
     if getattr(state.model, "partitioned", False) and state.cfg.pipeline_parallel_degree > 1:
         raise ValueError("smp.set_partition: the model has been divided already, at the first step; call it before")
-    for each in module.modules():
-        each.__dict__[_MARK] = index
+    _marks.put_on(module, index)
 
 
 def _check_index(index: int, call: str) -> None:
@@ -124,7 +105,7 @@ def decide(root: nn.Module, cfg: Config) -> Partition:
     if cfg.load_partition:
         return Partition(_together(root, _load(root, cfg)), f"loaded from {cfg.partition_file}")
     if not cfg.auto_partition:
-        marks = {name: getattr(module, _MARK, cfg.default_partition) for name, module in _modules(root)}
+        marks = {name: _marks.of(module, cfg.default_partition) for name, module in _modules(root)}
         wrong = next((name for name, index in marks.items() if index >= parts), None)
         if wrong is not None:
             raise SMPConfigError(f"module {wrong}: it is marked for partition {marks[wrong]}, but {_degree(cfg)}")

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from . import log
+from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
 from .nn.linear import DistributedLinear
@@ -25,8 +26,6 @@ from .state import state
 Class = TypeVar("Class", bound=type)
 Hook = Callable[..., Any]
 
-_MARK = "_smp_tensor_parallelism"
-"""The attribute of a marked module."""
 _MADE = "_smp_made_with"
 """The attribute that says with which arguments a module of a registered class was made."""
 
@@ -53,8 +52,7 @@ class Registered(NamedTuple):
 
 
 _registered: dict[type, Registered] = {}
-_inside: list[Mark] = []
-"""The contexts that are entered, the innermost last."""
+_marks: Marks[Mark] = Marks("_smp_tensor_parallelism")
 
 
 @contextlib.contextmanager
@@ -63,22 +61,8 @@ def tensor_parallelism(enabled: bool = True, **tp_config: Any) -> Iterator[None]
 
     ``tp_config``: arguments of the distributed modules; those count more than what a registered class's hook says.
     """
-    _inside.append(Mark(enabled, tp_config))
-    original = nn.Module.__init__
-    if len(_inside) == 1:
-
-        @functools.wraps(original)
-        def marking(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            self.__dict__[_MARK] = _inside[-1]
-
-        nn.Module.__init__ = marking  # type: ignore[method-assign]
-    try:
+    with _marks.on_modules_made_inside(Mark(enabled, tp_config)):
         yield
-    finally:
-        _inside.pop()
-        if not _inside:
-            nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config: Any) -> None:
@@ -89,8 +73,7 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **tp_config:
     """
     if state.model is not None and any(module is each for each in state.model.modules()):
         raise ValueError("smp.set_tensor_parallelism: call it before smp.DistributedModel wraps the model")
-    for each in module.modules():
-        each.__dict__[_MARK] = Mark(enabled, tp_config)
+    _marks.put_on(module, Mark(enabled, tp_config))
 
 
 def tp_register(
@@ -150,7 +133,7 @@ def distribute(root: nn.Module) -> nn.Module:
         made[id(module)] = module
         if isinstance(module, DistributedModule):
             return module
-        marked: Mark | None = module.__dict__.get(_MARK)
+        marked = _marks.of(module, None)
         if marked is not None and marked.enabled and _is_supported(module):
             why, replacement = _replaced(module, marked, holders)
             if replacement is not None:

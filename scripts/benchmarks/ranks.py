@@ -14,6 +14,26 @@ from benchmarks import trial
 STARTUP = Path(__file__).resolve().parents[2] / "src" / "musterpoint" / "smdistributed" / "startup"
 PORT = "29577"
 
+TURNS = """
+import json, time
+
+times = {"smp": [], "torch": []}
+for index in range(-2, rounds):  # the first two build what later ones use
+    for name, step in (("smp", ours), ("torch", torchs)):
+        smp.barrier()
+        began = time.perf_counter()
+        step()
+        smp.barrier()
+        if index >= 0:
+            times[name].append(time.perf_counter() - began)
+if smp.rank() == 0:
+    print(json.dumps(times), flush=True)
+smp.barrier()
+"""
+"""The end of a program that has steps ``ours`` and ``torchs``, which take turns, ``rounds`` of each; it prints their
+seconds.
+"""
+
 
 def run(bench: trial.Bench, text: str, ranks: int, *words: str, **more: str) -> Any:
     """What rank 0 printed, as JSON. ``text`` is the program, ``words`` its arguments, ``more`` its variables.

@@ -90,18 +90,6 @@ def torchs():
     else:
         schedule.step()
 
-times = {"smp": [], "torch": []}
-for index in range(-1, rounds):
-    for name, step in (("smp", ours), ("torch", torchs)):
-        smp.barrier()
-        began = time.perf_counter()
-        step()
-        smp.barrier()
-        if index >= 0:
-            times[name].append(time.perf_counter() - began)
-if rank == 0:
-    print(json.dumps(times), flush=True)
-smp.barrier()
 """
 
 
@@ -110,7 +98,9 @@ def measure(bench: trial.Bench) -> list[Figure]:
     figures = []
     for pipeline in PIPELINES:
         parameters = json.dumps({"partitions": pipeline.partitions, "microbatches": pipeline.microbatches, "ddp": True})
-        times = ranks.run(bench, EFFICIENCY, pipeline.partitions, settings, SM_HP_MP_PARAMETERS=parameters)
+        times = ranks.run(
+            bench, EFFICIENCY + ranks.TURNS, pipeline.partitions, settings, SM_HP_MP_PARAMETERS=parameters
+        )
         figures.append(judge(pipeline, times))
     one, *rest = (peak(bench, LINEAR, partitions, {"partitions": partitions}) for partitions in (1, *DEGREES))
     name = "a rank's memory in a step with Adam, {} partitions, of that of one process"

@@ -75,18 +75,6 @@ def torchs():
     byhand.zero_grad()
     byhand(data).square().mean().backward()
 
-times = {"smp": [], "torch": []}
-for index in range(-2, rounds):
-    for name, step in (("smp", ours), ("torch", torchs)):
-        smp.barrier()
-        began = time.perf_counter()
-        step()
-        smp.barrier()
-        if index >= 0:
-            times[name].append(time.perf_counter() - began)
-if smp.rank() == 0:
-    print(json.dumps(times), flush=True)
-smp.barrier()
 """
 
 
@@ -104,7 +92,7 @@ def step(bench: trial.Bench) -> Figure:
     """By the fastest step of each: whatever else the machine does can only make a step longer."""
     parameters = {"tensor_parallel_degree": 2, "prescaled_batch": True, "optimize": "speed", "ddp": True}
     settings = json.dumps([ROUNDS, 512, 8, 128, 4])
-    times = ranks.run(bench, STEP, 2, settings, SM_HP_MP_PARAMETERS=json.dumps(parameters))
+    times = ranks.run(bench, STEP + ranks.TURNS, 2, settings, SM_HP_MP_PARAMETERS=json.dumps(parameters))
     ours, torchs = min(times["smp"]), min(times["torch"])
     return Figure(
         "a step of four transformer layers whose tensors two ranks share, to the same with DTensor by hand",

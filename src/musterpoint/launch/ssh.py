@@ -19,7 +19,6 @@ from musterpoint.launch.plan import (
     Argument,
     LaunchPlan,
     PlannedFile,
-    ProcessPlan,
     SshServer,
     rank_process,
 )
@@ -171,16 +170,18 @@ def server_lines(ssh: Ssh) -> list[str]:
 def client_lines(inputs: LaunchInputs, ssh: Ssh) -> list[str]:
     """The lines of ``ssh_config``: every host by name and by address, whose key is known; others as without us."""
     group, folder = inputs.roster.group, ssh.folder
-    lines = []
+    lines: list[str] = []
+    names: dict[str, None] = {}
     for seat in group:
         port = str(seat.ports[-1]) if seat.ports else LATER
+        own = dict.fromkeys((seat.name, seat.name.lower(), seat.address))
+        names.update(own)
         lines += [
-            f"Host {' '.join(dict.fromkeys((seat.name, seat.name.lower(), seat.address)))}",
+            f"Host {' '.join(own)}",
             f"  HostName {seat.address}",
             f"  Port {port}",
             f"  HostKeyAlias {seat.name}",
         ]
-    names = list(dict.fromkeys(name for seat in group for name in (seat.name, seat.name.lower(), seat.address)))
     return [
         *lines,
         f"Host {' '.join(names)}",
@@ -238,9 +239,3 @@ def deepspeed_at(words: Sequence[str]) -> int:
 
 
 _RUNNER = "deepspeed.launcher.runner"
-
-
-def services_of(plan: LaunchPlan) -> ProcessPlan:
-    """The process that answers one caller, as the supervisor starts it; its name gets the caller's."""
-    assert plan.ssh is not None
-    return ProcessPlan("service", "sshd", plan.ssh.argv, optional=True)

@@ -1,7 +1,7 @@
 """This host's keys for ssh, and the port at which other hosts of the job may call.
 
 The port is bound, and waits for callers, before the roll call; they are answered when the roster says who may call
-(:mod:`musterpoint.supervise.ssh_server`), so that none is ever refused for having come too early.
+(:mod:`musterpoint.supervise.ssh_sessions`), so that none is ever refused for having come too early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from musterpoint.rollcall.ports import any_free
 from musterpoint.rollcall.roster import is_ssh_key
 
 if TYPE_CHECKING:
-    from musterpoint.probe import Ask
+    from musterpoint.probe import Answer, Ask
 
 BACKLOG = 1024
 _TRIES = 20
@@ -75,22 +75,19 @@ class SshDoor:
     def _try_server(self) -> None:
         """Lets sshd check that it could run here; as root it needs a directory that only a system's start makes."""
         test = (self._ssh.sshd, "-t", "-f", os.devnull, "-h", os.path.join(self._ssh.folder, "key"))
-        missing = _NO_DIRECTORY.search(self._said(*test))
+        missing = _NO_DIRECTORY.search(self._answer(*test).text)
         if missing:
             os.makedirs(missing[1], 0o755, exist_ok=True)
         self._run(*test)
 
-    def _said(self, *words: str) -> str:
+    def _answer(self, *words: str) -> Answer:
         try:
-            return self._ask(words, self._environ, "/", True).text
+            return self._ask(words, self._environ, "/", True)
         except (OSError, ValueError) as error:
             raise LauncherError(f"ssh: {words[0]} can't be started: {error}") from None
 
     def _run(self, *words: str) -> None:
-        try:
-            answer = self._ask(words, self._environ, "/", True)
-        except (OSError, ValueError) as error:
-            raise LauncherError(f"ssh: {words[0]} can't be started: {error}") from None
+        answer = self._answer(*words)
         if answer.status != 0:
             said = " ".join(answer.text.split())[:300] or "nothing"
             raise LauncherError(f"ssh: {words[0]} ended with {answer.status} and said: {said}")

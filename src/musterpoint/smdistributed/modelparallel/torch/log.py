@@ -8,6 +8,8 @@ import os
 import threading
 from typing import Iterator
 
+from ...shared.log import is_first, ready
+
 logger = logging.getLogger("smdistributed.modelparallel")
 
 HINT = "SMP_HINT_SECONDS"
@@ -21,19 +23,19 @@ def hint_seconds() -> float:
 
 def get_logger(name: str = "") -> logging.Logger:
     """The library's logger, or a child of it; its lines go to stderr unless the script configured logging otherwise."""
-    return _ready().getChild(name) if name else _ready()
+    return ready(logger).getChild(name) if name else ready(logger)
 
 
 def say(text: str) -> None:
     """An INFO line by rank 0."""
-    if _first():
-        _ready().info(text)
+    if is_first():
+        ready(logger).info(text)
 
 
 def warn(text: str) -> None:
     """A WARNING by rank 0."""
-    if _first():
-        _ready().warning(text)
+    if is_first():
+        ready(logger).warning(text)
 
 
 @contextlib.contextmanager
@@ -41,7 +43,7 @@ def waiting(what: str) -> Iterator[None]:
     """Says on which rank this is if ``what`` takes long: all ranks have to take part, and one may never come."""
 
     def hint() -> None:
-        _ready().warning(
+        ready(logger).warning(
             "rank %s has waited %g s for other ranks, in %s: all of them have to call it, not one alone",
             os.environ.get("RANK", "0"), seconds, what,
         )  # fmt: skip
@@ -54,19 +56,3 @@ def waiting(what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
-def _ready() -> logging.Logger:
-    """Where nobody configured logging, torch's users would see warnings without their source and no INFO at all."""
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-        handler.addFilter(lambda record: not logging.root.handlers)  # the script may configure logging later
-        logger.addHandler(handler)
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
-    return logger

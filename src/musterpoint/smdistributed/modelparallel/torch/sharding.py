@@ -269,18 +269,19 @@ def _groups(root: nn.Module, ignored: set[nn.Parameter]) -> list[nn.Module]:
         if in_row and size and _callable(module) and alone(module) and not _changes_its_input(module):
             inner = len(found)
             if size > LARGEST * total:
-                for child in module.children():
-                    search(child, isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict))
+                search_in(module)
             rest = size - sum(_size(each, ignored) for each in found[inner:])
             if rest and module not in found:
                 found.append(module)
             return
+        search_in(module)
+
+    def search_in(module: nn.Module) -> None:
         row = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
         for child in module.children():
             search(child, row)
 
-    for child in root.children():
-        search(child, isinstance(root, nn.Sequential | nn.ModuleList | nn.ModuleDict))
+    search_in(root)
     return found
 
 

@@ -151,7 +151,11 @@ class Option(NamedTuple):
 def chosen(choices: Sequence[str], text: str, where: str) -> str:
     """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
     if text not in choices:
-        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}")
+        import difflib
+
+        near = difflib.get_close_matches(text, choices, 1)
+        meant = f" (did you mean {near[0]}?)" if near and len(choices) > 4 else ""
+        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}{meant}")
     return text
 
 

@@ -1,6 +1,6 @@
 """Microbatches of ``smdistributed.modelparallel.tensorflow`` on each rank, against the whole batch in one piece.
 
-Before it runs the script of its first argument, which starts smdistributed.dataparallel, and behind it that of the second.
+Before it runs the script of its first argument, which starts smdistributed.dataparallel, and behind it the second one.
 """
 
 from __future__ import annotations

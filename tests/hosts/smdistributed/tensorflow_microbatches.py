@@ -1,6 +1,6 @@
 """Microbatches of ``smdistributed.modelparallel.tensorflow`` on each rank, against the whole batch in one piece.
 
-Before it runs the script of its first argument, which starts smdistributed.dataparallel, and behind it the second one.
+Before it the script of its first argument runs, which starts smdistributed.dataparallel; behind it that of the second.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ BEARS = Truth(0, kind="done", cause="")
 SLOW_SAVE = 60.0
 """Seconds: the longest checkpoint of any run of the matrix, and a moment."""
 SAVE_IN_FAILURE = 12.0
-"""Seconds: longer than launchers wait by themselves, and short enough for a slow machine within the 30 s that ranks get."""
+"""Seconds: longer than launchers wait by themselves, and short enough for a slow machine in the 30 s that ranks get."""
 GROUP = """
 class Loader:
     def read(self):

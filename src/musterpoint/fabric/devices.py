@@ -1,8 +1,8 @@
 """Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces.
 
 Sources: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` (a node without a GPU has the ``gpu_id`` 0, and
-those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first, then
-HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
+those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first,
+then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
 """
 
 import os

@@ -8,6 +8,7 @@ division.
 from __future__ import annotations
 
 import glob
+import importlib
 import json
 import os
 import re
@@ -21,7 +22,8 @@ from ..backend.exceptions import SMPError
 from . import log
 from .checkpoint_folders import SUFFIX, SMPCheckpointError, name_newest, newest, remove_old
 from .communication import MP_GROUP, WORLD, barrier
-from .model_state import PARTIAL
+from .model_state import PARTIAL, with_tied
+from .nn.huggingface.models import to_ours, to_theirs
 from .shards import HALF, SHARDS
 from .staging import Staging
 from .state import state
@@ -170,7 +172,8 @@ def resume_from_checkpoint(
 ) -> Any:  # fmt: skip
     """Loads what :func:`save_checkpoint` saved into the script's DistributedModel and DistributedOptimizer.
 
-    Works before the first step as well. Returns ``user_content``, None where there is none.
+    Works before the first step as well. Returns ``user_content``, None where there is none. For the tag
+    ``pytorch_model.bin``, which is transformers' Trainer's, ``model.safetensors`` will do.
 
     Raises:
         SMPCheckpointError: the checkpoint is missing, incomplete, or of another division of the model.
@@ -181,12 +184,16 @@ def resume_from_checkpoint(
         raise SMPError("smp.resume_from_checkpoint: make the smp.DistributedModel first, and then call this")
     tag = newest(folder, partial) if tag is None else tag
     files = _files(folder, tag, partial)
+    safe = None if partial else _safetensors(files.model)
     place = files.staging.found(files.model)
-    if not os.path.exists(place):
+    if safe is None and not os.path.exists(place):
         raise SMPCheckpointError(_missing(os.path.join(folder, tag), files.model, partial))
     if partial:
         _check_layout(os.path.dirname(files.model), place)
-    values = torch.load(place, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
+    if safe is not None:
+        values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
+    else:
+        values = torch.load(place, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
     for translate in [translate_function] if translate_function else translators:
         values = translate(values)
@@ -197,6 +204,19 @@ def resume_from_checkpoint(
     if not os.path.exists(content) or not os.path.getsize(content):
         return None
     return torch.load(content, map_location="cpu", weights_only=False)
+
+
+def _safetensors(place: str) -> str | None:
+    """The file that transformers' Trainer has written in place of ``pytorch_model.bin``."""
+    path = os.path.join(os.path.dirname(place), "model.safetensors")
+    wanted = os.path.basename(place) == "pytorch_model.bin" and not os.path.exists(place)
+    return path if wanted and os.path.exists(path) else None
+
+
+def _tied(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With all names of weights that are tied, as the wrapped model has them."""
+    model = state.model
+    return to_theirs(model.module, with_tied(model.module, to_ours(model.module, values)))
 
 
 def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:

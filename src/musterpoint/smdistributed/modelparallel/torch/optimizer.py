@@ -57,6 +57,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         state.optimizer = self
         self.settle()
 
+    _is_accelerate_prepared = True
+    """accelerate's mark of optimizers that it leaves as they are: its wrapper hides what scripts call here."""
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """What accelerate calls ``overflow``."""
+        return self.overflow
+
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)

@@ -70,11 +70,13 @@ def main():
     after = trainer.evaluate()
     predicted = trainer.predict(held)
     trainer.save_model()
+    trained = [each["loss"] for each in trainer.state.log_history if "loss" in each]
     digest = hashlib.sha256(predicted.predictions.tobytes()).hexdigest()[:12]
     found = {
-        "rank": smp.rank(), "steps": done.global_step, "before": before["eval_loss"], "after": after["eval_loss"],
+        "rank": smp.rank(), "steps": done.global_step, "trained": trained,
+        "before": before["eval_loss"], "after": after["eval_loss"],
         "accuracy": after["eval_accuracy"], "count": after["eval_count"], "rows": len(predicted.predictions),
-        "digest": digest, "best": trainer.state.best_model_checkpoint,
+        "digest": digest,
     }  # fmt: skip
     print("found " + json.dumps(found), flush=True)
     smp.barrier()

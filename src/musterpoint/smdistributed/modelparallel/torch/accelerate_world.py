@@ -88,8 +88,8 @@ class _Collectives:
 
     def all_gather_into_tensor(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
         """accelerate's output is flat, which gloo refuses."""
-        shaped = output.view(-1, *tensor.shape[1:])
-        dist.all_gather_into_tensor(shaped, tensor, group=self._group.process_group)
+        parts = list(output.view(self._group.size, *tensor.shape).unbind(0))
+        dist.all_gather(parts, tensor, group=self._group.process_group)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(dist, name)

@@ -67,11 +67,12 @@ class DistributedModel(nn.Module):
         SMPStepError: there is one already, around another model.
     """
 
-    def __new__(cls, module: nn.Module, *args: Any, **kwargs: Any) -> DistributedModel:
+    def __new__(cls, module: nn.Module | None = None, *args: Any, **kwargs: Any) -> DistributedModel:
         """Around the model that has been wrapped already: the same one, as transformers' Trainer needs that has only
         evaluated so far."""
         made: DistributedModel | None = state.model
-        return made if type(made) is cls and made._wrapped is module else super().__new__(cls)
+        again = module is not None and type(made) is cls and made._wrapped is module
+        return made if made is not None and again else super().__new__(cls)
 
     def __init__(
         self, module: nn.Module, trace_device: str = "gpu", trace_execution_times: bool = False,

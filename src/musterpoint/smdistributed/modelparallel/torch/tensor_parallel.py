@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import log
+from . import absent, log
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
@@ -248,7 +248,10 @@ def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | No
     why = families.why_not(module, family, mark.arguments)
     if why is not None:
         return why, None
-    return "", _alike(module, lambda: families.replacement(module, family, mark.arguments))
+    new = _alike(module, lambda: families.replacement(module, family, mark.arguments))
+    for each in module.parameters():
+        absent.release(each)  # the script may keep the module
+    return "", new
 
 
 def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:

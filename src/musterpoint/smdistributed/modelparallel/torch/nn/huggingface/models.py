@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from ....backend.exceptions import SMPUnsupportedError
+from ... import distributed_parameters
 from ..lm_head import DistributedTransformerLMHead
 from ..transformer import DistributedTransformer
 from . import translation
@@ -54,6 +55,10 @@ class Translated:
         assert isinstance(self, nn.Module)
         self.added, self.places, self.mean = _Added(), _Places(), _Mean()
         self.load_state_dict(self.to_ours(values))
+        made = dict(self.named_parameters(remove_duplicate=False))
+        for name, old in module.named_parameters(remove_duplicate=False):
+            own = translation.names(family, prefix + name)
+            distributed_parameters.replace(old, [made[each.removeprefix(ours)] for each in own])
 
     def to_theirs(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
         """Its state dict with the names and shapes of transformers."""

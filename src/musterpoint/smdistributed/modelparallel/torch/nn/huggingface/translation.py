@@ -111,16 +111,14 @@ def to_ours(family: str, values: Mapping[str, Any], num_attention_heads: int | N
     for key, value in values.items():
         if family not in _INSIDE and _MADE_AGAIN.fullmatch(key):
             continue
-        rule, begin, number, end = _rule(family, key, "theirs")
+        rule = _rule(family, key, "theirs")[0]
         if rule is None:
             found[key] = value
         elif rule.kind in ("together", "by_head"):
             parts = _turned_parts(value) if rule.kind == "together" else _parts_of_heads(value, num_attention_heads)
-            for part, each in zip(_PARTS, parts):
-                found[begin + rule.ours.replace("#", number) + part + end] = each
+            found.update(zip(names(family, key), parts))
         else:
-            name = begin + rule.ours.replace("#", number) + end
-            found[name] = _turned(value) if rule.kind == "turned" else value
+            found[names(family, key)[0]] = _turned(value) if rule.kind == "turned" else value
     return found
 
 
@@ -164,6 +162,19 @@ def to_theirs(
             found[f"{layer}attn.bias"] = full.tril()
             found[f"{layer}attn.masked_bias"] = torch.tensor(-1e4 if family == "gpt2" else -1e9, device=like.device)
     return found
+
+
+def names(family: str, key: str) -> list[str]:
+    """The keys here of a tensor that has ``key`` in transformers.
+
+    Raises:
+        ValueError: as :func:`to_ours`.
+    """
+    rule, begin, number, end = _rule(family, key, "theirs")
+    if rule is None:
+        return [key]
+    name = begin + rule.ours.replace("#", number)
+    return [name + part + end for part in (_PARTS if rule.kind in ("together", "by_head") else ("",))]
 
 
 _INSIDE = ("bert", "roberta")

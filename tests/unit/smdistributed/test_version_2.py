@@ -184,3 +184,40 @@ def test_the_newest_checkpoints_stay(second: Modules, tmp_path: Path) -> None:
     assert utils.limit_num_subdirs(*limit, log=False) == []
     assert utils.limit_num_subdirs(*limit) == ["m-80steps"]
     assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-900steps", "notes"]
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 9])
+def test_activations_are_fetched_ahead(second: Modules, monkeypatch: pytest.MonkeyPatch, horizon: int) -> None:
+    """As AWS documents it: the inputs of as many checkpointed layers as the horizon says are there at the same time."""
+    torch = importlib.import_module("torch")
+    wrappers = importlib.import_module("torch.distributed.algorithms._checkpoint.checkpoint_wrapper")
+    offload = importlib.import_module("smdistributed.shared.offload")
+    for wrapper in (wrappers.CheckpointWrapper, wrappers.OffloadWrapper):
+        monkeypatch.setattr(wrapper, "forward", wrapper.forward)
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()).double() for _ in range(5)]
+    plain = torch.nn.Sequential(*layers)
+    inputs = torch.randn(3, 4, dtype=torch.float64)
+    wanted = torch.autograd.grad(plain(inputs).sum(), list(plain.parameters()))
+    second(".offloading").install(horizon, "cpu")
+    there: list[Any] = []
+    most: list[int] = []
+    load, take = offload.Kept.load, offload.Kept.take
+
+    def loads(self: Any) -> None:
+        if self.back is None and self not in there:
+            there.append(self)
+        load(self)
+
+    def takes(self: Any) -> Any:
+        found = take(self)
+        most.append(len(there))
+        there.remove(self)
+        return found
+
+    monkeypatch.setattr(offload.Kept, "load", loads)
+    monkeypatch.setattr(offload.Kept, "take", takes)
+    model = wrappers.offload_wrapper(torch.nn.Sequential(*map(wrappers.checkpoint_wrapper, layers)))
+    found = torch.autograd.grad(model(inputs).sum(), list(plain.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    assert most == [min(horizon, 5 - place) for place in range(5)]
+    assert there == []

@@ -78,7 +78,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Any = None) -> 
 
 def _sources(environ: Mapping[str, str], argv: Sequence[str], given: dict[str, Any]) -> Sequence[Any]:
     """The places that version 1 reads, too."""
-    found = importlib.import_module("smdistributed.modelparallel.torch.sources")
+    found = importlib.import_module("smdistributed.shared.sources")
     try:
         read: Sequence[Any] = found.sources(environ, argv, given)
     except ValueError as error:

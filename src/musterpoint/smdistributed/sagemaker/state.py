@@ -174,6 +174,8 @@ def init(config: str | Mapping[str, Any] | None = None) -> None:
     _join()
     state._world = _world(cfg, layout)
     importlib.import_module(f"{__package__}.sharding").install()
+    if cfg.sm_activation_offloading:
+        importlib.import_module(f"{__package__}.offloading").install(cfg.activation_loading_horizon)
     logger.say(f"musterpoint's torch.sagemaker: world size {size}, {layout}")
     if cfg.unknown:
         logger.say(f"no parameters of this library, without effect: {', '.join(cfg.unknown)}", logging.WARNING)

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Callable, Literal, NamedTuple
 
 from musterpoint import exit_codes
+from musterpoint.diagnosis import aborts
 from musterpoint.diagnosis.classify import is_own_mistake, is_peer_lost
 from musterpoint.diagnosis.traceback import MESSAGE_LINES, Frame, Line, Raised, is_logged, is_noise, lines_of, parse
 
@@ -91,7 +92,7 @@ def find_error(
     ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
     """
     lines = lines_of(tail)
-    raised = parse(lines)
+    raised = [one for one in parse(lines) if not one.timed_out or status in (1, None)]
     top = [one for one in raised if not one.aside] or raised
     while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
@@ -190,7 +191,7 @@ class _Table(NamedTuple):
 
     def may_be_of(self, raised: Raised) -> bool:
         """Whether that rank raised it: only ranks in a process group tag their lines, and crashes have no tag."""
-        if raised.fatal:
+        if raised.fatal and not raised.timed_out:
             return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
         ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
         return raised.label == str(self.rank) or (not raised.label and self.status in ends)
@@ -228,6 +229,8 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         )  # fmt: skip
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
+    elif last.fatal and last.text.endswith(_CRASHES[_SIGABRT]) and (said := aborts.said_before(lines, last.start)):
+        error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
         return error._replace(rank=table.rank, local_rank=table.local_rank)
     met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
@@ -357,19 +360,11 @@ def _lines_after(lines: list[Line], raised: Raised) -> int:
 
 def _error_line(lines: list[Line]) -> Error | None:
     """The last of the last lines that looks like an error, else the last line that isn't noise."""
-    said = [line.text.strip() for line in lines if not is_noise(line.text)]
-    for text in reversed(said[-NEAR:]):
-        if _ERROR_LINE.search(text):
-            return Error(_with_cpp_message(lines, text), "line")
-    return Error(said[-1], "last") if said else None
-
-
-def _with_cpp_message(lines: list[Line], text: str) -> str:
-    """A C++ ``terminate called`` line with the ``what():`` line after it."""
-    for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
-        if line.text.strip() == text and following.text.strip().startswith("what():"):
-            return f"{text}\n{following.text.strip()}"
-    return text
+    said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
+    for at in reversed(said[-NEAR:]):
+        if _ERROR_LINE.search(lines[at].text):
+            return Error(aborts.thrown(lines, at) or lines[at].text.strip(), "line")
+    return Error(lines[said[-1]].text.strip(), "last") if said else None
 
 
 def _signal_number(name: str) -> int:

@@ -19,9 +19,9 @@ import pytest
 
 from musterpoint.errors import UsageError
 from musterpoint.fabric.accelerate import ask_accelerate
-from musterpoint.rollcall.ports import any_free
 
 from ...kubeflow import StatusServer
+from ...ports import free_port
 from ..conftest import survivors
 from .conftest import shown, trained
 
@@ -163,7 +163,7 @@ def test_accelerate_launch_as_the_program(hugging, python: str, tmp_path: Path) 
     token = f"muster-test-{uuid.uuid4().hex}"
     environ = {
         **hugging.environ, "MUSTER_TEST_TOKEN": token, "MUSTER_HOSTS_FILE": str(tmp_path / "names"),
-        "MUSTER_ROLLCALL_PORT": str(any_free()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
+        "MUSTER_ROLLCALL_PORT": str(free_port()), "MUSTER_MASTER_PORT": "0", "MUSTER_SECRET": "only-for-this-test",
         "SM_HOSTS": '["fa-1", "fa-2"]', "SAGEMAKER_BASE_DIR": str(tmp_path / "none"),
         "PATH": f"{Path(hugging.environ['MUSTER_PYTHON']).parent}{os.pathsep}{hugging.environ['PATH']}",
     }  # fmt: skip
@@ -239,7 +239,7 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
     program = Path(__file__).parent / "programs/smp_translations.py"
     environ = {
         **os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(any_free()), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
     }  # fmt: skip
     running = []
     for rank in range(4):
@@ -265,6 +265,43 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
             if "partitions" not in name:  # what a rank has: its share, and layers' small parameters
                 degree = 4 if "'tensor_parallel_degree': 4" in name else 2
                 assert each["share"] < 1.1 / degree, (name, each)
+
+
+def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Llama, Mistral with tied weights, GPT-NeoX and Mixtral: weights, losses and norms of gradients, each rank's part
+    of the parameters, a file that is read at another degree, models without values, and what is refused."""
+    program = Path(__file__).parent / "programs/tsm_degrees.py"
+    environ = {
+        **os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+    }  # fmt: skip
+    command = (stack("huggingface") / "python", program, tmp_path, "llama", "tied", "neox", "mixtral")
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for model, worlds in found["worst"].items():
+        assert all(error <= 1e-12 for error, _ in worlds.values()), (model, worlds)
+    kept = {name: elements for name, (_, elements) in found["worst"]["llama"].items()}
+    whole = kept["fsdp 2 1 1 0, resumed"]
+    for name, parts in (("none 4 1 1 1", 4), ("fully_shard 2 1 1 2", 4), ("fsdp 2 1 1 0", 4), ("fsdp 1 2 1 2", 2)):
+        assert kept[name] <= 1.05 * whole / parts, kept
+    assert (
+        2 * found["worst"]["mixtral"]["fully_shard 1 1 2 4"][1] == found["worst"]["mixtral"]["fully_shard 1 1 2 2"][1]
+    )
+    assert found["delayed"] == [0, 0]
+    for what, words in {
+        "heads": "tensor_parallel_degree=4 doesn't divide num_key_value_heads=2 of LlamaForCausalLM: each rank has",
+        "width": "model.layers.0.mlp.gate_proj.weight of (25, 32) can't be divided evenly along dimension 0 over",
+        "plan": "tsm.transform: tensor_parallel_degree=2, but GPT2LMHeadModel has no plan of its layers: models of",
+        "attention": "tsm.transform: context_parallel_degree=2, but the attention of Linear can't be replaced: models",
+        "kind": "tsm.transform(cp_comm_type='ring'): expected one of 'p2p', 'all_gather'",
+        "experts": "tsm.transform: expert_parallel_degree=2, but LlamaForCausalLM has no experts that are stacked",
+        "count": "expert_parallel_degree=4 doesn't divide the 6 experts of model.layers.0.mlp.experts: choose",
+        "meta": "tsm.transform: MixtralForCausalLM is on the meta device, which expert_parallel_degree=2 doesn't take",
+        "tied": "FullyShardedDataParallel with tensor_parallel_degree=2 (tsm.init): torch loses that model.embed_to",
+        "batch": "ranks [0, 1] share layers (tensor_parallel_degree 2) and were given different batches: shard the",
+    }.items():
+        assert found["refused"][what].startswith(words)
 
 
 TRAINER = Path(__file__).parents[1] / "smdistributed/huggingface.py"

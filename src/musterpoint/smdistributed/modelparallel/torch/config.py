@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
+from ...shared.sources import Source, SourceError, sources
 from ..backend.exceptions import SMPConfigError, SMPUnsupportedError
-from .sources import Source, sources
 from .topology import permutation
 
 
@@ -147,7 +147,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     """
     values: dict[str, Any] = {parameter.name: parameter.default for parameter in PARAMETERS}
     origins: dict[str, str] = {}
-    for source in sources(environ, argv, given):
+    for source in _sources(environ, argv, given):
         for name, value in _current_names(source).items():
             if name not in origins and (value is not None or name not in _BY_NAME):  # null: as if it weren't there
                 origins[name] = source.name
@@ -159,6 +159,15 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     config = Config(values, origins)
     _check(config)
     return config
+
+
+def _sources(
+    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None
+) -> Sequence[Source]:  # fmt: skip
+    try:
+        return sources(environ, argv, given)
+    except SourceError as error:
+        raise SMPConfigError(str(error)) from None
 
 
 def _current_names(source: Source) -> dict[str, Any]:

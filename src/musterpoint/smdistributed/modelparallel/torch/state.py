@@ -116,16 +116,13 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if state.initialized:
         _again(config or {})
         return
-    rank_environment.export(os.environ)
+    own = rank_environment.place(os.environ)
     cfg = read(os.environ, sys.argv[1:], config)
-    size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE") or 1)
+    size = dist.get_world_size() if dist.is_initialized() else own.size
     topology = _topology(cfg, size)
     _join(cfg)
     rank = dist.get_rank()
-    state._world = World(
-        cfg, topology, rank, int(os.environ.get("LOCAL_RANK") or 0), int(os.environ.get("LOCAL_WORLD_SIZE") or 1),
-        _groups(topology, rank),
-    )  # fmt: skip
+    state._world = World(cfg, topology, rank, own.local_rank, own.local_size, _groups(topology, rank))
     _introduce(state.world)
 
 

@@ -12,6 +12,7 @@ from .errors import SMPUnsupportedError
 from .expert_parallel import divide_experts
 from .state import state
 from .tensor_parallel import parallelize
+from .tensor_parallel.transformer import mark_layers
 
 
 def transform(
@@ -43,6 +44,7 @@ def transform(
         model = divide(model, world.groups["cp"], cp_comm_type)
     if world.layout.experts > 1:
         model = divide_experts(model, world.layout)
+    mark_layers(model)
     return model
 
 

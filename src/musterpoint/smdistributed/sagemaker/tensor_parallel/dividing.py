@@ -11,8 +11,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 
-from .errors import SMPConfigError, SMPUnsupportedError
-from .styles import ROWS, STYLES, WHOLE, Style, check, install
+from ..errors import SMPConfigError, SMPUnsupportedError
+from ..styles import ROWS, STYLES, WHOLE, Style, check, install
 
 _DIVIDED = "_tsm_divided"
 """The attribute of a transformed model with the names of parameters of which each rank has a part."""
@@ -172,7 +172,7 @@ def _materialize(model: nn.Module, mesh: DeviceMesh) -> None:
 def _agree_on_randomness(mesh: DeviceMesh) -> None:
     """Dropout between layers must be the same on all ranks that share them: they go on with the first one's numbers."""
     cuda = mesh.device_type == "cuda"
-    states = [torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None]
+    states: list[Any] = [torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None]
     dist.broadcast_object_list(states, group=mesh.get_group(), group_src=0)
     torch.set_rng_state(states[0])
     if cuda:

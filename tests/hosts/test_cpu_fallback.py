@@ -20,7 +20,7 @@ NO_NETNS = why_unavailable()
 def run(root: Path, environ: dict[str, str], left: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "musterpoint", "local", "--output", str(left)]
     return subprocess.run(
-        [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=280, check=False
+        [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=500, check=False
     )
 
 

@@ -24,7 +24,7 @@ from ...kubeflow import StatusServer
 from ..conftest import survivors
 from .conftest import shown, trained
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 TWO = ("--hosts", "2", "--backend", "netns")
 CONFIG = """
@@ -175,7 +175,7 @@ def test_accelerate_launch_as_the_program(hugging, python: str, tmp_path: Path) 
         for name in NODES
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=200)[0] for process in running]
+        said = [process.communicate(timeout=500)[0] for process in running]
     finally:
         for process in running:
             process.kill()
@@ -227,7 +227,7 @@ def test_translated_weights_compute_the_same(stack, root: Path) -> None:  # type
         env=environ,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

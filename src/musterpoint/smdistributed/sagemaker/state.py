@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from . import logger
-from .config import Config, read
+from .config import WITHOUT_EFFECT, Config, read
 from .errors import SMPNotInitializedError
 from .layout import Layout, Ranker
 
@@ -177,6 +177,9 @@ def init(config: str | Mapping[str, Any] | None = None) -> None:
     if cfg.sm_activation_offloading:
         importlib.import_module(f"{__package__}.offloading").install(cfg.activation_loading_horizon)
     logger.say(f"musterpoint's torch.sagemaker: world size {size}, {layout}")
+    ineffective = [cfg.shown(name) for name in WITHOUT_EFFECT if name in cfg.origins]
+    if ineffective:
+        logger.say(f"without effect: {', '.join(ineffective)}", logging.WARNING)
     if cfg.unknown:
         logger.say(f"no parameters of this library, without effect: {', '.join(cfg.unknown)}", logging.WARNING)
 

@@ -171,9 +171,12 @@ def _materialize(model: nn.Module, mesh: DeviceMesh) -> None:
 
 def _agree_on_randomness(mesh: DeviceMesh) -> None:
     """Dropout between layers must be the same on all ranks that share them: they go on with the first one's numbers."""
-    state = torch.get_rng_state()
-    dist.broadcast(state, group=mesh.get_group(), group_src=0)
-    torch.set_rng_state(state)
+    cuda = mesh.device_type == "cuda"
+    states = [torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None]
+    dist.broadcast_object_list(states, group=mesh.get_group(), group_src=0)
+    torch.set_rng_state(states[0])
+    if cuda:
+        torch.cuda.set_rng_state(states[1])
 
 
 def _expect_one_batch(model: nn.Module, mesh: DeviceMesh) -> None:

@@ -15,7 +15,7 @@ import torch
 
 
 class Kept:
-    """One tensor, in the CPU's memory; ``back`` where it is on its way back or there, ``taken`` once asked for."""
+    """One tensor, in the CPU's memory; ``back`` where it is on its way back or there, ``taken`` once it was."""
 
     def __init__(self, tensor: torch.Tensor, stream: Any, layer: Layer) -> None:
         self._device, self._stream = tensor.device, stream

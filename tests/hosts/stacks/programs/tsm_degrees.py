@@ -1,12 +1,13 @@
 """Models of transformers divided by torch.sagemaker's degrees, on four ranks, against one process.
 
-Arguments: a folder for checkpoints, and the models to train. Prints an object of what rank 0 found. The ranks are
-forked from one process that has imported everything, because transformers takes seconds.
+Arguments: a folder for checkpoints, a script to run as well, and the models to train. Prints an object of what rank 0
+found. The ranks are forked from one process that has imported everything, because transformers takes seconds.
 """
 
 import copy
 import json
 import os
+import runpy
 import signal
 import sys
 import warnings
@@ -276,12 +277,21 @@ def refusals():
     return found
 
 
+def example(path, folder):
+    """The loss after some steps of the script that the documentation names."""
+    os.environ.update(SM_HP_MP_PARAMETERS='{"tensor_parallel_degree": 2}', SM_MODEL_DIR=folder)
+    tsm.state._world = None
+    sys.argv[1:] = ["--steps", "10"]
+    return runpy.run_path(path)["mean"].item() / RANKS
+
+
 if ranks():
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = lambda self: self  # transformers' losses, which are of single precision otherwise
-    worst = {kind: compared(kind, sys.argv[1]) for kind in sys.argv[2:]}
-    said = {"worst": worst, "delayed": delayed(), "refused": refusals()}
+    folder, script, *kinds = sys.argv[1:]
+    said = {"worst": {kind: compared(kind, folder) for kind in kinds}, "delayed": delayed(), "refused": refusals()}
+    said["example"] = example(script, folder)
     dist.barrier()
     if dist.get_rank() == 0:
         print(json.dumps(said))

@@ -15,7 +15,18 @@ from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, agreement, clipping, communication, log, precision, reducer, sharding, tensor_parallel
+from . import (
+    absent,
+    agreement,
+    clipping,
+    communication,
+    left_tensors,
+    log,
+    precision,
+    reducer,
+    sharding,
+    tensor_parallel,
+)
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
@@ -226,6 +237,8 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
+        if self._server is not None and self._steps == 1:
+            left_tensors.warn(self.module)
         if state.optimizer is not None:
             state.optimizer.gradients_changed()
         try:

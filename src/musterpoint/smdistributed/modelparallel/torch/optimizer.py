@@ -53,6 +53,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
+        self._global_grad_norm: float | None = None  # AWS's scripts for sharded data parallelism log it
         self._ready = False
         self._kept = OptimizerState(optimizer, self._leaves, self._scale)
         state.optimizer = self
@@ -123,7 +124,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if in_shards is not None:
             in_shards.reshard()
             if state.cfg.sdp_gradient_clipping:
-                torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
+                norm = torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
+                self._global_grad_norm = float(norm)
         if leaves is None or not is_divided():
             self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)

@@ -51,7 +51,7 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     assert f"where the time went: muster report {ran.output}\n" in ran.stderr
     page = local.folder / "report.html"
     words = [local.python, "-m", "musterpoint", "report", "--html", page, ran.output]
-    subprocess.run(words, env=local.environ, check=True, timeout=200)
+    subprocess.run(words, env=local.environ, check=True, timeout=500)
     browser.get(page.as_uri())
     logged = [entry for entry in browser.get_log("browser") if "chrome://" not in entry["message"]]
     assert logged == [], "the page's script has nothing to complain of"

@@ -121,4 +121,4 @@ def client_of(bin_directory: Path, environ: dict[str, str], folder: Path) -> Ite
 
 
 def _docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=180).stdout
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=500).stdout

@@ -14,7 +14,7 @@ from musterpoint.supervise.policy import LAUNCHER_SECONDS
 
 from .conftest import PROGRAMS
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 FLAVOURS = ["openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"]
 HOSTS = ("algo-1", "algo-2")

@@ -29,8 +29,8 @@ def folder(tmp_path: Path) -> Path:
 def launch(folder: Path, environ: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "musterpoint", "launch", *words], cwd=folder,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(folder / "none"), **more}, capture_output=True, text=True, timeout=60,
-        check=False,
+        env={**environ, "SAGEMAKER_BASE_DIR": str(folder / "none"), **more}, capture_output=True, text=True,
+        timeout=500, check=False,
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def run_as(path: str, environ: dict[str, str], tmp_path: Path, *words: str) -> s
     code = "import sys; from musterpoint.cli.main import run_file; sys.exit(run_file(sys.argv.pop(1)))"
     return subprocess.run(
         [sys.executable, "-c", code, path, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}, timeout=60,
+        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}, timeout=500,
     )  # fmt: skip
 
 

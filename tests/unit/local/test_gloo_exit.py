@@ -55,7 +55,7 @@ def patient(code: str) -> str:
 def run(environ: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:
     environ = {**environ, "PYTHONPATH": PATCHES, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=250
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=500
     )
 
 

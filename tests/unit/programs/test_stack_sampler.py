@@ -104,7 +104,7 @@ def sample(tmp_path: Path, ranks: Started, reader: str, seconds: str = "1", **en
         [sys.executable, "-I", "-S", stack_sampler.__file__, seconds, reader, gpu_activity.__file__, result, *words],
         stdin=subprocess.PIPE, env={**os.environ, **environ},
     )  # fmt: skip
-    assert sampler.wait(60) == 0
+    assert sampler.wait(500) == 0
     assert sampler.stdin is not None
     sampler.stdin.close()
     found = json.loads(result.read_text())
@@ -213,7 +213,7 @@ def test_it_ends_with_its_stdin(tmp_path: Path) -> None:
         [sys.executable, "-I", "-S", stack_sampler.__file__, "600", "-", gpu_activity.__file__, str(tmp_path / "r")],
         stdin=subprocess.PIPE,
     )
-    sampler.communicate(timeout=60)
+    sampler.communicate(timeout=500)
     assert sampler.returncode == 1
 
 

@@ -37,7 +37,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.settimeout(240)
+        self._door.settimeout(500)
         environ = {**clean(os.environ), "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP}
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("torch_parent.py")), str(theirs.fileno())],
@@ -72,7 +72,7 @@ class Parent:
 
     def close(self) -> None:
         self._door.close()
-        self._process.wait(60)
+        self._process.wait(500)
 
 
 @pytest.fixture(scope="session")

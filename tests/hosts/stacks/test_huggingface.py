@@ -292,6 +292,7 @@ def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path
         2 * found["worst"]["mixtral"]["fully_shard 1 1 2 4"][1] == found["worst"]["mixtral"]["fully_shard 1 1 2 2"][1]
     )
     assert found["delayed"] == found["full"] == [0, 0]
+    assert found["in parts"] == [3, 1, 1, 0] * 2
     assert found["example"] < 2
     for what, words in {
         "heads": "tensor_parallel_degree=4 doesn't divide num_key_value_heads=2 of LlamaForCausalLM: each rank has",

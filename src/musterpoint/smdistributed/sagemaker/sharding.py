@@ -8,9 +8,10 @@ import inspect
 import logging
 from typing import Any, Callable, Mapping
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, StateDictType
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from . import logger
 from .delayed_param import on_meta
@@ -50,7 +51,42 @@ def install() -> None:
 
     vars(init)[_DONE] = original
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
+    _install_optimizer_states()
     _install_mesh()
+
+
+def _install_optimizer_states() -> None:
+    """Changes how FullyShardedDataParallel reads optimizer states beside tensor parallelism.
+
+    Torch (2.13) gathers a state over all ranks of the mesh, and then cuts it as if it were this tensor rank's part.
+    """
+    original = FullyShardedDataParallel.optim_state_dict_to_load
+
+    @functools.wraps(original)
+    def to_load(
+        model: nn.Module, optim: Any, optim_state_dict: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        mesh = state.world.tensor if state._world is not None else None
+        if mesh is not None:
+            placements = placements_of(model)
+
+            def part(name: Any, value: Any) -> Any:
+                where = placements.get(without_wrappers(str(name)))
+                if isinstance(value, DTensor):
+                    *shards, last = value.placements
+                    value = value.redistribute(placements=[*(Replicate() for _ in shards), last])
+                elif isinstance(value, torch.Tensor) and value.ndim and where is not None:
+                    value = distribute_tensor(value, mesh, [where], src_data_rank=None)
+                return value.to_local() if isinstance(value, DTensor) else value
+
+            states = {
+                name: {key: part(name, value) for key, value in each.items()}
+                for name, each in optim_state_dict["state"].items()
+            }
+            optim_state_dict = {**optim_state_dict, "state": states}
+        return original(model, optim, optim_state_dict, *args, **kwargs)
+
+    FullyShardedDataParallel.optim_state_dict_to_load = staticmethod(to_load)  # type: ignore[method-assign]
 
 
 def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,10 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.sagemaker.context_parallel import own_part
 from torch.sagemaker.delayed_param import DelayedParamIniter
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.sagemaker.distributed.fsdp.checkpoint import load_model_checkpoint, save_model_checkpoint
 from torch.sagemaker.grad_norm import clip_grad_norm_
+from torch.sagemaker.tensor_parallel.transformer import TransformerLayer
+from torch.sagemaker.utils.process_group_utils import get_global_ranks
 
 RANKS = 4
 SIZES = {
@@ -249,6 +252,43 @@ def full_states():
     return [found, distance(whole(taken), start.state_dict())]
 
 
+def in_parts(folder):
+    """As AWS's scripts wrap layers, and write and read models in shards; each of the ranks that share layers has been
+    given a directory of its own."""
+    torch.manual_seed(6)
+    found = []
+    for degrees in ({"tensor": 2}, {"shards": 2}):
+        world(**degrees)
+        model, other = (
+            FullyShardedDataParallel(
+                tsm.transform(made("llama")), auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}),
+                device_id=torch.device("cpu"), use_orig_params=True,
+            )
+            for _ in range(2)
+        )  # fmt: skip
+        found.append(sum(isinstance(each, FullyShardedDataParallel) for each in model.modules()))
+        schedule = [torch.optim.lr_scheduler.ConstantLR(optimizer_of(each)) for each in (model, other)]
+        model.optimizer, other.optimizer = (each.optimizer for each in schedule)
+        train(model, range(1))
+        schedule[0].step()
+        place = f"{folder}/in parts {degrees} {tsm.state.tp_rank}"
+        first = tsm.state.ranker.get_rep_rank(dist.get_rank()) == 0
+        of = (None, (model.process_group, min(get_global_ranks(model.process_group)), first))
+        kind = StateDictType.SHARDED_STATE_DICT
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            save_model_checkpoint(
+                model, kind, place, *of, optimizer=model.optimizer, scheduler=schedule[0], extra_exports={"steps": 1}
+            )
+            had = load_model_checkpoint(
+                other, kind, place, *of, optimizer=other.optimizer, scheduler=schedule[1], extra_imports={"steps": 0}
+            )
+        train(model, range(1, 2))
+        train(other, range(1, 2))
+        found += [had["steps"], schedule[1].last_epoch, distance(whole(model), whole(other))]
+    return found
+
+
 def own_values(module):
     """A script's own way; transformers' buffers have no other."""
     tsm.utils.module_utils.empty_module_params(module)
@@ -314,6 +354,7 @@ if ranks():
         "worst": {kind: compared(kind, folder) for kind in kinds},
         "delayed": delayed(),
         "full": full_states(),
+        "in parts": in_parts(folder),
         "refused": refusals(),
     }
     said["example"] = example(script, folder)

@@ -2,18 +2,18 @@
 
 from . import transformer
 from .dividing import (
-    names_of_divided,
     on_tensor_ranks,
     parallelize,
+    placements_of,
     shared_out,
     shared_out_as,
     without_wrappers,
 )
 
 __all__ = [
-    "names_of_divided",
     "on_tensor_ranks",
     "parallelize",
+    "placements_of",
     "shared_out",
     "shared_out_as",
     "transformer",

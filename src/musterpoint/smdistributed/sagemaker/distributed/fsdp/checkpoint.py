@@ -11,6 +11,12 @@ from typing import Any, Mapping
 
 import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
 from ...errors import SMPUnsupportedError
@@ -32,14 +38,8 @@ def save_model_checkpoint(
     Raises:
         SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3.
     """
-    place = _place(state_dict_type, save_dir)
-    with FullyShardedDataParallel.state_dict_type(model, state_dict_type):
-        values: dict[str, Any] = {"model": model.state_dict(), **(extra_exports or {})}
-        if optimizer is not None:
-            values["optimizer"] = FullyShardedDataParallel.optim_state_dict(model, optimizer)
-        if scheduler is not None:
-            values["scheduler"] = scheduler.state_dict()
-    group, writes, place = _writers(checkpointing_pg_metadata, place)
+    group, writes, place = _writers(checkpointing_pg_metadata, _place(state_dict_type, save_dir))
+    values = {**_values(model, optimizer, scheduler), **(extra_exports or {})}
     if writes:
         state_dict_saver.save(values, checkpoint_id=place, process_group=group)
     torch.distributed.barrier()
@@ -58,25 +58,27 @@ def load_model_checkpoint(
     Raises:
         SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3.
     """
-    place = _place(state_dict_type, checkpoint_dir)
-    group, _, place = _writers(checkpointing_pg_metadata, place)
-    with FullyShardedDataParallel.state_dict_type(model, state_dict_type):
-        values: dict[str, Any] = {"model": model.state_dict(), **(extra_imports or {})}
-        if optimizer is not None:
-            values["optimizer"] = FullyShardedDataParallel.optim_state_dict(model, optimizer)
-        if scheduler is not None:
-            values["scheduler"] = scheduler.state_dict()
-        state_dict_loader.load(values, checkpoint_id=place, process_group=group)
-        model.load_state_dict(values["model"])
-        if optimizer is not None:
-            optimizer.load_state_dict(
-                FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, values["optimizer"])
-            )
+    group, _, place = _writers(checkpointing_pg_metadata, _place(state_dict_type, checkpoint_dir))
+    values = {**_values(model, optimizer, scheduler), **(extra_imports or {})}
+    state_dict_loader.load(values, checkpoint_id=place, process_group=group)
+    set_model_state_dict(model, values["model"])
+    if optimizer is not None:
+        set_optimizer_state_dict(model, optimizer, values["optimizer"])
     if scheduler is not None:
         scheduler.load_state_dict(values["scheduler"])
     if log:
         get_logger().info("loaded %s", place)
     return {name: values[name] for name in extra_imports or ()}
+
+
+def _values(model: FullyShardedDataParallel, optimizer: Any, scheduler: Any) -> dict[str, Any]:
+    """What there is to save; an optimizer that hasn't stepped yet gets the state that there is to load."""
+    values: dict[str, Any] = {"model": get_model_state_dict(model)}
+    if optimizer is not None:
+        values["optimizer"] = get_optimizer_state_dict(model, optimizer)
+    if scheduler is not None:
+        values["scheduler"] = scheduler.state_dict()
+    return values
 
 
 def _writers(metadata: Group, place: str | os.PathLike[str]) -> tuple[Any, bool, str | os.PathLike[str]]:

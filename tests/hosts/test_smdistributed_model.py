@@ -143,15 +143,6 @@ def test_one_rank_tests_alone(local: Any, tmp_path: Path, mpirun: None, digits: 
         assert f"rank {rank} is through" in ran.log(host)
 
 
-def test_a_trainer(local: Any, tmp_path: Path, mpirun: None, digits: tuple[str, str]) -> None:
-    """Another job goes on with its checkpoint: the model before the first step, the optimizer after it."""
-    words = (*digits, PROGRAMS / "trainer.py", "--output", tmp_path / "kept")
-    first = accuracies(local.run(*two_hosts(2), *words, "--epochs", "2"))[-1]
-    local.output = tmp_path / "second"
-    second = accuracies(local.run(*two_hosts(1), *words, "--epochs", "1", "--resume", tmp_path / "kept"))[-1]
-    assert first < second > 0.8
-
-
 def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
     """The pair of docs/smp-to-pytorch.md: the same loss and the same weights, from a pipeline, shards and FSDP."""
     shared = {"microbatches": 4, "ddp": True}

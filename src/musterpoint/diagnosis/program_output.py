@@ -191,7 +191,7 @@ class _Table(NamedTuple):
 
     def may_be_of(self, raised: Raised) -> bool:
         """Whether that rank raised it: only ranks in a process group tag their lines, and crashes have no tag."""
-        if raised.fatal:
+        if raised.fatal and not raised.timed_out:
             return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
         ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
         return raised.label == str(self.rank) or (not raised.label and self.status in ends)

@@ -1,4 +1,9 @@
-"""Counts this host's devices: processors, GPUs, Neuron cores, network interfaces."""
+"""Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces.
+
+Sources: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` (a node without a GPU has the ``gpu_id`` 0, and
+those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first,
+then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
+"""
 
 import os
 import sys
@@ -71,7 +76,7 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     cpus = max(1, allowed if quota is None else min(allowed, int(quota)))
     threads = _threads_per_core(root)
     cpu_only = not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root)
-    amd, gaudis = (0, 0) if cpu_only or gpus or neuron_devices else _other_makes(environ, root)
+    amd, gaudis = (0, 0) if cpu_only or gpus or neuron_devices else (_amd_gpus(environ, root), _gaudis(root))
     return Devices(
         cpus=cpus,
         machine_cpus=machine,
@@ -87,11 +92,8 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     )
 
 
-def _other_makes(environ: Mapping[str, str], root: str) -> tuple[int, int]:
-    from musterpoint.fabric.other_makes import amd_gpus, gaudis
-
-    return amd_gpus(environ, root), gaudis(root)
-
+HABANA = "0x1da3"
+"""The PCI vendor of Gaudis; other makes have nodes in ``/dev/accel``, too."""
 
 ACCELERATORS = (
     "accel", "davinci", "dri/render", "dxg", "hl", "kfd", "mlu", "mtgpu", "neuron", "nvgpu", "nvhost", "vfio/",
@@ -164,6 +166,40 @@ def _physical_cores(device: str, root: str) -> int:
         if cores:
             return len(cores)
     return NEURON_CORES_PER_DEVICE
+
+
+def _amd_gpus(environ: Mapping[str, str], root: str) -> int:
+    """AMD's GPUs, as HIP would count them."""
+    if not os.path.exists(os.path.join(root, "dev/kfd")):
+        return 0
+    nodes = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    ids = (read(os.path.join(nodes, node, "gpu_id")).strip() for node in entries(nodes))
+    count = sum(text.isdecimal() and int(text) > 0 for text in ids)
+    for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
+        named = next((environ[name] for name in names if name in environ), None)
+        if named is not None:
+            count = _visible(named, count)
+    return count
+
+
+def _visible(named: str, present: int) -> int:
+    """How many of ``present`` GPUs a list names: it ends at the first entry that names none."""
+    for at, word in enumerate(named.split(",")):
+        text = word.strip()
+        if not (text.startswith("GPU-") or (text.isdecimal() and int(text) < present)):
+            return at
+    return named.count(",") + 1
+
+
+def _gaudis(root: str) -> int:
+    """Gaudis: by their nodes in ``/dev/accel``, before Linux 6.8 ``/dev/hl0``."""
+    older = [name for name in entries(os.path.join(root, "dev")) if name.startswith("hl") and name[2:].isdecimal()]
+    newer = [
+        name for name in entries(os.path.join(root, "dev/accel"))
+        if name.startswith("accel") and name[5:].isdecimal()
+        and read(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
+    ]  # fmt: skip
+    return len(newer) or len(older)
 
 
 def _cpu_quota(root: str) -> float | None:

@@ -221,6 +221,8 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         "the program's own torchrun says: its rank 3 was killed by signal 9"),
     "torchrun: a crash": (
         ABORTED.replace("Aborted", "Segmentation fault") + TABLE.format(1, -11), False, False, 1, "Fatal Python error"),
+    "torchrun: its rank's faulthandler had waited for too long": (
+        f"Timeout (0:00:30)!\n{ABORTED.partition(chr(10))[2]}{TABLE.format(1, 1)}", False, False, 1, "Timeout"),
     "torchrun: its rank was interrupted": (
         HEAD + USERS.format("step()") + "KeyboardInterrupt\n" + TABLE.format(1, -2), False, False, 1,
         "KeyboardInterrupt"),

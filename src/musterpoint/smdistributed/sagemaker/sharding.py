@@ -6,13 +6,15 @@ import functools
 import importlib
 import inspect
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
 from . import logger
 from .delayed_param import on_meta
+from .errors import SMPConfigError, SMPUnsupportedError
+from .expert_parallel import experts_of
 from .state import state
 
 _DONE = "of_torch_alone"
@@ -34,7 +36,9 @@ def install() -> None:
     ) -> None:
         given = signature.bind_partial(self, *args, **kwargs).arguments
         if state._world is not None and given.get("process_group") is None and given.get("device_mesh") is None:
-            given.update(_sharded(given.get("sharding_strategy")))
+            given.update(_sharded(given))
+            if state.world.layout.experts > 1:
+                _leave_out_experts(given)
         if post_param_init_fn is not None and on_meta(given["module"]):
             _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
         original(**given)
@@ -44,23 +48,68 @@ def install() -> None:
     _install_mesh()
 
 
-def _sharded(strategy: ShardingStrategy | None) -> dict[str, Any]:
+def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of FullyShardedDataParallel that the configuration says."""
-    mesh = state.world.mesh
+    world, strategy = state.world, given.get("sharding_strategy")
+    mesh = world.mesh
     if mesh is None:
         return {}
-    copies, shards = mesh["replicate"].size(), mesh["shard"].size()
-    if shards == 1:
-        return {"sharding_strategy": ShardingStrategy.NO_SHARD}
+    if world.tensor is not None:
+        _check_tensor_parallel(given)
+    if world.layout.shards == 1:
+        alone = {} if world.tensor is None else {"process_group": world.groups["replicate"]}
+        return {"sharding_strategy": ShardingStrategy.NO_SHARD, **alone}
     after_forward = strategy not in (ShardingStrategy._HYBRID_SHARD_ZERO2, ShardingStrategy.SHARD_GRAD_OP)
-    if copies == 1:
+    if world.layout.copies == 1:
         whole = ShardingStrategy.FULL_SHARD if after_forward else ShardingStrategy.SHARD_GRAD_OP
-        return {"sharding_strategy": whole}
+        return {"sharding_strategy": whole} | ({} if world.tensor is None else {"device_mesh": mesh})
     hybrid = ShardingStrategy.HYBRID_SHARD if after_forward else ShardingStrategy._HYBRID_SHARD_ZERO2
     return {
         "process_group": (mesh.get_group("shard"), mesh.get_group("replicate")),
         "sharding_strategy": hybrid,
     }
+
+
+def _leave_out_experts(given: dict[str, Any]) -> None:
+    """Experts that are divided over ranks are sharded already, over those with the same ones."""
+    own = {each for module in experts_of(given["module"]).values() for each in module.parameters()}
+    modules = given.pop("ignored_modules", None) or ()
+    own.update(each for module in modules for each in module.parameters())
+    for each in given.get("ignored_states") or ():
+        own.update(each.parameters() if isinstance(each, nn.Module) else (each,))
+    given["ignored_states"] = own
+
+
+def _check_tensor_parallel(given: Mapping[str, Any]) -> None:
+    layout = state.world.layout
+    if not given.get("use_orig_params"):
+        raise SMPConfigError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')}: pass use_orig_params=True"
+        )
+    shared = _shared_with_others(given["module"])
+    if shared:
+        raise SMPUnsupportedError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')}: torch loses that "
+            f"{' and '.join(shared)} are one; use torch.distributed.fsdp.fully_shard, which keeps them tied, or a "
+            "model without tied weights"
+        )
+    if layout.copies > 1:
+        raise SMPUnsupportedError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')} and "
+            f"{state.cfg.shown('hybrid_shard_degree')} on {layout.size} ranks: torch has it with one copy of the model "
+            f"only (hybrid_shard_degree={layout.size // layout.tensor}); use torch.distributed.fsdp.fully_shard, which "
+            "takes copies as well"
+        )
+
+
+def _shared_with_others(module: nn.Module) -> list[str]:
+    """Two names of one parameter, if there is one with two."""
+    names: dict[int, str] = {}
+    for name, each in module.named_parameters(remove_duplicate=False):
+        if id(each) in names:
+            return [names[id(each)], name]
+        names[id(each)] = name
+    return []
 
 
 def _materialize(

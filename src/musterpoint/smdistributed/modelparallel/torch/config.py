@@ -6,7 +6,7 @@ parameters") and the checks of the SageMaker Python SDK (``validate_mp_config`` 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence
 
 from ...shared.sources import Source, SourceError, sources
 from ..backend.exceptions import SMPConfigError, SMPUnsupportedError
@@ -77,6 +77,15 @@ UNSUPPORTED: tuple[tuple[str, str], ...] = (
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
 
+WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
+    ("contiguous", "it is for TensorFlow, and parts are runs of neighbouring modules always"),
+    ("deterministic_server", "ranks answer whatever can go on first"),
+    ("sdp_hierarchical_allgather", "NCCL finds the shortest way"),
+    ("static_mode", "AWS doesn't say what it does, and steps may differ from each other"),
+    ("fast_mode", "AWS doesn't say what it does, and a rank sends to the next one directly without it"),
+)
+"""Parameters that are taken, change nothing, and are named in a warning unless they have their default; and why."""
+
 
 class Config:
     """The parameters in effect, as attributes; keys that nobody knows are attributes as well.
@@ -132,6 +141,12 @@ class Config:
     def where(self, name: str) -> str:
         """The source that gave this parameter; ``the default`` where none did."""
         return self._origins.get(name, "the default")
+
+    def without_effect(self) -> Iterator[str]:
+        """A line for each parameter that asks for something and changes nothing."""
+        for name, why in WITHOUT_EFFECT:
+            if getattr(self, name) != _BY_NAME[name].default:
+                yield f"{self.shown(name)}: without effect; {why}"
 
     def shown(self, name: str) -> str:
         """``microbatches=4 (SM_HP_MP_PARAMETERS)``."""

@@ -118,5 +118,4 @@ def test_a_script_that_asks_for_an_accelerator_or_a_mesh_of_cuda(
     done = run(root, environ, tmp_path / "job", *options, str(tmp_path / "todays.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     said = set(done.stdout.splitlines())
-    expected = {f"{what} {rank} {value}" for rank in (0, 1) for what, value in VALUES.items()}
-    assert expected <= said, done.stdout + done.stderr
+    assert {f"{what} {rank} {value}" for rank in (0, 1) for what, value in VALUES.items()} <= said, done.stdout

@@ -269,15 +269,16 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
 
 @pytest.mark.timeout(900)
 def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """Llama, Mistral with tied weights, GPT-NeoX and Mixtral: weights, losses and norms of gradients, each rank's part
-    of the parameters, a file that is read at another degree, models without values, and what is refused."""
+    """Six models: weights, losses and norms of gradients, each rank's part of the parameters, files that are read at
+    another degree, models without values, and what is refused."""
     program = Path(__file__).parent / "programs/tsm_degrees.py"
     environ = {
         **os.environ, "PYTHONPATH": str(root / "src/musterpoint/smdistributed/startup"), "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
     }  # fmt: skip
     example = root / "examples/smdistributed/version_2.py"
-    command = (stack("huggingface") / "python", program, tmp_path, example, "llama", "tied", "neox", "mixtral")
+    models = ("llama", "tied", "neox", "gemma", "qwen", "mixtral")
+    command = (stack("huggingface") / "python", program, tmp_path, example, *models)
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -290,7 +291,7 @@ def test_degrees_of_version_2_compute_the_same(stack, root: Path, tmp_path: Path
     assert (
         2 * found["worst"]["mixtral"]["fully_shard 1 1 2 4"][1] == found["worst"]["mixtral"]["fully_shard 1 1 2 2"][1]
     )
-    assert found["delayed"] == [0, 0]
+    assert found["delayed"] == found["full"] == [0, 0]
     assert found["example"] < 2
     for what, words in {
         "heads": "tensor_parallel_degree=4 doesn't divide num_key_value_heads=2 of LlamaForCausalLM: each rank has",

@@ -184,6 +184,15 @@ def test_the_newest_checkpoints_stay(second: Modules, tmp_path: Path) -> None:
     assert utils.limit_num_subdirs(*limit, log=False) == []
     assert utils.limit_num_subdirs(*limit) == ["m-80steps"]
     assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-900steps", "notes"]
+    for name in ("m-950steps", "m-2000steps"):  # a job died while it wrote them
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__0_0.distcp").touch()
+    assert utils.limit_num_subdirs(*limit) == []
+    (tmp_path / "m-1100steps").mkdir()
+    assert utils.limit_num_subdirs(*limit) == ["m-900steps", "m-950steps"]
+    assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-1100steps", "m-2000steps", "notes"]
+    with pytest.raises(ValueError, match="m-2000steps has parts of a checkpoint that wasn't written to its end"):
+        second(".distributed.checkpoint.state_dict_loader").load({}, checkpoint_id=tmp_path / "m-2000steps")
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 9])

@@ -84,6 +84,12 @@ def _exchanging(module: Any, own: tuple[str, ...], mesh: DeviceMesh) -> Callable
     here = module.num_experts // size
     module.num_experts = here
 
+    def averaged(part: torch.Tensor) -> torch.Tensor:
+        """Its gradient is of all ranks' losses, and the other parameters' of their mean."""
+        if part.requires_grad:
+            part.register_hook(lambda gradient: gradient / size)  # type: ignore[no-untyped-call]
+        return part
+
     def forward(hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         experts = chosen.reshape(-1)
         order = torch.argsort(experts, stable=True)
@@ -93,7 +99,7 @@ def _exchanging(module: Any, own: tuple[str, ...], mesh: DeviceMesh) -> Callable
         out, into = torch.stack([sent.sum(1), received.sum(1)]).tolist()
         words = _exchange(hidden[order // chosen.shape[1]], into, out, group)
         wanted = torch.arange(here, device=hidden.device).repeat(size).repeat_interleave(received.flatten())
-        with local(module, own, share=size):
+        with local(module, own, through=averaged):
             said = _computed(original, words, wanted)
         back = _exchange(said, out, into, group)
         result = torch.zeros_like(back).index_copy(0, order, back).view(*chosen.shape, -1)

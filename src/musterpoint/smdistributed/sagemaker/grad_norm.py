@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.tensor import DTensor
 
 from .state import state
-from .tensor_parallel import names_of_divided, without_wrappers
+from .tensor_parallel import placements_of, without_wrappers
 
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0, **more: Any) -> torch.Tensor:
@@ -52,7 +52,7 @@ def _together(norms: list[torch.Tensor], order: float) -> torch.Tensor:
 
 def _gradients(model: nn.Module) -> tuple[list[Any], list[Any], list[Any]]:
     """Parameters of experts, which are sharded by themselves, those that ranks share, and those that each has whole."""
-    divided = names_of_divided(model)
+    divided = {name for name, placement in placements_of(model).items() if not placement.is_replicate()}
     experts: list[Any] = []
     shared: list[Any] = []
     own: list[Any] = []

@@ -9,13 +9,15 @@ import logging
 from typing import Any, Callable, Mapping
 
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, StateDictType
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from . import logger
 from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
 from .state import state
+from .tensor_parallel import placements_of, without_wrappers
 
 _DONE = "of_torch_alone"
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fully_shard"
@@ -42,6 +44,9 @@ def install() -> None:
         if post_param_init_fn is not None and on_meta(given["module"]):
             _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
         original(**given)
+        if state._world is not None and state.world.tensor is not None:
+            self._register_state_dict_hook(_whole)
+            self.register_load_state_dict_pre_hook(_divided)
 
     vars(init)[_DONE] = original
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
@@ -100,6 +105,31 @@ def _check_tensor_parallel(given: Mapping[str, Any]) -> None:
             f"only (hybrid_shard_degree={layout.size // layout.tensor}); use torch.distributed.fsdp.fully_shard, which "
             "takes copies as well"
         )
+
+
+def _whole(module: Any, found: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """Parts that tensor-parallel ranks have are put together as well where the script asks for a full state dict."""
+    if module._state_dict_type != StateDictType.FULL_STATE_DICT:
+        return
+    config = module._state_dict_config
+    for name, each in list(found.items()):
+        if name.startswith(prefix) and isinstance(each, DTensor):
+            tensor = each.full_tensor()
+            found[name] = tensor.cpu() if config.offload_to_cpu else tensor
+            if config.rank0_only and state.tp_rank:
+                del found[name]
+
+
+def _divided(module: Any, given: dict[str, Any], *more: Any) -> None:
+    """The other way: each rank's part of what is loaded, where that is whole."""
+    mesh = state.world.tensor
+    if module._state_dict_type != StateDictType.FULL_STATE_DICT or mesh is None:
+        return
+    placements = placements_of(module)
+    for name, each in list(given.items()):
+        placement = placements.get(without_wrappers(name))
+        if placement is not None and not isinstance(each, DTensor):
+            given[name] = distribute_tensor(each, mesh, [placement], src_data_rank=None)
 
 
 def _shared_with_others(module: nn.Module) -> list[str]:

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from .errors import SMPConfigError, SMPUnsupportedError
 
 Around = Callable[[nn.Module, torch.Tensor, DeviceMesh], torch.Tensor]
+Through = Callable[[torch.Tensor], torch.Tensor]
 
 
 def copied(module: nn.Module, given: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
@@ -48,11 +49,13 @@ class Style(NamedTuple):
 
     cut: the side of its weight that is divided: of its outputs, its inputs, its rows (of an embedding) or none.
     before, after: what happens to its input and output.
+    partial: each rank has it whole and a part of what it works on, so that gradients are summed.
     """
 
     cut: str
     before: Around | None = None
     after: Around | None = None
+    partial: bool = False
 
     def dimension(self, module: nn.Module, parameter: str) -> int | None:
         """Along which ``parameter`` is divided; None where each rank has all of it."""
@@ -77,6 +80,7 @@ STYLES = {
     "embedding_rowwise": ROWS,
     "moe_tp_experts": EXPERTS,
     "replicate": WHOLE,
+    "replicated_with_grad_allreduce": Style("none", partial=True),
 }
 """By the names of transformers' plans."""
 
@@ -98,11 +102,12 @@ def install(name: str, module: Any, style: Style, mesh: DeviceMesh) -> None:
 
 def _plain(module: nn.Module, own: tuple[str, ...], style: Style, mesh: DeviceMesh) -> Callable[..., Any]:
     original, after_sum = module.forward, style.cut == "inputs" and "bias" in own
+    through = (lambda value: copied(module, value, mesh)) if style.partial else None
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         if style.before is not None:
             args = (style.before(module, args[0], mesh), *args[1:])
-        with local(module, own, without="bias" if after_sum else None) as hidden:
+        with local(module, own, "bias" if after_sum else None, through) as hidden:
             result = original(*args, **kwargs)
             if style.after is not None:
                 result = style.after(module, result, mesh)
@@ -113,15 +118,20 @@ def _plain(module: nn.Module, own: tuple[str, ...], style: Style, mesh: DeviceMe
 
 def _of_rows(module: Any, own: tuple[str, ...], mesh: DeviceMesh) -> Callable[..., Any]:
     """An embedding each of whose ranks knows some words; words of others are zeros until the sum."""
+    original, of_all = module.forward, module.padding_idx
     rank, known = mesh.get_local_rank(), module.weight.shape[0] // mesh.size()
-    padding = None if module.padding_idx is None else module.padding_idx - rank * known
-    padding = padding if padding is not None and 0 <= padding < known else None
+    here = None if of_all is None else of_all - rank * known
+    padding = here if here is not None and 0 <= here < known else None
 
-    def forward(words: torch.Tensor) -> Any:
-        here = words - rank * known
-        others = (here < 0) | (here >= known)
-        with local(module, own):
-            found = nn.functional.embedding(here.masked_fill(others, 0), module.weight, padding)
+    def forward(words: torch.Tensor, *more: Any, **named: Any) -> Any:
+        mine = words - rank * known
+        others = (mine < 0) | (mine >= known)
+        module.padding_idx = padding
+        try:
+            with local(module, own):
+                found = original(mine.masked_fill(others, 0), *more, **named)
+        finally:
+            module.padding_idx = of_all
         return summed(module, found.masked_fill(others.unsqueeze(-1), 0), mesh)
 
     return forward
@@ -151,22 +161,21 @@ def _of_experts(name: str, module: Any, own: tuple[str, ...], mesh: DeviceMesh) 
 
 @contextlib.contextmanager
 def local(
-    module: Any, own: tuple[str, ...], without: str | None = None, share: int = 1
+    module: Any, own: tuple[str, ...], without: str | None = None, through: Through | None = None
 ) -> Iterator[torch.Tensor | None]:
     """This rank's part in the place of each of ``module``'s parameters; yields that of ``without``, which is away.
 
     FullyShardedDataParallel keeps what it has gathered among the module's attributes as well.
 
     Args:
-        share: what gradients are divided by.
+        through: what each part goes through first.
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
     hidden = None
     for name in own:
         value = getattr(module, name)
         mine = value.to_local() if isinstance(value, DTensor) else value
-        if share > 1 and mine.requires_grad:
-            mine.register_hook(lambda gradient: gradient / share)
+        mine = mine if through is None else through(mine)
         if name == without:
             hidden, mine = mine, None
         for place in (vars(module), module._parameters):

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from .errors import SMPConfigError, SMPUnsupportedError
 from .styles import ROWS, STYLES, WHOLE, Style, check, install
 
-_DIVIDED = "_tsm_divided"
-"""The attribute of a transformed model with the names of parameters of which each rank has a part."""
+_PLACEMENTS = "_tsm_placements"
+"""The attribute of a transformed model with the placements of its parameters, by name."""
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, from_rank0: bool = False) -> nn.Module:
@@ -39,7 +39,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, from_rank0: bool = False) ->
         _materialize(model, mesh)
     _agree_on_randomness(mesh)
     divided: dict[nn.Parameter, nn.Parameter] = {}
-    names = set()
+    placements: dict[str, Placement] = {}
     for name, module in modules.items():
         style = styles.get(name, WHOLE)
         own = {each: value for each, value in module._parameters.items() if value is not None}
@@ -52,9 +52,8 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, from_rank0: bool = False) ->
                 placement: Placement = Replicate() if dimension is None else Shard(dimension)
                 divided[value] = shared_out(value, mesh, placement)
             module._parameters[each] = divided[value]
-            if style.dimension(module, each) is not None:
-                names.add(f"{name}.{each}" if name else each)
-    vars(model)[_DIVIDED] = frozenset(names)
+            placements[f"{name}.{each}" if name else each] = divided[value].placements[0]  # type: ignore[attr-defined]
+    vars(model)[_PLACEMENTS] = placements
     _expect_one_batch(model, mesh)
     return model
 
@@ -75,13 +74,13 @@ def shared_out_as(before: Any, value: nn.Parameter) -> nn.Parameter:
     return shared_out(value, before.device_mesh, before.placements[0])
 
 
-def names_of_divided(model: nn.Module) -> frozenset[str]:
-    """Of the parameters of which each tensor-parallel rank has a part, in ``model`` without what wraps its modules."""
-    found: set[str] = set()
+def placements_of(model: nn.Module) -> dict[str, Placement]:
+    """Of the parameters on tensor-parallel ranks, by their names in ``model`` without what wraps its modules."""
+    found: dict[str, Placement] = {}
     for name, module in model.named_modules():
         prefix = without_wrappers(f"{name}.") if name else ""
-        found.update(prefix + each for each in vars(module).get(_DIVIDED, ()))
-    return frozenset(found)
+        found.update({prefix + each: where for each, where in vars(module).get(_PLACEMENTS, {}).items()})
+    return found
 
 
 def without_wrappers(name: str) -> str:
@@ -114,6 +113,7 @@ def _styles(model: nn.Module, degree: int) -> dict[str, Style]:
         found[name] = STYLES[style]
     _of_parameters(model, patterns, found)
     _of_words(model, degree, found)
+    _agree_on_tied(model, found)
     return found
 
 
@@ -134,11 +134,23 @@ def _of_words(model: nn.Module, degree: int, found: dict[str, Style]) -> None:
     heads = getattr(model, "get_output_embeddings", lambda: None)()
     names = {module: name for name, module in model.named_modules()}
     for module, kind, style in ((embedding, nn.Embedding, ROWS), (heads, nn.Linear, STYLES["colwise_rep"])):
-        if type(module) is kind and module in names:
-            if module.weight.shape[0] % degree:
+        if isinstance(module, kind) and module in names:
+            if module.weight.shape[0] % degree or getattr(module, "max_norm", None) is not None:
                 found.pop(names[module], None)
             else:
                 found[names[module]] = style
+
+
+def _agree_on_tied(model: nn.Module, found: dict[str, Style]) -> None:
+    """Modules that share a parameter have it whole where they would divide it differently."""
+    owners: dict[nn.Parameter, dict[str, int | None]] = {}
+    for name, module in model.named_modules():
+        for parameter, value in module.named_parameters(recurse=False):
+            owners.setdefault(value, {})[name] = found.get(name, WHOLE).dimension(module, parameter)
+    for dimensions in owners.values():
+        if len(set(dimensions.values())) > 1:
+            for name in dimensions:
+                found.pop(name, None)
 
 
 def _check_heads(model: nn.Module, degree: int) -> None:
@@ -172,7 +184,7 @@ def _materialize(model: nn.Module, mesh: DeviceMesh) -> None:
 def _agree_on_randomness(mesh: DeviceMesh) -> None:
     """Dropout between layers must be the same on all ranks that share them: they go on with the first one's numbers."""
     cuda = mesh.device_type == "cuda"
-    states = [torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None]
+    states: list[Any] = [torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None]
     dist.broadcast_object_list(states, group=mesh.get_group(), group_src=0)
     torch.set_rng_state(states[0])
     if cuda:

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.sagemaker.context_parallel import own_part
 from torch.sagemaker.delayed_param import DelayedParamIniter
@@ -41,6 +41,8 @@ KINDS = {
         {"num_key_value_heads": 4, "tie_word_embeddings": True, "sliding_window": 3, "pad_token_id": 14},
     ),
     "neox": (transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig, {}),
+    "gemma": (transformers.GemmaForCausalLM, transformers.GemmaConfig, {"num_key_value_heads": 2, "head_dim": 4}),
+    "qwen": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"num_key_value_heads": 4, "head_dim": 4}),
     "mixtral": (
         transformers.MixtralForCausalLM, transformers.MixtralConfig,
         {"num_key_value_heads": 4, "num_local_experts": 4, "experts_implementation": "eager"},
@@ -52,8 +54,10 @@ WORLDS = {
               ("fully_shard", 2, 2, 1, 2)],
     "tied": [("fully_shard", 2, 1, 1, 1), ("fully_shard", 1, 4, 1, 4)],
     "neox": [("fsdp", 2, 1, 1, 0), ("fully_shard", 1, 2, 1, 2)],
-    "mixtral": [("fully_shard", 2, 1, 1, 2), ("fsdp", 2, 1, 1, 0), ("fully_shard", 1, 1, 2, 4),
-                ("fully_shard", 1, 1, 2, 2), ("fsdp", 1, 1, 4, 0), ("fsdp", 1, 1, 2, 2)],
+    "gemma": [("fully_shard", 2, 1, 1, 2)],
+    "qwen": [("fsdp", 2, 1, 1, 0)],
+    "mixtral": [("fully_shard", 2, 1, 1, 2), ("fully_shard", 1, 1, 2, 4), ("fully_shard", 1, 1, 2, 2),
+                ("fsdp", 1, 1, 2, 2)],
 }  # fmt: skip
 RESUMED = {"llama": ("fully_shard 2 1 1 2", "fsdp 2 1 1 0"), "mixtral": ("fully_shard 1 1 2 4", "fsdp 1 1 2 2")}
 """Those whose checkpoints are read at another degree."""
@@ -229,6 +233,22 @@ def delayed():
     return [distance(*weights), float(given)]
 
 
+def full_states():
+    """As older scripts write and read whole models, by FullyShardedDataParallel's own context."""
+    start = made("llama")
+    world(tensor=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = wrapped(tsm.transform(copy.deepcopy(start)), "fsdp")
+        with FullyShardedDataParallel.state_dict_type(given, StateDictType.FULL_STATE_DICT):
+            state = given.state_dict()
+            found = distance(state, start.state_dict())
+        taken = wrapped(tsm.transform(made("llama")), "fsdp")
+        with FullyShardedDataParallel.state_dict_type(taken, StateDictType.FULL_STATE_DICT):
+            taken.load_state_dict(state)
+    return [found, distance(whole(taken), start.state_dict())]
+
+
 def own_values(module):
     """A script's own way; transformers' buffers have no other."""
     tsm.utils.module_utils.empty_module_params(module)
@@ -288,9 +308,14 @@ def example(path, folder):
 if ranks():
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    torch.Tensor.float = lambda self: self  # transformers' losses, which are of single precision otherwise
+    torch.Tensor.float = torch.Tensor.double  # transformers' losses, which are of single precision otherwise
     folder, script, *kinds = sys.argv[1:]
-    said = {"worst": {kind: compared(kind, folder) for kind in kinds}, "delayed": delayed(), "refused": refusals()}
+    said = {
+        "worst": {kind: compared(kind, folder) for kind in kinds},
+        "delayed": delayed(),
+        "full": full_states(),
+        "refused": refusals(),
+    }
     said["example"] = example(script, folder)
     dist.barrier()
     if dist.get_rank() == 0:

@@ -1,4 +1,4 @@
-"""Ranks that are killed at every moment of ``smp.save_checkpoint``, and what is resumed with afterwards.
+"""Ranks that are killed at every moment of ``smp.save_checkpoint`` and version 2's ``save``, and what is resumed with.
 
 Each rank is a process of its own, with a model of one number. A moment is an operation on a file or folder, before it
 happens, or a file of which one half is written. Prints what was seen: by case, how many moments there were, and what is
@@ -21,6 +21,7 @@ import smdistributed.modelparallel.torch as smp  # noqa: F401  (the package firs
 import torch
 from smdistributed.modelparallel.torch import checkpoint
 from smdistributed.modelparallel.torch.state import Group, state
+from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 
 torch.set_num_threads(1)
 FORK = multiprocessing.get_context("fork")
@@ -173,6 +174,39 @@ def moments(case: Case, start: Path, victim: int) -> tuple[int, list[str]]:
     raise AssertionError("no end of moments")
 
 
+def of_version_2(folder: Path, number: int, moment: int) -> None:
+    if moment:
+        Killer(moment, folder)
+    state_dict_saver.save({"number": torch.full((4,), number)}, checkpoint_id=folder / "last")
+
+
+def version_2() -> dict[str, Any]:
+    """A checkpoint of torch's, over an older one; and which folders stay."""
+    start, wrong = Path.cwd() / "version-2", []
+    of_version_2(start, 1, 0)
+    (start / "last" / "notes.txt").touch()
+    for moment in range(1, 1000):
+        folder = start.parent / f"version-2-{moment}"
+        shutil.copytree(start, folder)
+        process = FORK.Process(target=of_version_2, args=(folder, 2, moment))
+        process.start()
+        process.join()
+        found = []
+        for number in (0, 3):
+            if number:
+                of_version_2(folder, number, 0)
+            values = {"number": torch.zeros(4, dtype=torch.int64)}
+            state_dict_loader.load(values, checkpoint_id=folder / "last")
+            found += set(values["number"].tolist())
+        left = sorted(os.listdir(folder)), "notes.txt" in os.listdir(folder / "last")
+        if found not in ([1, 3], [2, 3]) or left != (["last"], True):
+            wrong.append(f"moment {moment}: loaded {found}, then there is {left}")
+        shutil.rmtree(folder)
+        if process.exitcode == 0:
+            return {"moments": [moment - 1, 0], "wrong": wrong}
+    raise AssertionError("no end of moments")
+
+
 checkpoint.barrier = lambda _group: None  # type: ignore[assignment]
 seen: dict[str, Any] = {}
 for place, (name, case) in enumerate(CASES.items()):
@@ -183,4 +217,5 @@ for place, (name, case) in enumerate(CASES.items()):
             save(rank, case._replace(kept=None), start, number, tag, partial)
     counts, faults = zip(*(moments(case, start, victim) for victim in range(RANKS)))
     seen[name] = {"moments": counts, "wrong": [*faults[0], *faults[1]]}
+seen["version 2"] = version_2()
 print(json.dumps(seen))

@@ -72,7 +72,6 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 
+from . import delayed
 from .nn.base import DistributedModule
 from .state import state
 
@@ -21,11 +22,15 @@ def convert(module: nn.Module) -> None:
     """Parameters and buffers of floating point become what the configuration says; they stay the same objects."""
     kind = half()
     if kind is not None:
-        module.to(kind)
+        delayed.apply(module, lambda: module.to(kind), _to(kind))
     elif state.cfg.fp16_params:
         for each in module.modules():
             if isinstance(each, DistributedModule):
-                each.half()
+                delayed.apply(each, each.half, _to(torch.float16))
+
+
+def _to(kind: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
 
 
 def enter(values: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter, OrderedDict
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -20,11 +20,14 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_ten
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import absent
+from . import absent, delayed
 from .model_state import PARTIAL
 
 LARGEST = 0.3
 """A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
+
+
+Settle = Callable[[Sequence[tuple[str, nn.Parameter]]], None]
 
 
 class Limits(NamedTuple):
@@ -51,18 +54,21 @@ class Sharding:
     Args:
         module: the script's model, with the same values on every rank.
         mesh: as above.
+        settle: gives delayed parameters, by their names, their memory and values, on all ranks alike.
     """
 
-    def __init__(self, module: nn.Module, mesh: DeviceMesh, limits: Limits) -> None:
+    def __init__(self, module: nn.Module, mesh: DeviceMesh, limits: Limits, settle: Settle) -> None:
         self.mesh, self._module = mesh, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())
         ignored = _unfit(module)
         groups = _groups(module, ignored)
         stays = _staying(groups, ignored, limits)
-        for group in groups:
-            _fully_shard(group, mesh["shard"], reshard=group not in stays, ignored=ignored)
-        _fully_shard(module, mesh["shard"], reshard=False, ignored=ignored)
+        for group in (*groups, module):
+            settle(delayed.named(group))
+            whole = list(group.parameters())
+            _fully_shard(group, mesh["shard"], reshard=group is not module and group not in stays, ignored=ignored)
+            _release(whole, set(group.parameters()))
         every_rank_the_same = getattr(module, "set_reduce_scatter_unused_params", None)  # in torch 2.13 and newer
         if every_rank_the_same is not None:
             every_rank_the_same(True)
@@ -225,6 +231,13 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
 
 def _fully_shard(module: nn.Module, mesh: DeviceMesh, reshard: bool, ignored: set[nn.Parameter]) -> None:
     fully_shard(module, mesh=mesh, reshard_after_forward=reshard, ignored_params=ignored)
+
+
+def _release(before: list[nn.Parameter], after: set[nn.Parameter]) -> None:
+    """Gives up the memory of what is in parts now: optimizers hold the whole parameters still."""
+    for each in before:
+        if each not in after:
+            absent.release(each)
 
 
 def _unfit(module: nn.Module) -> set[nn.Parameter]:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import log
+from . import delayed, log, values
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
@@ -247,6 +247,9 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
         return str(error), None
     finally:
         torch.set_rng_state(noise)
+    values.share(
+        ((name, each) for name, each in module.named_parameters() if delayed.is_delayed(each)), values.everything
+    )
     _take_values(new, module)
     new.train(module.training)
     first = next(module.parameters(), None)

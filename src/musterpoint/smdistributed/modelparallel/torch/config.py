@@ -261,8 +261,6 @@ _NOT_SHARDED: tuple[tuple[str, str], ...] = (
     ("pipeline_parallel_degree", "set it to 1: shards need no pipeline"),
     ("tensor_parallel_degree", "set it to 1"),
     ("shard_optimizer_state", "leave it out: the optimizer's state is in shards already"),
-    ("fp16", "leave it out, and use torch.autocast in the step function"),
-    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
 )
 """What sharded data parallelism doesn't go with: the first and the third in AWS's library neither."""
 

@@ -461,7 +461,10 @@ class DistributedModel(nn.Module):
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
         if self.sharding is not None:
-            return self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+            loaded = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+            if state.optimizer is not None:
+                state.optimizer.values_changed()
+            return loaded
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
         if state.optimizer is not None:
@@ -537,7 +540,11 @@ def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Shardi
     cfg, replicas = state.cfg, state.group("dp")
     mesh = sharding.mesh_of(device, replicas.size, cfg.sharded_data_parallel_degree)
     limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
-    return sharding.Sharding(module, mesh, limits, lambda given: values.share(given, values.everything, device))
+
+    def settle(given: Sequence[tuple[str, nn.Parameter]]) -> None:
+        values.share(given, values.everything, device)
+
+    return sharding.Sharding(module, mesh, limits, precision.half(), settle)
 
 
 def _server(routing: ModuleRouting, device: torch.device | None) -> Server:

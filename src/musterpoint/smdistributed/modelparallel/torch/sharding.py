@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
@@ -54,20 +54,27 @@ class Sharding:
     Args:
         module: the script's model, with the same values on every rank.
         mesh: as above.
+        half: the type that shards are gathered in; None: their own. Gradients are reduced in float32 then.
         settle: gives delayed parameters, by their names, their memory and values, on all ranks alike.
     """
 
-    def __init__(self, module: nn.Module, mesh: DeviceMesh, limits: Limits, settle: Settle) -> None:
-        self.mesh, self._module = mesh, module
+    def __init__(
+        self, module: nn.Module, mesh: DeviceMesh, limits: Limits, half: torch.dtype | None, settle: Settle
+    ) -> None:  # fmt: skip
+        self.mesh, self.half, self._module = mesh, half, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())
-        ignored = _unfit(module)
+        ignored = unfit(module)
+        policy = MixedPrecisionPolicy() if half is None else MixedPrecisionPolicy(half, torch.float32)
         groups = _groups(module, ignored)
         stays = _staying(groups, ignored, limits)
         for group in (*groups, module):
             settle(delayed.named(group))
             whole = list(group.parameters())
-            _fully_shard(group, mesh["shard"], reshard=group is not module and group not in stays, ignored=ignored)
+            reshard = group is not module and group not in stays
+            fully_shard(
+                group, mesh=mesh["shard"], reshard_after_forward=reshard, mp_policy=policy, ignored_params=ignored
+            )
             _release(whole, set(group.parameters()))
         every_rank_the_same = getattr(module, "set_reduce_scatter_unused_params", None)  # in torch 2.13 and newer
         if every_rank_the_same is not None:
@@ -152,7 +159,7 @@ class Reaching(TorchFunctionMode):
         super().__init__()
         self.found = False
         self._parts = {id(part) for part in sharding.parts.values()}
-        self._ranks = sharding.shards
+        self._half = sharding.half
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -166,7 +173,8 @@ class Reaching(TorchFunctionMode):
         if id(tensor) not in self._parts:
             return tensor
         self.found = True
-        return gathered(tensor)
+        value = gathered(tensor)
+        return value if self._half is None else value.to(self._half)
 
 
 def _has_part(values: tuple[Any, ...]) -> bool:
@@ -210,6 +218,11 @@ def local(value: Any) -> Any:
     return value._local_tensor.detach().clone() if isinstance(value, DTensor) else value
 
 
+def here(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor, in its own memory."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
 def full(value: Any) -> Any:
     """The whole as a plain tensor; every rank that has a part must ask."""
     with torch.no_grad():
@@ -229,10 +242,6 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
 # ---- which modules make a group
 
 
-def _fully_shard(module: nn.Module, mesh: DeviceMesh, reshard: bool, ignored: set[nn.Parameter]) -> None:
-    fully_shard(module, mesh=mesh, reshard_after_forward=reshard, ignored_params=ignored)
-
-
 def _release(before: list[nn.Parameter], after: set[nn.Parameter]) -> None:
     """Gives up the memory of what is in parts now: optimizers hold the whole parameters still."""
     for each in before:
@@ -240,7 +249,7 @@ def _release(before: list[nn.Parameter], after: set[nn.Parameter]) -> None:
             absent.release(each)
 
 
-def _unfit(module: nn.Module) -> set[nn.Parameter]:
+def unfit(module: nn.Module) -> set[nn.Parameter]:
     """What ``fully_shard`` can't cut: scalars, those with sparse gradients, those of another type than most."""
     parameters = list(module.parameters())
     sizes: Counter[torch.dtype] = Counter()

@@ -101,9 +101,9 @@ def measure(bench: trial.Bench) -> list[Figure]:
     for degree, share in ((2, 0.75), (4, 0.55)):
         parts = memory(bench, LARGE, degree, sharded_data_parallel_degree=degree)
         figures.append(figure(f"a rank's memory, model in {degree} shards, of that without", parts, whole, share))
-    parts = {"partitions": 4, "skip_tracing": True}
+    pipeline = {"partitions": 4, "skip_tracing": True}
     at_once, delayed = (
-        peak(bench, MADE, 4, parts, json.dumps([delays]), MALLOC_MMAP_THRESHOLD_=THRESHOLD) for delays in (False, True)
+        peak(bench, MADE, 4, pipeline, json.dumps([each]), MALLOC_MMAP_THRESHOLD_=THRESHOLD) for each in (False, True)
     )
     name = "memory while a model for 4 partitions is made, delayed, of that at once"
     figures.append(figure(name, delayed, at_once, 0.5))

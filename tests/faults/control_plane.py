@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from musterpoint.cli.main import main
+from musterpoint.local import control_plane
 from musterpoint.local.netns_hosts import NetnsHosts
 
 INIT = Path(__file__).resolve().parent / "programs" / "init.py"
@@ -51,7 +52,7 @@ def write_etc_with_faults(self: NetnsHosts, host: str) -> None:
 
 NetnsHosts.start = start_with_faults  # type: ignore[method-assign]
 NetnsHosts._write_etc = write_etc_with_faults  # type: ignore[method-assign]
-
+control_plane._PATIENCE = 600.0  # hosts end by themselves here, however slow the machine is
 
 # whoever runs the matrix may be killed, and leaves no job behind then
 PR_SET_PDEATHSIG = 1

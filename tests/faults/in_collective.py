@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from .fault import ANY, Fault, Truth
-from .in_rank import BEARS, OWN, SAVES, SLOW_SAVE
+from .in_rank import BEARS, OWN, SAVE_IN_FAILURE, SAVES, SLOW_SAVE
 
 if TYPE_CHECKING:
     from .job import Seen
@@ -75,7 +75,7 @@ if VICTIM and ATTEMPT == "0":
     os.kill(os.getpid(), signal.SIGKILL)
 while ATTEMPT == "0":
     collective()
-    time.sleep(0.05)
+    time.sleep(0.2)
 collective()
 """
 
@@ -127,7 +127,7 @@ IN_COLLECTIVE = (
         Fault(
             f"slow-{how}", f"a rank {about} while others wait for it, and its neighbour takes its time to save",
             truth, own=own, collective=True, also=neighbour_saved, wait=SLOW_SAVE,
-            longest_save=20,
+            longest_save=SAVE_IN_FAILURE,
             body=f"{NEIGHBOUR}{JOINED}if VICTIM:\n    until('ready')\n    strike()\n    {end}\n{REST}{WAITS}",
             without={
                 **dict.fromkeys(("script", "c10d", "tensorflow"), "its ranks have no neighbour on their host"),

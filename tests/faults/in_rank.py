@@ -102,6 +102,8 @@ def spoilt(seen: Seen) -> None:
 BEARS = Truth(0, kind="done", cause="")
 SLOW_SAVE = 60.0
 """Seconds: the longest checkpoint of any run of the matrix, and a moment."""
+SAVE_IN_FAILURE = 12.0
+"""Seconds: longer than launchers wait by themselves, and short enough for a slow machine in the 30 s that ranks get."""
 GROUP = """
 class Loader:
     def read(self):
@@ -328,7 +330,7 @@ IN_RANK = (
         "neighbour", "a rank raises, and the others take their time to save",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
         body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
-        longest_save=20,
+        longest_save=SAVE_IN_FAILURE,
     ),
     Fault(
         "alike", "all ranks fail for the same wrong argument",

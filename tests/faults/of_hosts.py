@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEADER = "algo-1"
 TRAINS = (
-    "join()\nworks()\nwhile not os.path.exists(os.path.join(FOLDER, 'end')):\n    collective()\n    time.sleep(0.05)\n"
+    "join()\nworks()\nwhile not os.path.exists(os.path.join(FOLDER, 'end')):\n    collective()\n    time.sleep(0.2)\n"
 )
 """Trains until the test says that it is over."""
 WORKS = "works()\nuntil('end')\n"

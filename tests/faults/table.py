@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .fault import Fault
+from .fault import Cell, Fault
 from .launchers import BY_NAME, IN_DOCKER, LAUNCHERS
 from .rows import DOCKER, FAULTS, NAMES, excluded
 
@@ -55,6 +55,11 @@ def measured() -> dict[str, Any]:
     return found
 
 
+def seconds(cell: Cell) -> float:
+    """From the fault to the end when the cell was last measured; 0: never yet."""
+    return float(measured().get(cell.fault.name, {"seconds": {}})["seconds"].get(cell.launcher.name, 0))
+
+
 def example(fault: Fault) -> str:
     """The launcher whose code and words stand in the table."""
     names = [launcher.name for launcher in LAUNCHERS if not excluded(fault, launcher)]
@@ -78,7 +83,7 @@ def note(cells: list[tuple[str, str, int, str, float]]) -> None:
     MEASURED.write_text(text + "\n", encoding="utf-8")
 
 
-def cell(text: str) -> str:
+def escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -87,8 +92,8 @@ def table_of_faults() -> str:
     rows = ["| `--faults` | what happens | code | the reason begins with |", "|---|---|---|---|"]
     for fault in FAULTS:
         row = measured().get(fault.name, {})
-        lead = f"`{cell(row['lead'])}`" if row.get("lead") else ""
-        rows.append(f"| `{fault.name}` | {cell(fault.about)} | {row.get('code', '')} | {lead} |")
+        lead = f"`{escaped(row['lead'])}`" if row.get("lead") else ""
+        rows.append(f"| `{fault.name}` | {escaped(fault.about)} | {row.get('code', '')} | {lead} |")
     return "\n".join(rows)
 
 
@@ -136,13 +141,13 @@ def table_of_gaps() -> str:
         for launcher in LAUNCHERS:
             if why := excluded(fault, launcher):
                 reasons.setdefault(why, []).append(f"`{launcher.name}`")
-        rows += [f"| `{fault.name}` | {', '.join(under)} | {cell(why)} |" for why, under in reasons.items()]
+        rows += [f"| `{fault.name}` | {', '.join(under)} | {escaped(why)} |" for why, under in reasons.items()]
     return "\n".join(rows)
 
 
 def table_of_leftovers() -> str:
     rows = ["| under | may stay | which is |", "|---|---|---|"]
-    rows += [f"| `{one.name}` | `{cell(one.leaves)}` | {one.why} |" for one in LAUNCHERS if one.leaves]
+    rows += [f"| `{one.name}` | `{escaped(one.leaves)}` | {one.why} |" for one in LAUNCHERS if one.leaves]
     killed = "processes, if the entry point is not PID 1 and is killed by SIGKILL"
     rows += [f"| `{one.name}` | {killed} | left because {one.outlives} |" for one in LAUNCHERS if one.outlives]
     return "\n".join(rows)

@@ -51,12 +51,17 @@ class LoneChannel(EventQueue):
         if self._causes is None:
             self._causes = RootCauseFinder(Timeouts().hold)
         self._announce(self._causes.failed(failure, self._loop.clock()))
-        if self._causes.due is not None and self._timer is None:
-            self._timer = self._loop.call_at(self._causes.due, self._tick)
+        self._wait(self._causes)
 
-    def _tick(self) -> None:
-        if self._causes is not None:
-            self._announce(self._causes.tick(self._loop.clock()))
+    def _wait(self, causes: RootCauseFinder) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due = causes.due
+        self._timer = None if due is None else self._loop.call_at(due, lambda: self._tick(causes))
+
+    def _tick(self, causes: RootCauseFinder) -> None:
+        self._announce(causes.tick(self._loop.clock()))
+        self._wait(causes)
 
     def _announce(self, decisions: Iterable[Decision]) -> None:
         from musterpoint.channel.root_cause import Announce

@@ -37,11 +37,16 @@ def root_cause_without_leader(pending: list[Failure], loss: Failure) -> Failure 
     return next((failure for failure in pending if not failure.is_symptom), loss)
 
 
+MOST_HOLDS = 4
+"""How often the hold at most: on a slow machine symptoms come one by one, and the rank that caused them may be last."""
+
+
 class RootCauseFinder:
     """Gets failures, states of hosts and the time; returns decisions. Announces one failure only.
 
-    ``hold``: seconds that a symptom waits for its cause. ``patience``: the same while one of the ``opaque`` hosts may
-    still report; their programs start ranks themselves, so a failure is known only when the last rank has ended.
+    ``hold``: seconds that a symptom waits for its cause, or for the next symptom. ``patience``: the same while one of
+    the ``opaque`` hosts may still report; their programs start ranks themselves, so a failure is known only when the
+    last rank has ended.
     ``announced``: the decision, None before.
     """
 
@@ -51,7 +56,7 @@ class RootCauseFinder:
         self._opaque = set(opaque)
         self._reported: list[Failure] = []
         self._held: Failure | None = None
-        self._held_at = 0.0
+        self._held_at = self._latest_at = 0.0
         self._not_before = 0.0
         self._cut: set[str] = set()
         self._silent: set[str] = set()
@@ -63,9 +68,11 @@ class RootCauseFinder:
         """When to call :meth:`tick`; None while a host is cut off or silent, since that may be the cause."""
         if self._held is None or self.announced is not None or self._cut or self._silent:
             return None
-        return max(self._not_before, self._held_at + (self._patience if self._opaque else self._hold))
+        next_one = min(self._latest_at + self._hold, self._held_at + MOST_HOLDS * self._hold)
+        return max(self._not_before, next_one, self._held_at + (self._patience if self._opaque else self._hold))
 
     def failed(self, failure: Failure, now: float) -> list[Decision]:
+        is_last = failure.host in self._opaque
         self._opaque.discard(failure.host)
         if self.announced is not None:
             return []
@@ -74,6 +81,7 @@ class RootCauseFinder:
             return self._announce(failure)
         if self._loss is not None:
             return self._announce(self._loss)
+        self._latest_at = self._latest_at if is_last else now
         if self._held is None:
             self._held, self._held_at = failure, now
         elif self._held.kind == "peer" and failure.kind != "peer":

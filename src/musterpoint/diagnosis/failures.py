@@ -72,7 +72,7 @@ def _of_program(
         error = _error_in(tails, status, context)
     except Exception:  # a bug in reading the output must not lose the exit code
         error = None
-    inner = program_output.inner_code(tail) if error is not None and error.wrapper and status == 1 else None
+    inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None
     code = inner or (1 if status is None else exit_codes.of_status(status)) or 1
     signo = -status if status is not None and status < 0 else None
     if signo is None and inner is not None and inner > 128:

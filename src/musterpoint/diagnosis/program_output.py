@@ -8,7 +8,9 @@ from collections import Counter
 from typing import Callable, Literal, NamedTuple
 
 from musterpoint import exit_codes
+from musterpoint.diagnosis import aborts
 from musterpoint.diagnosis.classify import is_own_mistake, is_peer_lost
+from musterpoint.diagnosis.torchrun_table import CRASHES, RAISED, Table
 from musterpoint.diagnosis.traceback import MESSAGE_LINES, Frame, Line, Raised, is_logged, is_noise, lines_of, parse
 
 
@@ -35,8 +37,6 @@ class Error(NamedTuple):
 SHOWN_FRAMES = 2
 STALE = 40
 """Lines after a traceback from which on the program has probably continued after it."""
-RAISED = frozenset({1, -2, 130})
-"""How Python ends by an exception: 1, or SIGINT for a ``KeyboardInterrupt`` (130 from a shell)."""
 NEAR = 25
 """An error line is searched in this many last lines."""
 
@@ -53,22 +53,11 @@ _ERROR_LINE = re.compile(
     r"|^Killed$|Segmentation fault|Bus error|Illegal instruction|[Oo]ut of memory|Assertion .*failed|syntax error"
     r"|terminate called after|No space left on device|unbound variable|No module named|^Abort\(\d+\)"
 )
-_ROOT_CAUSE = re.compile(
-    r"Root Cause \(first observed failure\):.*?rank\s*: (\d+)(?: \(local_rank: (\d+)\))?.*?exitcode\s*: (-?\d+)", re.S
-)
 _TELLS = re.compile(r"(?:subprocess\.)?CalledProcessError\b|[\w.]*\b(?:ChildFailedError|ProcessExitedException)\b")
 """Wrappers that report a child's end; the child may have printed no error."""
 _FAILED_RANK = re.compile(r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )")
 """What torchrun logs as soon as one of its ranks has failed."""
 _RAISES = re.compile(r"(?:^|[:;]\s*)(?:raise|assert)\b")
-_CRASHES = {
-    4: "Illegal instruction",
-    6: "Aborted",
-    7: "Bus error",
-    8: "Floating-point exception",
-    11: "Segmentation fault",
-}
-"""faulthandler's names of signals."""
 _ADVICE = re.compile(r"\[notice\] |(?i:hint|note): |Try ['`\"]|For (?:more|further) information")
 """Advice that tools print after an error."""
 _SIGABRT = 6
@@ -91,7 +80,7 @@ def find_error(
     ``RankEnd``; ``source`` gives the text of a file that a traceback names, None where it can't.
     """
     lines = lines_of(tail)
-    raised = parse(lines)
+    raised = [one for one in parse(lines) if not one.timed_out or status in (1, None)]
     top = [one for one in raised if not one.aside] or raised
     while top and _lines_after(lines, top[-1]) > STALE and not _ended_program(top[-1], status, source):
         top.pop()
@@ -140,14 +129,15 @@ def _shape(text: str) -> str:
     return re.sub(r"\d+", "0", text.strip())
 
 
-def inner_code(tail: bytes) -> int | None:
+def inner_code(tail: bytes, rank: int | None = None) -> int | None:
     """The child's exit code where the user's own launcher ended with 1; None if its output doesn't show it.
 
-    Sources: torchrun's table (root cause), ``CalledProcessError``, ``torch.multiprocessing.spawn``.
+    Sources: torchrun's table (of ``rank``, else of the root cause), ``CalledProcessError``,
+    ``torch.multiprocessing.spawn``.
     """
     text = "\n".join(line.text for line in lines_of(tail))
-    if table := _Table.of(tail):
-        return exit_codes.of_status(table.status)
+    if table := Table.of(tail):
+        return exit_codes.of_status(table.status(rank))
     if ended := _PROCESS.findall(text):
         code, name = ended[-1]
         return int(code) if code else exit_codes.of_signal(_signal_number(name))
@@ -173,31 +163,8 @@ def until_abort(tail: bytes) -> bytes:
     return tail[: asked.end()] if asked else tail
 
 
-class _Table(NamedTuple):
-    """What torchrun's table says of the rank that failed first. ``status`` is negative for a signal."""
-
-    rank: int
-    local_rank: int | None
-    status: int
-
-    @classmethod
-    def of(cls, tail: bytes) -> _Table | None:
-        tables = _ROOT_CAUSE.findall(tail.decode("utf-8", "replace"))
-        if not tables:
-            return None
-        rank, local_rank, status = tables[-1]
-        return cls(int(rank), int(local_rank) if local_rank else None, int(status))
-
-    def may_be_of(self, raised: Raised) -> bool:
-        """Whether that rank raised it: only ranks in a process group tag their lines, and crashes have no tag."""
-        if raised.fatal:
-            return raised.text.endswith(_CRASHES.get(-self.status, "\0"))
-        ends = RAISED - {1} if raised.name == "KeyboardInterrupt" else {1}
-        return raised.label == str(self.rank) or (not raised.label and self.status in ends)
-
-
 def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], tail: bytes) -> Error:
-    last, table = top[-1], _Table.of(tail)
+    last, table = top[-1], Table.of(tail)
     # torchrun's table may end with the child's own traceback
     wrapper = _is_wrapper(last) or any("ChildFailedError" in one.name for one in top)
     if last.fatal:
@@ -228,10 +195,14 @@ def _leading_error(lines: list[Line], raised: list[Raised], top: list[Raised], t
         )  # fmt: skip
     if last.fatal and (said := _symptom_before(lines, last.start)):
         error = error._replace(text=said, symptom=True)
+    elif last.fatal and last.text.endswith(CRASHES[_SIGABRT]) and (said := aborts.said_before(lines, last.start)):
+        error = error._replace(text=f"{said}\n{last.text}")
     if table is not None and wrapper and table.may_be_of(last):
-        return error._replace(rank=table.rank, local_rank=table.local_rank)
-    met = (wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail
-    return error._replace(rank=int(last.label)) if met else error
+        return error._replace(rank=table.root.rank, local_rank=table.root.local_rank)
+    if not ((wrapper or several) and last.label.isdecimal() and f"[rank{last.label}]:".encode() in tail):
+        return error
+    rank = int(last.label)
+    return error._replace(rank=rank, local_rank=table.local_rank(rank) if table is not None else None)
 
 
 def _quotes(lines: list[Line], outer: Raised, inner: Raised) -> bool:
@@ -263,10 +234,10 @@ def _group_error(raised: list[Raised], group: Raised, lines: list[Line]) -> Erro
     return Error(text, "exception", _user_frames(leaves[0], group), symptom=_is_symptom(raised, leaves[0]))
 
 
-def _innermost(raised: list[Raised], table: _Table | None) -> Raised | None:
+def _innermost(raised: list[Raised], table: Table | None) -> Raised | None:
     """The exception that wrappers and symptoms come from: that of torchrun's root-cause rank if it is named."""
     real = [one for one in raised if not _is_wrapper(one)]
-    named = [one for one in real if table and one.label == str(table.rank)]
+    named = [one for one in real if table and one.label == str(table.root.rank)]
     own = [one for one in named or real if not _is_symptom(raised, one)]
     if named and not own:  # a rank that fails may take longer to end than another that notices it at once
         own = [one for one in real if one.end < named[-1].start and not _is_symptom(raised, one)]
@@ -285,18 +256,19 @@ def _whole_group(raised: list[Raised], one: Raised) -> Raised:
     return groups[-1] if groups else one
 
 
-def _error_of_silent_rank(lines: list[Line], table: _Table) -> Error:
+def _error_of_silent_rank(lines: list[Line], table: Table) -> Error:
     """The error of a rank that raised nothing, from torchrun's table: perhaps a library's crash after losing a peer."""
-    if table.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
-        return Error(said, "line", (), True, False, table.rank, table.local_rank, symptom=True)
-    how = f"was killed by signal {-table.status}" if table.status < 0 else f"ended with exit code {table.status}"
-    text = f"the program's own torchrun says: its rank {table.rank} {how}"
-    if table.status > 0:
+    root = table.root
+    if root.status == -_SIGABRT and (said := _symptom_before(lines, len(lines))):
+        return Error(said, "line", (), True, False, root.rank, root.local_rank, symptom=True)
+    how = f"was killed by signal {-root.status}" if root.status < 0 else f"ended with exit code {root.status}"
+    text = f"the program's own torchrun says: its rank {root.rank} {how}"
+    if root.status > 0:
         until = next((line.number for line in lines if _FAILED_RANK.match(line.text)), 0)
         before = [line for line in lines if line.number < until and not line.label]
-        words = _last_words(before) if table.status == 1 else _error_line(before)  # argparse ends with 2
+        words = _last_words(before) if root.status == 1 else _error_line(before)  # argparse ends with 2
         text = f"{words.text}\n{text}" if words is not None and words.kind == "line" else text
-    return Error(text, "line", (), True, True, table.rank, table.local_rank)
+    return Error(text, "line", (), True, True, root.rank, root.local_rank)
 
 
 def _is_symptom(raised: list[Raised], one: Raised) -> bool:
@@ -357,19 +329,11 @@ def _lines_after(lines: list[Line], raised: Raised) -> int:
 
 def _error_line(lines: list[Line]) -> Error | None:
     """The last of the last lines that looks like an error, else the last line that isn't noise."""
-    said = [line.text.strip() for line in lines if not is_noise(line.text)]
-    for text in reversed(said[-NEAR:]):
-        if _ERROR_LINE.search(text):
-            return Error(_with_cpp_message(lines, text), "line")
-    return Error(said[-1], "last") if said else None
-
-
-def _with_cpp_message(lines: list[Line], text: str) -> str:
-    """A C++ ``terminate called`` line with the ``what():`` line after it."""
-    for line, following in zip(lines, lines[1:], strict=False):  # noqa: RUF007
-        if line.text.strip() == text and following.text.strip().startswith("what():"):
-            return f"{text}\n{following.text.strip()}"
-    return text
+    said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
+    for at in reversed(said[-NEAR:]):
+        if _ERROR_LINE.search(lines[at].text):
+            return Error(aborts.thrown(lines, at) or lines[at].text.strip(), "line")
+    return Error(lines[said[-1]].text.strip(), "last") if said else None
 
 
 def _signal_number(name: str) -> int:

@@ -46,6 +46,11 @@ class Raised(NamedTuple):
         """The exception's class as printed, such as ``torch.cuda.OutOfMemoryError``."""
         return self.text.split(":", 1)[0].split("\n", 1)[0].strip()
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether ``faulthandler.dump_traceback_later`` printed it, which ends the program with 1, or not at all."""
+        return self.fatal and self.text.startswith("Timeout (")
+
 
 class Line(NamedTuple):
     """One line of a tail: its number, its rank tag (empty: none) and its text without the tag."""
@@ -62,10 +67,11 @@ _TAG = re.compile(
 _HEADER = re.compile(r"(?:Traceback|Exception Group Traceback) \(most recent call last\):\s*$")
 _FRAME = re.compile(r'(?P<indent>\s+)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.*))?$')
 _EXCEPTION = re.compile(r"(?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*(?:: .*|:)?$")
+_BARE = re.compile(r"\S+:$")
 _REPEATED = re.compile(r"\s+\[Previous line repeated \d+ more times?\]")
 _LEFT_OUT = re.compile(r"musterpoint: \d+ bytes are left out here$")
 _TYPED = re.compile(r"(?:[^\W\d][\w.]*\.)?\w*(?:Error|Exception|Exit|Interrupt|Iteration|Group): ")
-_FATAL = re.compile(r"Fatal Python error: .+")
+_FATAL = re.compile(r"Fatal Python error: .+|Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception, another|The above exception was the direct cause)")
 _ASIDE = re.compile(
@@ -92,6 +98,8 @@ _STACK_FIRST = re.compile(r": (?:Graph execution error|in user code):$")
 _NODE = re.compile(r"\s*$|Detected at node|Node: '|\d+ root error\(s\) found")
 MESSAGE_LINES = 6
 """At most so many lines of one exception's message are kept."""
+BLANK = 3
+"""Empty lines that a message may begin with."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n\r"}
 LINE = 4 << 10
@@ -183,6 +191,8 @@ class _Reader:
         message = [first.rstrip()]
         number = self.members[end]
         self.at = end + 1
+        if _BARE.match(message[0]) and (begins := self._behind_blank(self.at)):
+            message, self.at = [f"{first.rstrip()} {self.texts[begins].strip()}"], begins + 1
         while self.at < len(self.texts) and self.members[self.at] == number and not self._ends(self.texts[self.at]):
             text = self.texts[self.at]
             # the rest of a long message: indented lines belong to it
@@ -200,6 +210,12 @@ class _Reader:
             "\n".join(message), tuple(frames), self.label, self.numbers[start], self.numbers[self.at - 1],
             aside=aside or number > 0, headed=at > start, group="group" if opens else "member" if number > 0 else "",
         )  # fmt: skip
+
+    def _behind_blank(self, at: int) -> int:
+        """Where a message goes on that begins with a newline; 0: nothing of it follows."""
+        ahead = (number for number in range(at, len(self.texts))[: BLANK + 1] if self.texts[number].strip())
+        found = next(ahead, 0)
+        return 0 if self._ends(self.texts[found]) else found
 
     def _behind_stack(self, first: str) -> tuple[list[str], list[Frame]]:
         """The message that TensorFlow announced with ``first``, and the frames in between; moves behind both."""
@@ -262,12 +278,16 @@ class _Reader:
     def _dump(self) -> Raised:
         """A faulthandler dump: the frames of the thread that crashed, or of the first one shown."""
         start, text = self.at, self.texts[self.at].strip()
+        timed_out = text.startswith("Timeout")
         self.at += 1
         frames: list[Frame] = []
         for ahead in range(self.at, min(self.at + 200, len(self.texts))):
-            if self.texts[ahead].startswith("Current thread") and _THREAD.match(self.texts[ahead]):
-                frames, _, self.at = self._frames(ahead + 1)
+            if _FATAL.match(self.texts[ahead]) or _HEADER.search(self.texts[ahead]):
                 break
+            if _THREAD.match(self.texts[ahead]) and (timed_out or self.texts[ahead].startswith("Current thread")):
+                frames, _, self.at = self._frames(ahead + 1)
+                if not timed_out:  # then the main thread is the last
+                    break
         return Raised(
             text, tuple(reversed(frames)), self.label, self.numbers[start], self.numbers[self.at - 1], fatal=True
         )

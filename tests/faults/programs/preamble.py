@@ -18,8 +18,10 @@ def mark(name, text=""):
 
 
 def until(*names):
+    pause = 0.01  # short at first; who waits for a minute should need next to no processor
     while not all(os.path.exists(os.path.join(FOLDER, name)) for name in names):
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.25)
 
 
 def works():
@@ -40,4 +42,4 @@ def strike():
 
 def rest():
     while True:
-        time.sleep(0.05)
+        time.sleep(1)  # a signal ends that

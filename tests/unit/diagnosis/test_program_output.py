@@ -23,7 +23,7 @@ CULPRITS = {
                    "bare_group.py:1", "exception"),
     "cause": ("ValueError: the configuration lacks lr", "cause.py:4", "exception"),
     "connreset": ("ConnectionResetError: [Errno 104]", "connreset.py:6", "exception"),
-    "cpp": ("terminate called after throwing an instance of 'std::runtime_error'\nwhat():  shard 7", "", "line"),
+    "cpp": ("std::runtime_error: shard 7", "", "line"),
     "cpuoom": ("RuntimeError: [enforce fail at alloc_cpu.cpp", "cpuoom.py:2", "exception"),
     "cuda_oom": ("torch.OutOfMemoryError: CUDA out of memory.", "train.py:61", "exception"),
     "custom": ("main.<locals>.Local: a: b: c", "custom.py:5", "exception"),
@@ -221,6 +221,8 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         "the program's own torchrun says: its rank 3 was killed by signal 9"),
     "torchrun: a crash": (
         ABORTED.replace("Aborted", "Segmentation fault") + TABLE.format(1, -11), False, False, 1, "Fatal Python error"),
+    "torchrun: its rank's faulthandler had waited for too long": (
+        f"Timeout (0:00:30)!\n{ABORTED.partition(chr(10))[2]}{TABLE.format(1, 1)}", False, False, 1, "Timeout"),
     "torchrun: its rank was interrupted": (
         HEAD + USERS.format("step()") + "KeyboardInterrupt\n" + TABLE.format(1, -2), False, False, 1,
         "KeyboardInterrupt"),
@@ -243,6 +245,85 @@ BLAME: dict[str, tuple[str, bool, bool, int | None, str]] = {
         HEAD + TORCHS.format("raise") + "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got "
         "signal: 15\n", True, False, None, "SignalException: Process 7 got signal: 15"),
 }  # fmt: skip
+
+
+CRASHED = """
+Thread 0x00007f (most recent call first):
+  File "w.py", line 3 in f
+
+Current thread 0x00007f (most recent call first):
+  File "train.py", line 17 in step
+"""
+# a tail, how its program ended -> the whole text of its error
+SAID: dict[str, tuple[str, int, str]] = {
+    "a C++ exception": (
+        "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: device lost\nmore\n"
+        + "frame #1: x\n" * 60, -6, "c10::Error: CUDA error: device lost\nFatal Python error: Aborted"),
+    "one without a message": (
+        "terminate called after throwing an instance of 'int'\n", -6, "int\nFatal Python error: Aborted"),
+    "one whose message is its type": (
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n", -6,
+        "std::bad_alloc\nFatal Python error: Aborted"),
+    "a C++ exception on macOS": (
+        "libc++abi: terminating due to uncaught exception of type std::runtime_error: shard 7\n", -6,
+        "std::runtime_error: shard 7\nFatal Python error: Aborted"),
+    "an assertion": (
+        "python: shard.c:17: read: Assertion `shard < 16' failed.\n", -6,
+        "python: shard.c:17: read: Assertion `shard < 16' failed.\nFatal Python error: Aborted"),
+    "glibc": ("free(): invalid pointer\n", -6, "free(): invalid pointer\nFatal Python error: Aborted"),
+    "a check": (
+        "F0101 10:00:00.000000 7 shard.cc:17] Check failed: shard < 16\n", -6,
+        "F0101 10:00:00.000000 7 shard.cc:17] Check failed: shard < 16\nFatal Python error: Aborted"),
+    "two libraries of OpenMP": (
+        "OMP: Error #15: Initializing libomp.so, but found it already initialized.\n", -6,
+        "OMP: Error #15: Initializing libomp.so, but found it already initialized.\nFatal Python error: Aborted"),
+    "nothing": ("error: step 7 was slow\n", -6, "Fatal Python error: Aborted"),
+    "long before": (
+        "free(): invalid pointer\n" + "".join(f"step {step}\n" for step in range(50)), -6,
+        "Fatal Python error: Aborted"),
+    "another crash": ("free(): invalid pointer\n", -11, "Fatal Python error: Segmentation fault"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_was_said_before_a_crash(name: str) -> None:
+    tail, status, words = SAID[name]
+    crash = {-6: "Aborted", -11: "Segmentation fault"}[status]
+    error = find_error(f"epoch 1\n{tail}Fatal Python error: {crash}\n{CRASHED}".encode(), status)
+    assert error is not None
+    assert (error.text, error.frames[-1].line) == (words, 17)
+
+
+TIMEOUT = f"epoch 1\nTimeout (0:00:30.500000)!\n{CRASHED.replace('Current thread', 'Thread')}"
+
+
+@pytest.mark.parametrize(
+    ("after", "status", "words"),
+    [
+        ("", 1, "Timeout (0:00:30.500000)!"),
+        (f"{HEAD}{USERS.format('step()')}KeyError: 7\n", 1, "KeyError: 7"),
+        ("the dataset is empty\n", 7, "the dataset is empty"),
+    ],
+)
+def test_a_timeout_of_faulthandler_is_an_end_only_with_1(after: str, status: int, words: str) -> None:
+    error = find_error(f"{TIMEOUT}{after}".encode(), status)
+    assert error is not None
+    assert error.text == words
+    assert error.kind != "fatal" or error.frames[-1].line == 17
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("\n\nno such shard: 17\nof 16\n\n", "LookupError: no such shard: 17\nof 16"),
+        ("\n    no such shard: 17", "LookupError: no such shard: 17"),
+        ("\n\n", "LookupError:"),
+    ],
+)
+def test_a_message_that_begins_with_an_empty_line(message: str, text: str) -> None:
+    error = find_error(f"{HEAD}{USERS.format('read(17)')}LookupError: {message}\n".encode(), 1)
+    assert error is not None
+    assert error.text == text
 
 
 @pytest.mark.parametrize("name", BLAME)

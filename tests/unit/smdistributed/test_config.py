@@ -233,7 +233,7 @@ def test_parameters_without_effect_are_named_in_a_warning(config: Any, read: Rea
 
 
 WARNED = ("contiguous", "deterministic_server", "sdp_hierarchical_allgather", "static_mode", "fast_mode")
-REFUSED = ("horovod", "delayed_parameter_initialization")
+REFUSED = ("horovod",)
 OPTIONS = "test_options.py::test_each_option_has_its_effect smp_options.py"
 COMBINED = "test_model_parallel_combinations.py::test_all_of_it_together_trains_as_one_process_does smp_combinations.py"
 EXACT = "test_model_parallel.py::test_parts_train_as_the_whole_does smp_exact.py"
@@ -252,6 +252,8 @@ EFFECTIVE = {
     "sharded_data_parallel_degree": SHARDED, "sdp_reduce_bucket_size": SHARDED, "sdp_gradient_clipping": SHARDED,
     "sdp_param_persistence_threshold": SHARDED,
     "sdp_max_live_parameters": "test_sharded.py::test_small_layers_stay_gathered_up_to_a_limit test_sharded.py",
+    "delayed_parameter_initialization":
+        "test_delayed.py::test_values_are_those_of_a_model_made_at_once smp_delayed.py",
     "ddp_port": OPTIONS, "ddp_dist_backend": OPTIONS, "fp16_params": OPTIONS, "checkpoint_attentions": OPTIONS,
     "skip_tracing": OPTIONS, "offload_activations": OPTIONS, "activation_loading_horizon": OPTIONS,
 }  # fmt: skip

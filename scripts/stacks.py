@@ -17,7 +17,7 @@ STACKS = {
     "horovod": ("horovod", "horovod-gloo"),
     "horovod-tf": ("horovod-tf",),
     "tensorflow": ("tensorflow",),
-    "huggingface": ("huggingface",),
+    "huggingface": ("huggingface", "huggingface-4"),
     "ray": ("ray",),
     "jax": ("jax",),
     "xgboost": ("xgboost",),
@@ -126,9 +126,17 @@ def tensorflow() -> list[Path]:
 
 
 def huggingface(torch: Path) -> list[Path]:
-    """accelerate, transformers and Lightning over the environment of ``torch``, which they train with."""
+    """accelerate, transformers and Lightning over the environment of ``torch``, which they train with.
+
+    The second has the last transformers whose Trainer has a branch for smdistributed.modelparallel.
+    """
     wanted = ("accelerate==1.15.0", "transformers==5.23.0", "lightning==2.6.6")
-    return [cached("huggingface", wanted, over=[torch], steps=[("{env}/bin/python", "-c", "import accelerate")])]
+    before = ("accelerate==1.15.0", "transformers==4.57.6")
+    loads = [("{env}/bin/python", "-c", "import accelerate, transformers")]
+    return [
+        cached("huggingface", wanted, over=[torch], steps=[("{env}/bin/python", "-c", "import accelerate")]),
+        cached("huggingface-4", before, over=[torch], steps=loads),
+    ]
 
 
 def ray(torch: Path) -> list[Path]:

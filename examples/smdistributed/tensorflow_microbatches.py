@@ -26,9 +26,9 @@ class Model(smp.DistributedModel):
 
 generator = numpy.random.default_rng(0)
 inputs = generator.normal(size=(512, 8)).astype("float32")
-wanted = numpy.sin(inputs.sum(axis=1, keepdims=True))
+wanted = numpy.sin(inputs.mean(axis=1, keepdims=True))
 data = tf.data.Dataset.from_tensor_slices((inputs, wanted)).batch(32, drop_remainder=True)
-model, optimizer = Model(), tf.keras.optimizers.Adam(0.01)
+model, optimizer = Model(), tf.keras.optimizers.Adam(0.02)
 
 
 @smp.step

@@ -151,7 +151,11 @@ class Option(NamedTuple):
 def chosen(choices: Sequence[str], text: str, where: str) -> str:
     """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
     if text not in choices:
-        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}")
+        import difflib
+
+        near = difflib.get_close_matches(text, choices, 1)
+        meant = f" (did you mean {near[0]}?)" if near and len(choices) > 4 else ""
+        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}{meant}")
     return text
 
 
@@ -296,8 +300,8 @@ _OF_TENSORFLOW: tuple[Launcher, ...] = ("tensorflow", "parameter-server")
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "how ranks are started; auto follows the job's distribution settings", "NAME"),
     Option("slots", "ranks per host", "N", _count, aliases=("--nproc-per-node",),
-           unless_given="what the job says, else GPUs, else Neuron cores, else 1; where another toolkit set "
-           "SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
+           unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
+           "where another toolkit set SM_NUM_GPUS: that many; script, tensorflow, parameter-server: always 1; "
            "ray: 1 on the leader, and the CPUs (or GPUs) that each host gives to Ray; "
            "ssh: 1 on the leader, and the slots of each host in MUSTER_HOSTFILE",
            launchers=("torchrun", "ranks", "mpi", "deepspeed", "accelerate", "jax", "ray", "ssh")),

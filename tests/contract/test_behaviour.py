@@ -37,7 +37,7 @@ def both(their_train: subprocess.Popen[str], no_pip: str, tmp_path: Path, enviro
         kept["MUSTER_ROLLCALL"] = "off"
         done = subprocess.run(
             [sys.executable, "-m", "musterpoint.cli.train"], env=kept, cwd="/", capture_output=True, text=True,
-            timeout=200, check=False,
+            timeout=500, check=False,
         )  # fmt: skip
         return theirs, (done.returncode, done.stdout + done.stderr)
 

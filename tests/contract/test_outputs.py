@@ -82,11 +82,11 @@ def test_the_same_keys_with_the_same_content(
     for name, content in config.items():
         (base / "input/config" / name).write_text(json.dumps(content))
     ours = subprocess.run(
-        [sys.executable, "-m", "musterpoint.cli.train"], capture_output=True, text=True, timeout=250, check=False,
+        [sys.executable, "-m", "musterpoint.cli.train"], capture_output=True, text=True, timeout=500, check=False,
         env={**environ, "SAGEMAKER_BASE_DIR": str(base), "MUSTER_PYTHON": str(stack("s3") / "python")},
     )  # fmt: skip
     assert ours.returncode == 0, ours.stderr
-    assert theirs.wait(timeout=60) == 0
+    assert theirs.wait(timeout=500) == 0
     found = s3.objects("theirs")
     assert len(found) == 9, sorted(found)
     assert s3.objects("ours") == found

@@ -337,7 +337,7 @@ def run_theirs(their_train: subprocess.Popen[str], environ: dict[str, str], dump
 def run(command: list[str], environ: dict[str, str], dump: Path, cwd: str = "/") -> Seen:
     dump.unlink(missing_ok=True)
     done = subprocess.run(
-        command, env={**environ, "DUMP": str(dump)}, capture_output=True, text=True, timeout=120, check=False, cwd=cwd
+        command, env={**environ, "DUMP": str(dump)}, capture_output=True, text=True, timeout=500, check=False, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return seen(dump)
@@ -414,7 +414,7 @@ print(importlib.metadata.version("mp-peer"))
 def own_environment(peer: Path, tmp_path: Path) -> Path:
     """A virtual environment to install into, in which the peer's packages are found, too."""
     folder = tmp_path / "own"
-    subprocess.run([peer / "python", "-m", "venv", folder], check=True, timeout=170)
+    subprocess.run([peer / "python", "-m", "venv", folder], check=True, timeout=500)
     theirs = next(peer.parent.glob("lib/python3*/site-packages"))
     (next(folder.glob("lib/python3*/site-packages")) / "theirs.pth").write_text(f"{theirs}\n")
     return folder / "bin"
@@ -447,7 +447,7 @@ def test_a_packaged_job_with_requirements_really_installed(
             subprocess.run([python, "-m", "pip", "uninstall", "-qy", "mp-peer", "mp-needed"], env=environ, check=True)
             done = subprocess.run(
                 [python, "-c", f"import {command[0]} as train; train.main()", *command[1:]], env=environ,
-                capture_output=True, text=True, timeout=120, check=False, cwd="/",
+                capture_output=True, text=True, timeout=500, check=False, cwd="/",
             )  # fmt: skip
             assert done.returncode == 0, done.stdout + done.stderr
             said.append([line for line in done.stdout.splitlines() if line.startswith(('["__main__', "1.0"))])

@@ -111,7 +111,7 @@ def test_a_whole_job_of_one_host(
         done = subprocess.run(
             ["/bin/bash", "-ec", 'source "$0"; exec "$@"', written, sys.executable, *driver],
             env={**environ, "MUSTER_LAUNCHER": "script"}, cwd=tmp_path / "ml/code", capture_output=True, text=True,
-            timeout=60, check=False,
+            timeout=500, check=False,
         )  # fmt: skip
         (row,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")] or [done.stderr]
         seen.append(row)

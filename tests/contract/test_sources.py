@@ -96,7 +96,7 @@ class Both:
     def ours(self) -> Ended:
         environ = {**self.environ, "PYTHONPATH": os.pathsep.join((self.source_path, self.pip))}
         command = [sys.executable, "-m", "musterpoint.cli.train"]
-        done = subprocess.run(command, env=environ, cwd="/", capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, env=environ, cwd="/", capture_output=True, timeout=500, check=False)
         return self._ended(done.returncode)
 
     def _ended(self, code: int) -> Ended:

@@ -152,7 +152,7 @@ def test_blocks_run(
                 for number, shell in enumerate(shells)
             ]  # fmt: skip
             try:
-                printed = [process.communicate(timeout=280)[0] for process in running]
+                printed = [process.communicate(timeout=500)[0] for process in running]
             finally:
                 for process in running:
                     process.kill()

@@ -55,6 +55,12 @@ class Ran:
         found: list[dict[str, Any]] = json.loads(self.left(host, "timeline.json"))
         return found
 
+    def soon(self, seconds: float) -> float:
+        """``seconds``, or on a busy machine some times as long as the first host took to start its ranks."""
+        events = self.events("algo-1")
+        started = min(event["at"] for event in events if event["event"] == "rank-started")
+        return max(seconds, 3 * float(started - events[0]["at"]))
+
 
 def finished(process: subprocess.Popen[str], timeout: float) -> subprocess.CompletedProcess[str]:
     """``process`` when it has ended, which it must within ``timeout`` seconds."""
@@ -96,14 +102,14 @@ class Local:
         self.started.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen[str], timeout: float = 200.0) -> Ran:
+    def finish(self, process: subprocess.Popen[str], timeout: float = 500.0) -> Ran:
         started = time.monotonic()
         return Ran(self.output, finished(process, timeout), time.monotonic() - started)
 
-    def run(self, *words: str | Path, timeout: float = 200.0) -> Ran:
+    def run(self, *words: str | Path, timeout: float = 500.0) -> Ran:
         return self.finish(self.start(*words), timeout)
 
-    def stop(self, *words: str | Path, when: str, lines: int, timeout: float = 200.0) -> Ran:
+    def stop(self, *words: str | Path, when: str, lines: int, timeout: float = 500.0) -> Ran:
         """Runs a job, and stops it as StopTrainingJob does once ``when`` has stood in so many lines of its output."""
         process = self.start(*words)
         assert process.stdout is not None
@@ -158,7 +164,7 @@ def end(started: Iterable[subprocess.Popen[Any]]) -> None:
             process.communicate()
 
 
-def eventually(check: Callable[[], bool], timeout: float = 200.0) -> None:
+def eventually(check: Callable[[], bool], timeout: float = 500.0) -> None:
     """Returns when ``check`` holds."""
     deadline = time.monotonic() + timeout
     while not check():
@@ -199,7 +205,7 @@ class Train:
     def run(self, *before: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
         process = self.start(*before, **environ)  # type: ignore[arg-type]  # no option is called stdout
         try:
-            stdout, stderr = process.communicate(timeout=200)
+            stdout, stderr = process.communicate(timeout=500)
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
@@ -238,7 +244,7 @@ MakeIndex = Callable[..., Index]
 def user_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The user's Python: a virtual environment with nothing but pip in it, for what tests install."""
     folder = tmp_path_factory.mktemp("user") / "python"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=280)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=500)
     return str(folder / "bin" / "python")
 
 

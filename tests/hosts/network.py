@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
-PATIENCE = 60.0
+PATIENCE = 500.0
 WITH_NAME = """
 import ctypes, os, runpy, socket, sys
 ctypes.CDLL(None, use_errno=True).unshare(0x04000000)  # CLONE_NEWUTS: a host name of its own

@@ -123,7 +123,7 @@ class Index:
         self.requests.append((request.path, authorization))
         self.asked.set()
         if self.hang:
-            self._over.wait(120)
+            self._over.wait(500)
             return
         if self.failing > 0:
             self.failing -= 1

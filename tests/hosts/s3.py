@@ -60,14 +60,14 @@ class S3:
     def _ask(self, request: urllib.request.Request) -> bytes:
         signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
         request.add_header("Authorization", signed)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=500) as answer:
             data: bytes = answer.read()
             return data
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(timeout=120)
-        self._drain.join(timeout=120)
+        self._process.wait(timeout=500)
+        self._drain.join(timeout=500)
         assert self._process.stderr is not None
         self._process.stderr.close()
 
@@ -116,7 +116,7 @@ class Faulty:
             code = {"503": "SlowDown", "403": "AccessDenied"}[fault]
             self._answer(request, int(fault), f"<Error><Code>{code}</Code><Message>{code}!</Message></Error>".encode())
             return
-        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
         behind.request("GET", request.path, headers=dict(request.headers.items()))
         answer = behind.getresponse()
         body = answer.read()
@@ -144,7 +144,7 @@ class Faulty:
         if fault == "slow":
             self.stalled.set()
             self._over.wait(1.0)
-        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        behind = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
         behind.request(request.command, request.path, data, dict(request.headers.items()))
         answer = behind.getresponse()
         body = answer.read()
@@ -176,7 +176,7 @@ class Faulty:
         request.wfile.flush()
         if fault == "stall":
             self.stalled.set()
-            self._over.wait(120)
+            self._over.wait(500)
         if fault == "reset":
             request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if fault:

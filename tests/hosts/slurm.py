@@ -44,7 +44,7 @@ GPUS = 2
 """Each node's, which Slurm only counts."""
 GRACE = 20
 """Seconds between a cancelled job's SIGTERM and SIGKILL (Slurm's default is 30)."""
-PATIENCE = 60.0
+PATIENCE = 500.0
 # In its own network and with its own name. `ip netns exec` would hide /sys/fs/cgroup, which slurmd wants to see.
 ENTER = (
     'hostname "$1"; mount --bind "/etc/netns/$2/hosts" /etc/hosts; mount --bind "/etc/netns/$2/nsswitch.conf" '

@@ -17,7 +17,7 @@ import pytest
 from .conftest import Local, MakeIndex, Train
 from .packages import PYPROJECT, backend, sdist
 
-pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
 
 PEM = "\n".join((
     "-----BEGIN RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEAcanary0123456789abcdefghij",
@@ -194,7 +194,7 @@ def test_failures_of_our_own(planted: Train) -> None:
     def fails(code: int, said: str, *words: str) -> None:
         (planted.base / "output/failure").unlink(missing_ok=True)
         command = [planted.python, *(words or ("-m", "musterpoint.cli.train"))]
-        done = subprocess.run(command, env=planted.environ, cwd="/", capture_output=True, timeout=200, check=False)
+        done = subprocess.run(command, env=planted.environ, cwd="/", capture_output=True, timeout=500, check=False)
         assert done.returncode == code, done.stderr
         assert said in planted.reason
         assert leaks(done.stderr.decode() + done.stdout.decode() + written(planted.base)) == [], planted.reason

@@ -15,7 +15,7 @@ from .network import SOURCE, Network, usable
 
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(not usable(), reason="needs root and network namespaces")]
 
-PATIENCE = 200.0
+PATIENCE = 500.0
 START = """
 import json, os, subprocess, sys
 asked = json.loads(sys.argv[1])

@@ -170,11 +170,11 @@ def test_a_stop_ends_the_download_at_once(s3: S3, faulty: Faulty, fetching: Trai
     faulty.always = "stall"
     name(fetching, s3.put("jobs", "stalled.tar.gz", tar_gz(CODE)))
     process = fetching.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(120)
+    assert faulty.stalled.wait(500)
     eventually(lambda: any((fetching.base).rglob("object")))
     told = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=100)
+    _, stderr = process.communicate(timeout=500)
     assert process.returncode == 143
     assert time.monotonic() - told < 60
     assert b"algo-1 was told to stop (signal 15) while its code was being made ready" in stderr
@@ -264,7 +264,7 @@ def test_the_one_file_launcher_fetches_code_too(s3: S3, fetching: Train, tmp_pat
     environ = {key: value for key, value in fetching.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [fetching.python, tmp_path / "train"], env={**environ, "AWS_ENDPOINT_URL_S3": s3.url}, capture_output=True,
-        timeout=200, check=False, cwd="/",
+        timeout=500, check=False, cwd="/",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["data"] == len(DATA)

@@ -185,7 +185,7 @@ def test_a_lock_of_uv_is_followed(uv: Train, index: MakeIndex, user_python: str,
     )
     environ = {**uv.environ, "UV_DEFAULT_INDEX": packages.url}
     lock = ["uv", "lock", "--project", folder, "--python", user_python]
-    subprocess.run(lock, env=environ, check=True, capture_output=True, timeout=200)
+    subprocess.run(lock, env=environ, check=True, capture_output=True, timeout=500)
     packages.packages.update([wheel("mp-locked", "2.0")])
     before = sorted(path.name for path in folder.iterdir())
     done = uv.run(UV_DEFAULT_INDEX=packages.url)

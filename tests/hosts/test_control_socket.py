@@ -82,11 +82,11 @@ def test_a_flood_of_connections_delays_no_stop(beside: Beside, user: int) -> Non
     job = beside.job(WAITS)
     floods = [beside.start("-c", FLOOD, address(job), str(user), first="floods") for _ in range(3)]
     job.send_signal(signal.SIGTERM)
-    said, _ = job.communicate(timeout=100)
+    said, _ = job.communicate(timeout=500)
     assert job.returncode == 143, said
     assert said.count("control socket") <= 2
     for flood in floods:
-        flood.communicate(timeout=60)
+        flood.communicate(timeout=500)
         assert flood.returncode == 0
 
 
@@ -100,7 +100,7 @@ def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Pa
     said = f"{HELLO}\n{encode({'plan': plan.to_wire(), 'environ': {'PATH': '/bin:/usr/bin'}})}\n".encode()
     for token in ("", "0" * 32 + "\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(60)
+            sock.settimeout(500)
             sock.connect("\0" + address(job))
             try:
                 sock.sendall(token.encode() + said)
@@ -114,7 +114,7 @@ def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Pa
     outer.close()
     assert proof.exists(), "with the token, it runs"
     job.send_signal(signal.SIGTERM)
-    job.communicate(timeout=100)
+    job.communicate(timeout=500)
     assert job.returncode == 143
 
 
@@ -124,12 +124,12 @@ def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> 
     token = (tmp_path / "token").read_text()
     for number in range(40):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(60)
+            sock.settimeout(500)
             sock.connect("\0" + address(job))
             sock.sendall(f'{token}\nfailed {{"code":{number}}}\n'.encode())
             assert sock.recv(100) == b""
     job.send_signal(signal.SIGTERM)
-    said, _ = job.communicate(timeout=100)
+    said, _ = job.communicate(timeout=500)
     assert job.returncode == 143
     assert said.count("warning") == 1 and "a failure lacks a key" in said, said
 

@@ -20,7 +20,7 @@ NO_NETNS = why_unavailable()
 def run(root: Path, environ: dict[str, str], left: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "musterpoint", "local", "--output", str(left)]
     return subprocess.run(
-        [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=280, check=False
+        [*command, *options], cwd=root, env=environ, capture_output=True, text=True, timeout=500, check=False
     )
 
 
@@ -118,4 +118,4 @@ def test_a_script_that_asks_for_an_accelerator_or_a_mesh_of_cuda(
     done = run(root, environ, tmp_path / "job", *options, str(tmp_path / "todays.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     said = set(done.stdout.splitlines())
-    assert {f"{what} {rank} {value}" for rank in (0, 1) for what, value in VALUES.items()} <= said
+    assert {f"{what} {rank} {value}" for rank in (0, 1) for what, value in VALUES.items()} <= said, done.stdout

@@ -48,7 +48,7 @@ def test_the_plan_of_a_recorded_machine(python: str, environ: dict[str, str], tm
     ]
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", IN_PLACE, "-", tree, *words], env={**environ, "NCCL_IB_DISABLE": "1"},
-        stdin=subprocess.PIPE, capture_output=True, text=True, timeout=100, check=False,
+        stdin=subprocess.PIPE, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     page: dict[str, Any] = json.loads(done.stdout)

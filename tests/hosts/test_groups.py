@@ -79,7 +79,7 @@ class Cluster:
         codes = {}
         try:
             for host, process in started.items():
-                codes[host] = process.wait(150)
+                codes[host] = process.wait(500)
         finally:
             for process in started.values():
                 process.kill()

@@ -67,7 +67,7 @@ class Toolkit:
     def run(self, **hyperparameters: object) -> tuple[int, str]:
         process = self.start(**hyperparameters)
         try:
-            output, _ = process.communicate(timeout=200)
+            output, _ = process.communicate(timeout=500)
         finally:
             process.kill()
         return process.returncode, output.decode()
@@ -98,13 +98,13 @@ def test_the_extra_installs_what_hands_over(toolkit: Toolkit, root: Path, tmp_pa
         source.mkdir(exist_ok=True)
         shutil.copy(root / name, source)
     shutil.copytree(root / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    subprocess.run([PEER, "-m", "venv", "--without-pip", image], check=True, timeout=170)
+    subprocess.run([PEER, "-m", "venv", "--without-pip", image], check=True, timeout=500)
     theirs = next(Path(PEER).parent.parent.glob("lib/python3*/site-packages"))
     (next(image.glob("lib/python3*/site-packages")) / "theirs.pth").write_text(f"{theirs}\n")
     environ = {name: value for name, value in toolkit.environ.items() if name != "PYTHONPATH"}
     python = image / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, f"{source}[sagemaker-training]"], env=environ, cwd="/", check=True, timeout=170)
+    subprocess.run([*pip, f"{source}[sagemaker-training]"], env=environ, cwd="/", check=True, timeout=500)
     asked = (
         "import importlib.metadata as m; print([r for r in m.requires('musterpoint') if r.startswith('sagemaker-')])"
     )
@@ -131,7 +131,7 @@ def test_a_stop_reaches_the_program(toolkit: Toolkit) -> None:
     try:
         toolkit.train.ready(process, "ready")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=500)
     finally:
         process.kill()
     assert process.returncode == 143, output

@@ -39,7 +39,7 @@ def test_hosts_at_one_switch_follow_each_other(python: str, environ: dict[str, s
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )  # fmt: skip
     try:
-        said = [process.communicate(timeout=200)[0] for process in running]
+        said = [process.communicate(timeout=500)[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -87,7 +87,7 @@ def test_it_is_stopped(train, launcher: str) -> None:  # type: ignore[no-untyped
     train.ready(process, "ready-0", "ready-1")
     first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(first, signal.SIGTERM)
-    process.communicate(timeout=100)
+    process.communicate(timeout=500)
     assert process.returncode == 143
     assert train.left("checkpoint-0")
     assert train.left("checkpoint-1")

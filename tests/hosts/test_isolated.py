@@ -15,7 +15,7 @@ from .network import usable
 from .packages import PYPROJECT, backend, tar_gz, wheel
 
 pytestmark = [
-    pytest.mark.xdist_group("packages"), pytest.mark.netns, pytest.mark.timeout(300),
+    pytest.mark.xdist_group("packages"), pytest.mark.netns, pytest.mark.timeout(600),
     pytest.mark.skipif(not usable(), reason="network namespaces need Linux and root"),
 ]  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_ranks_of_one_host_meet_without_asking_for_its_name(
     (tmp_path / "meet.py").write_text(MEET)
     done = subprocess.run(
         [*UNNAMED, python, "-m", "musterpoint", "launch", "--launcher", launcher, "--slots", "2", "meet.py"],
-        cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False,
+        cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("MET 2 lo\n") == 2, done.stdout + done.stderr

@@ -77,7 +77,7 @@ class Hosts:
                     stdin=subprocess.DEVNULL, env={**self.environ, **told, **base, **only.get(host, {})},
                 )  # fmt: skip
         try:
-            self.codes = {host: process.wait(200) for host, process in running.items()}
+            self.codes = {host: process.wait(500) for host, process in running.items()}
         finally:
             for process in running.values():
                 process.kill()

@@ -26,7 +26,7 @@ while not os.path.exists(os.path.join(here, "go-" + os.environ["RANK"])):
     time.sleep(0.05)
 print("done", os.environ["RANK"], flush=True)
 """
-PATIENCE = 120.0
+PATIENCE = 500.0
 
 
 class Screen:

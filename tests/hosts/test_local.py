@@ -87,7 +87,7 @@ class Muster:
         )
 
     def end(self, muster: subprocess.Popen[str]) -> Ended:
-        out, err = muster.communicate(timeout=200)
+        out, err = muster.communicate(timeout=500)
         assert self.pids() == set(), err
         return Ended(muster.returncode, out, err, self.directory / "out")
 
@@ -209,7 +209,7 @@ def test_a_control_plane_that_dies_takes_its_hosts_along(muster: Muster, name: s
     assert len(left) >= 4
     running.kill()
     for pidfd in left:
-        assert select.select([pidfd], [], [], 100)[0]
+        assert select.select([pidfd], [], [], 500)[0]
         os.close(pidfd)
     running.communicate()
     assert muster.pids() == set()
@@ -267,7 +267,7 @@ def test_hyperparameters_and_arguments_reach_the_program(muster: Muster) -> None
 )
 def test_wrong_options_are_one_sentence(muster: Muster, options: tuple[str, ...], words: str) -> None:
     running = muster.start(*options, what="done")
-    _, err = running.communicate(timeout=200)
+    _, err = running.communicate(timeout=500)
     assert running.returncode == 64
     assert words in err
     assert "Traceback" not in err

@@ -46,7 +46,7 @@ def left(local: Local, name: str) -> Path:
 @pytest.mark.parametrize("both", [False, True])
 def test_a_job_ends_though_nobody_reads(local: Local, both: bool) -> None:
     process, read = unread(local, "400", "7", both=both)
-    assert process.wait(timeout=120) == 7
+    assert process.wait(timeout=500) == 7
     os.close(read)
     assert json.loads((local.output / "job.json").read_text())["ExitCode"] == 7
     assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 400
@@ -59,7 +59,7 @@ def test_a_stop_is_heard_though_nobody_reads(local: Local, both: bool) -> None:
     process, read = unread(local, "100000", "0", both=both)
     eventually(left(local, "ready").exists)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 143
+    assert process.wait(timeout=500) == 143
     os.close(read)
     assert left(local, "saved").exists()
     assert json.loads((local.output / "job.json").read_text())["TrainingJobStatus"] == "Stopped"
@@ -69,5 +69,5 @@ def test_a_reader_who_leaves_is_no_end(local: Local) -> None:
     process, read = unread(local, "5000", "7", both=True)
     os.read(read, 1)
     os.close(read)
-    assert process.wait(timeout=120) == 7
+    assert process.wait(timeout=500) == 7
     assert (local.output / "hosts/algo-1/log").read_text().count("x" * 1000) == 5000

@@ -15,7 +15,7 @@ from .network import usable
 
 pytestmark = [
     pytest.mark.netns,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not usable(), reason="mount namespaces need Linux and root"),
 ]
 

@@ -34,7 +34,7 @@ ALTERNATES = "import os\nfor number in range(2000):\n    os.write(1 + number % 2
 def test_order_where_stdout_and_stderr_are_the_same(train) -> None:  # type: ignore[no-untyped-def]
     train.program(ALTERNATES)
     process = train.start(stderr=subprocess.STDOUT)
-    stdout, _ = process.communicate(timeout=150)
+    stdout, _ = process.communicate(timeout=500)
     assert stdout == b"".join(b"%d\n" % number for number in range(2000))
 
 

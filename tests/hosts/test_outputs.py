@@ -52,7 +52,7 @@ def program(train: Train, text: str, output: str) -> None:
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     try:
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=500)
     finally:
         process.kill()
     return process.returncode, stderr.decode()
@@ -107,7 +107,7 @@ def test_a_failure_is_reported_before_the_uploads(s3: S3, faulty: Faulty, syncin
     faulty.always = "slow"
     program(syncing, "(out / 'dump.txt').write_text('why')\nsys.exit(7)\n", f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(120)
+    assert faulty.stalled.wait(500)
     assert "exit code 7" in syncing.reason
     code, stderr = finish(process)
     assert code == 7
@@ -153,7 +153,7 @@ def test_hosts_share_one_place_and_the_one_file_launcher_syncs_too(
     done = subprocess.run(
         [local.python, launcher], env={**environ, "SAGEMAKER_BASE_DIR": str(base), "TRAINING_JOB_NAME": "alone",
                                        "MUSTER_MASTER_PORT": "0"},
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert s3.objects(bucket)["runs/alone/output/intermediate/algo-1"] == b"algo-1", done.stderr
@@ -196,7 +196,7 @@ def test_a_file_that_shrinks_on_its_way_goes_up_as_it_is_then(
     text = "(out / 'large.bin').write_bytes(b'0123456789abcdef' * (20 * 65536))\nwait('go on')\n"
     program(syncing, text, f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url)
-    assert faulty.stalled.wait(120)
+    assert faulty.stalled.wait(500)
     os.truncate(syncing.base / "output/intermediate/large.bin", 4096)
     eventually(lambda: list(s3.objects(bucket).values()) == [LARGE[:4096]])
     (syncing.base / "model" / "go on").touch()
@@ -255,7 +255,7 @@ def test_a_stop_ends_uploads_that_get_nowhere(faulty: Faulty, syncing: Train, bu
     faulty.always = "stall"
     program(syncing, "(out / 'stuck.txt').write_text('stuck')\n", f"s3://{bucket}")
     process = syncing.start(AWS_ENDPOINT_URL_S3=faulty.url, MUSTER_STOP_GRACE="4")
-    assert faulty.stalled.wait(120)
+    assert faulty.stalled.wait(500)
     assert not (syncing.base / "output" / "success").exists()
     process.send_signal(signal.SIGTERM)
     code, stderr = finish(process)

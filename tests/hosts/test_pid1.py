@@ -95,7 +95,7 @@ class Inside:
 
     def end(self) -> str:
         """Its stdout."""
-        stdout, stderr = self.process.communicate(timeout=150)
+        stdout, stderr = self.process.communicate(timeout=500)
         self.stderr += stderr.decode()
         return str(stdout.decode())
 

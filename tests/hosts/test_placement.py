@@ -18,7 +18,7 @@ def run(python: str, environ: dict[str, str], folder: Path, *options: str) -> di
     """The processors of two ranks of this host."""
     (folder / "train.py").write_text(PROGRAM)
     words = [python, "-m", "musterpoint", "launch", "--slots", "2", *options, str(folder / "train.py")]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"^rank (\d) on ([\d ]+)$", done.stdout, re.MULTILINE)
     return {int(rank): [int(cpu) for cpu in cpus.split()] for rank, cpus in rows}
@@ -41,5 +41,5 @@ def test_within_what_this_process_may_use(python: str, environ: dict[str, str], 
     (tmp_path / "train.py").write_text(PROGRAM)
     words = [python, "-c", code, python, "-m", "musterpoint", "launch", "--slots", "2", "--launcher", "ranks",
              "--cpu-binding", "slots", str(tmp_path / "train.py")]  # fmt: skip
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert sorted(re.findall(r"rank \d on .*", done.stdout)) == [f"rank {n} on {HERE[-1]}" for n in (0, 1)]

@@ -226,7 +226,7 @@ def test_a_stop_is_one_in_the_outcome_whatever_its_code(train, code: int) -> Non
     process = train.start(MUSTER_STOP_EXIT_CODE=str(code))
     train.ready(process, "ready")
     process.terminate()
-    process.communicate(timeout=200)
+    process.communicate(timeout=500)
     assert process.returncode == code
     outcome = json.loads((train.base / "output/outcome.json").read_text())
     assert (outcome["code"], outcome["cause"], outcome["class"]) == (code, "platform", "stopped")
@@ -269,7 +269,7 @@ def test_a_reused_output_directory_tells_of_the_last_run_alone(train) -> None:  
     train.ready(process, "up")
     assert not {"failure", "success", "outcome.json", "timeline.json"} & {*found()}, "while it runs"
     process.terminate()
-    process.communicate(timeout=200)
+    process.communicate(timeout=500)
     assert (process.returncode, sorted(found())) == (143, ["outcome.json", "timeline.json"])
 
 

@@ -12,7 +12,7 @@ import pytest
 from .conftest import Ran, eventually
 from .network import Network, Process
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 TRAIN = """
 import json, os, signal, sys, time

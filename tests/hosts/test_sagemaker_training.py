@@ -69,7 +69,7 @@ class Toolkit:
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 )  # fmt: skip
         try:
-            return {host: process.wait(200) for host, process in running.items()}
+            return {host: process.wait(500) for host, process in running.items()}
         finally:
             for process in running.values():
                 process.kill()

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 PROGRAMS = Path(__file__).parent / "smdistributed"
 
@@ -97,7 +97,7 @@ def test_the_example_under_mpirun(local: Any, root: Path, mpirun: None) -> None:
     assert "ranks=4; partitions=2;" in ran.stdout
     assert "launcher mpi" in ran.log("algo-1")
     command = [local.python, "-c", PLAIN, str(example), str(model_of(ran, "checkpoint.pt"))]
-    plain = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    plain = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
     assert plain.returncode == 0, plain.stderr
     assert float(plain.stdout) == pytest.approx(printed[-1], abs=1e-4)
 
@@ -121,7 +121,7 @@ def test_ranks_that_share_tensors(local: Any, root: Path, mpirun: None) -> None:
     assert "ranks=4; partitions=2; tensors=2;" in ran.stdout
     assert "tensor parallelism over 2 ranks: 2 DistributedLinear, 1 DistributedTransformer" in ran.log("algo-1")
     command = [local.python, "-c", WHOLE, str(example), str(model_of(ran, "checkpoint.pt"))]
-    whole = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    whole = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
     assert whole.returncode == 0, whole.stderr
     assert float(whole.stdout) == pytest.approx(printed[-1], abs=1e-4)
 
@@ -141,15 +141,6 @@ def test_one_rank_tests_alone(local: Any, tmp_path: Path, mpirun: None, digits: 
     assert sorted(path.name for path in tmp_path.glob("mnist.pt*")) == ["mnist.pt_0", "mnist.pt_1"]
     for rank, host in enumerate(("algo-1", "algo-2")):
         assert f"rank {rank} is through" in ran.log(host)
-
-
-def test_a_trainer(local: Any, tmp_path: Path, mpirun: None, digits: tuple[str, str]) -> None:
-    """Another job goes on with its checkpoint: the model before the first step, the optimizer after it."""
-    words = (*digits, PROGRAMS / "trainer.py", "--output", tmp_path / "kept")
-    first = accuracies(local.run(*two_hosts(2), *words, "--epochs", "2"))[-1]
-    local.output = tmp_path / "second"
-    second = accuracies(local.run(*two_hosts(1), *words, "--epochs", "1", "--resume", tmp_path / "kept"))[-1]
-    assert first < second > 0.8
 
 
 def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) -> None:
@@ -174,5 +165,5 @@ def test_the_same_with_and_without_it(local: Any, root: Path, tmp_path: Path) ->
     assert losses["pipeline"] == pytest.approx(losses["plain"], abs=2e-6)
     assert losses["shards"] == pytest.approx(losses["plain"], abs=2e-6)
     command = [local.python, "-c", SAME, *weights.values()]
-    same = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=100, check=False)
+    same = subprocess.run(command, env=local.environ, capture_output=True, text=True, timeout=500, check=False)
     assert same.returncode == 0, same.stderr

@@ -12,7 +12,7 @@ from musterpoint.launch.ssh import OPEN_NOTE
 from ..ports import free_port
 from .conftest import end
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 JOB = ("--hosts", "2", "--backend", "netns", "--launcher", "ssh", "--env", "MUSTER_TEST_WORD=a word $of 'the' job")
 
@@ -95,7 +95,7 @@ def test_without_a_secret_only_the_leader_may_call(python: str, environ: dict[st
         for host in ("n1", "n2")
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=200)[0] for process in running]
+        said = [process.communicate(timeout=500)[0] for process in running]
     finally:
         end(running)
     assert [process.returncode for process in running] == [0, 0], said

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 # Dots until the program hangs: before that it isn't silent, however slowly this machine imports torch.
 DOTS = """

@@ -40,7 +40,7 @@ def stop(train, process: subprocess.Popen[bytes], *signals: int) -> int:  # type
         if signo == before:
             train.ready(process, "interrupted")
         process.send_signal(signo)
-    process.communicate(timeout=100)
+    process.communicate(timeout=500)
     return process.returncode
 
 
@@ -83,7 +83,7 @@ def test_a_stop_comes_through_when_nobody_reads_our_output(train) -> None:  # ty
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
     train.ready(process, *(f"checkpoint-{rank}" for rank in range(4)))
-    process.communicate(timeout=100)
+    process.communicate(timeout=500)
     assert process.returncode == 143
     os.close(read)
 
@@ -251,6 +251,6 @@ def test_a_rank_outlives_its_stub_and_ends_with_its_own_code(train) -> None:  # 
     process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
     os.kill(family(train, process)[1], signal.SIGKILL)
     (train.base / "model" / "go").touch()
-    process.communicate(timeout=100)
+    process.communicate(timeout=500)
     assert process.returncode == 5
     assert "rank 0 (local rank 0) on algo-1, exit code 5" in train.reason

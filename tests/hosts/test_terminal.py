@@ -44,7 +44,7 @@ class Screen:
         self.seen = b""
 
     def until(self, text: bytes, after: bytes = b"") -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 500
         while text not in self.seen.partition(after)[2] if after else text not in self.seen:
             assert select.select([self.master], [], [], deadline - time.monotonic())[0], self.seen
             self.seen += os.read(self.master, 4096)
@@ -55,7 +55,7 @@ class Screen:
     def end(self) -> str:
         """``CODE True`` where the terminal was given back."""
         self.until(b"\r\n", after=b"THE END ")
-        self.shell.wait(60)
+        self.shell.wait(500)
         os.close(self.master)
         return self.seen.partition(b"THE END ")[2].decode().strip()
 

@@ -74,7 +74,7 @@ def test_two_uneven_hosts_make_one_world(tmp_path: Path, addresses: tuple[str, s
         for name in plan.unset:
             environment.pop(name, None)
         agents.append(subprocess.Popen(plan.processes[0].words, cwd=plan.processes[0].cwd, env=environment))
-    assert [agent.wait(120) for agent in agents] == [0, 0]
+    assert [agent.wait(500) for agent in agents] == [0, 0]
 
     ranks = [json.loads((facts / str(rank)).read_text()) for rank in range(3)]
     assert [rank["WORLD_SIZE"] for rank in ranks] == [3, 3, 3]

@@ -62,7 +62,7 @@ class Nodes:
             for environ in environs
         ]  # fmt: skip
         try:
-            texts = [process.communicate(timeout=200)[0] for process in running]
+            texts = [process.communicate(timeout=500)[0] for process in running]
         finally:
             for process in running:
                 process.kill()

@@ -24,7 +24,7 @@ def image() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
     """The Docker engine of this machine."""
-    client = docker.from_env(timeout=120, max_pool_size=32)
+    client = docker.from_env(timeout=500, max_pool_size=32)
     yield client
     client.close()
 

@@ -115,7 +115,7 @@ class Host:
     def remove(self) -> None:
         self.container.remove(force=True, v=True)
         if self._reader.ident is not None:
-            self._reader.join(30)
+            self._reader.join(500)
         connection = self._socket._sock  # closing what docker gives out leaves the connection itself open
         self._socket.close()
         connection.close()
@@ -195,7 +195,7 @@ class Job:
             self.hosts[name].start()
         return self
 
-    def ends(self, timeout: float = 250.0) -> list[int]:
+    def ends(self, timeout: float = 500.0) -> list[int]:
         """Every container's exit code, in order, once all have ended."""
         deadline = time.monotonic() + timeout
         return [host.end(max(0.0, deadline - time.monotonic())) for host in self.hosts.values()]

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(__file__).parent / "programs" / "who.py"
+PROGRAMS = Path(__file__).parent / "programs"
+CODE = {"train.py": "who.py", "sub/who.py": "who.py", "shards.py": "shards.py"}
+"""Files of a user's code, and which of our programs each one is."""
 NETWORK = "sagemaker-local"
 """The one name that both SDKs give to their jobs' network: tests with them can't run side by side."""
 
@@ -50,8 +52,8 @@ class Client:
     def __init__(self, python: Path, environ: dict[str, str], folder: Path) -> None:
         self.python, self.folder = python, folder
         (folder / "src" / "sub").mkdir(parents=True)
-        for name in ("train.py", "sub/who.py"):
-            shutil.copy(PROGRAM, folder / "src" / name)
+        for name, program in CODE.items():
+            shutil.copy(PROGRAMS / program, folder / "src" / name)
         (folder / "data").mkdir()
         (folder / "data" / "numbers.txt").write_text("1 2 3")
         (folder / "sagemaker.yaml").write_text(NO_TELEMETRY)
@@ -119,4 +121,4 @@ def client_of(bin_directory: Path, environ: dict[str, str], folder: Path) -> Ite
 
 
 def _docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=180).stdout
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True, timeout=500).stdout

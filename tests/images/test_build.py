@@ -22,7 +22,7 @@ import pytest
 
 from .containers import LABEL
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 TARGETS = ("base", "torch", "mpi", "tensorflow")
 MEGA = 1_000_000
@@ -184,7 +184,7 @@ def test_the_job_that_a_person_composes(
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*compose, *words], cwd=tmp_path, env=environment, text=True, check=False, timeout=150,
+            [*compose, *words], cwd=tmp_path, env=environment, text=True, check=False, timeout=500,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -73,7 +73,7 @@ def manifest_of_page() -> str:
 def validated(stack: Callable[[str], Path], text: str) -> dict[str, dict[str, Any]]:
     """The objects of a manifest by kind, after the validation by Kubernetes' own schemas."""
     command = [stack("kubernetes") / "python", "-c", READ, *VERSIONS]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     return {each["kind"]: each for each in json.loads(done.stdout)}
 
@@ -138,7 +138,7 @@ def test_the_runtimes_pods_know_their_job(stack: Callable[[str], Path], python: 
         "PET_MASTER_ADDR": f"{name}-node-0-0.{name}", "PET_MASTER_PORT": "29500",
     }  # fmt: skip
     command = [python, "-m", "musterpoint", "plan", "--json", "--launcher", "ranks", __file__]
-    done = subprocess.run(command, env={**environ, **given}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env={**environ, **given}, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     hosts = [host["host"] for host in json.loads(done.stdout)["hosts"]]
     assert hosts == [f"{name}-node-0-{pod}.{name}" for pod in range(nodes)]

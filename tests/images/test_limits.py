@@ -11,7 +11,7 @@ import pytest
 
 from .containers import BY_RANKS, RANKS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SMALL = {"mem_limit": "160m", "memswap_limit": "160m"}
 

@@ -28,7 +28,7 @@ from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("muster local --image")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("muster local --image")]
 SOMEBODY = 1000
 """A user that isn't root, as on people's own machines."""
 
@@ -64,7 +64,7 @@ class Muster:
 
     def end(self, process: subprocess.Popen[bytes], seen: bytes = b"") -> Ended:
         try:
-            out, err = process.communicate(timeout=250)
+            out, err = process.communicate(timeout=500)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -245,7 +245,7 @@ def test_a_muster_that_is_killed_leaves_nothing(muster: Muster, image: Callable[
     owners = {path.lstat().st_uid for path in muster.output.rglob("*")}
     assert owners == {0, SOMEBODY}, "containers of this image run as root"
     process.kill()
-    process.communicate(timeout=250)  # the process that cleans up has these pipes as long as it runs
+    process.communicate(timeout=500)  # the process that cleans up has these pipes as long as it runs
     assert muster.left() == []
     assert {path.lstat().st_uid for path in muster.output.rglob("*")} == {SOMEBODY}
 
@@ -412,7 +412,7 @@ def test_another_platforms_job_is_played_inside_an_image(image: Callable[[str], 
     (line,) = re.findall(r"<!-- inside an image: a test runs it -->\n```sh\n(.*?)```", page, re.DOTALL)
     text = line.replace("\\\n", " ").replace("$PWD", str(tmp_path)).replace("YOUR-IMAGE", image("base"))
     (tmp_path / "train.py").write_text("import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
-    done = subprocess.run(shlex.split(text), capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(shlex.split(text), capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall(r"\| (rank \d of \d)$", done.stdout, re.MULTILINE)) == [
         f"rank {rank} of 4" for rank in range(4)

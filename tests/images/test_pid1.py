@@ -11,7 +11,7 @@ import pytest
 
 from .containers import RANKS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SAVES = """
 import os, pathlib, signal, sys, time
@@ -92,7 +92,7 @@ def test_the_shell_is_the_shell_it_was(job: Any) -> None:
         containers[variant] = hosts["algo-1"]
         containers[variant].container.start()  # a terminal's output is read when it has ended
     for variant, host in containers.items():
-        code = host.container.wait(timeout=250)["StatusCode"]
+        code = host.container.wait(timeout=500)["StatusCode"]
         text = host.container.logs().decode()
         print(f"--- {variant}\n{text}{(host.ml / 'output' / 'train.log').read_text()}")
         said[variant] = code, re.sub(r"(line \d+:) +\d+ ", r"\1 PID ", text)

@@ -16,6 +16,7 @@ from .sdk import Client, client_of, snippet
 pytestmark = [pytest.mark.xdist_group("sagemaker-sdk"), pytest.mark.timeout(1000)]
 
 TEXT = """it's two words, "quoted" """
+SMP = {"sm_activation_offloading": False, "random_seed": 7}
 Image = Callable[[str], str]
 
 JOBS = """
@@ -23,7 +24,7 @@ import json, os, sys
 from musterpoint.sagemaker import Muster
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
-from sagemaker.train.distributed import MPI, Torchrun
+from sagemaker.train.distributed import MPI, SMP, Torchrun
 from sagemaker.train.model_trainer import Mode
 
 for wrong in json.loads(sys.argv[2]):
@@ -34,18 +35,22 @@ for wrong in json.loads(sys.argv[2]):
 
 for name, settings in json.loads(sys.argv[1]).items():
     kind = {"muster": Muster, "torchrun": Torchrun, "mpi": MPI, None: lambda: None}[settings.pop("kind", None)]
+    distributed = settings.pop("distributed", {})
+    if "smp" in distributed:
+        distributed["smp"] = SMP(**distributed["smp"])
+    data = settings.pop("data", "data")
     os.mkdir(name)
     trainer = ModelTrainer(
         training_mode=Mode.LOCAL_CONTAINER,
         local_container_root=os.path.abspath(name),
-        source_code=SourceCode(source_dir="src", entry_script="train.py"),
+        source_code=SourceCode(source_dir="src", entry_script=settings.pop("entry", "train.py")),
         compute=Compute(instance_type="local_cpu", instance_count=2),
-        distributed=kind(**settings.pop("distributed", {})),
+        distributed=kind(**distributed),
         **settings,
     )
     print("BEGIN", name, flush=True)
     try:
-        trainer.train([InputData(channel_name=channel, data_source="data") for channel in ("training", "more-1")])
+        trainer.train([InputData(channel_name=channel, data_source=data) for channel in ("training", "more-1")])
         print("END", name, "done", flush=True)
     except RuntimeError as error:
         print("END", name, "error", error, flush=True)
@@ -81,6 +86,7 @@ def test_muster_brings_itself_as_in_the_documentation(client: Client, stock: str
 
 def test_trainers(client: Client, image: Image) -> None:
     values = {"flag": True, "list": [1, "a"], "t": None}
+    smp = {"training_image": image("torch"), "kind": "torchrun", "entry": "shards.py"}
     given: dict[str, Any] = {"hyperparameters": {"epochs": 3, "text": TEXT, **values}}
     jobs = {
         "plain": {"training_image": image("base"), **given},
@@ -96,9 +102,13 @@ def test_trainers(client: Client, image: Image) -> None:
             "training_image": image("mpi"), "kind": "mpi", "hyperparameters": {"by": "mpi", "text": "two words"},
             "distributed": {"process_count_per_node": 2, "mpi_additional_options": ["-x", "WHO=every body"]},
         },
-        "their-torchrun": {
-            "training_image": image("torch"), "kind": "torchrun", "hyperparameters": {"by": "torch"},
-            "distributed": {"process_count_per_node": 1},
+        "their-smp": {
+            **smp, "distributed": {"process_count_per_node": 2, "smp": {**SMP, "hybrid_shard_degree": 2}},
+            "hyperparameters": {"steps": 40, "most": 0.5},
+        },
+        "their-smp-again": {
+            **smp, "distributed": {"process_count_per_node": 1, "smp": SMP},
+            "hyperparameters": {"steps": 0, "most": 1e-9}, "data": "their-smp/artifacts/model",
         },
         "mirrored": {
             "training_image": image("tensorflow"), "hyperparameters": {"by": "tensorflow"}, "kind": "muster",
@@ -137,9 +147,18 @@ def test_trainers(client: Client, image: Image) -> None:
     assert (ranks["text"], ranks["who"]) == ("two words", "every body")
     assert "launcher mpi, 4 ranks (2 each)" in client.part(done.stdout, "their-mpi")[0]
 
-    ranks = client.model("their-torchrun/compressed_artifacts/model.tar.gz")["result"]
-    assert ranks["ranks"] == [["algo-1", 0], ["algo-2", 0]]
-    assert "launcher torchrun, 2 ranks" in client.part(done.stdout, "their-torchrun")[0]
+    shards = json.loads(client.text("their-smp/compressed_artifacts/model.tar.gz", "result.json"))
+    hosts = [["algo-1", 0], ["algo-1", 1], ["algo-2", 0], ["algo-2", 1]]
+    assert [row[:2] for row in shards["ranks"]] == hosts
+    assert sum(row[2] for row in shards["ranks"]) == 2 * (9 * 24 + 25), "two copies of the model, in shards"
+    assert (shards["whose"], shards["degree"], shards["job"]) == ("musterpoint", 2, {**SMP, "hybrid_shard_degree": 2})
+    assert abs(shards["loss"] - shards["of_one_process"]) < 1e-12
+    assert "launcher torchrun, 4 ranks (2 each)" in client.part(done.stdout, "their-smp")[0]
+
+    log, end = client.part(done.stdout, "their-smp-again")
+    reason = client.text("their-smp-again/compressed_artifacts/output.tar.gz", "failure")
+    assert end.startswith("error Failed to run"), log
+    assert reason.startswith(f"ArithmeticError: the loss on held-out data is {shards['loss']:.12f}\nrank 1 ")
 
     workers = client.model("mirrored/compressed_artifacts/model.tar.gz")["result"]
     assert (workers["total"], len(workers["workers"])) == (11.0, 2)

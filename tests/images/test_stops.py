@@ -9,7 +9,7 @@ import pytest
 
 from .containers import BY_RANKS, MPI, RANKS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 WORKS = """
 import os, socket

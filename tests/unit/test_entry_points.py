@@ -51,7 +51,7 @@ class Host:
 
 
 def ended(*processes: subprocess.Popen[str]) -> list[tuple[int, str]]:
-    texts = [process.communicate(timeout=60)[0] for process in processes]
+    texts = [process.communicate(timeout=500)[0] for process in processes]
     return [(process.returncode, text) for process, text in zip(processes, texts, strict=True)]
 
 
@@ -97,7 +97,7 @@ def taken(host: Host) -> Iterator[socket.socket]:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -32,7 +32,7 @@ class Tree:
         code += "sys.exit(entrypoint.run(runtime.Request(os.environ)))"
         return subprocess.run(
             [sys.executable, "-c", code], env={**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=500, check=False,
         )  # fmt: skip
 
     def left(self, name: str) -> str:

@@ -139,12 +139,12 @@ def test_a_long_line_takes_no_longer_than_it_is(piece: str) -> None:
 @pytest.mark.parametrize("secret", [True, False])
 def test_a_value_of_any_length_costs_little(piece: str, secret: bool) -> None:
     """It can be no argument and no variable; what is quoted of it is its beginning."""
-    value = piece * ((4 << 20) // len(piece))
+    value = piece * ((1 << 20) // len(piece))
     name = "api_key" if secret else "text"
     masker = Masker({}, {name: [value, value]}, (f"--{name}", value), {"h.json": {name: value}, "broken.json": value})
     began = time.process_time()
     text = masker.mask_user(f"the text {value[:77]}...")
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 15
     assert not secret or len(piece) < 6 or value[:77] not in text
 
 

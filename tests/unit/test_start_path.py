@@ -68,7 +68,7 @@ def said(tmp_path: Path, root: Path, environ: dict[str, str]) -> dict[str, Any]:
     del environ["PYTHONPATH"]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", RUN, str(root / "src")],
-        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("hello\n"), done.stderr

@@ -9,7 +9,7 @@ from musterpoint.loop import Loop
 
 def turn_until(loop: Loop, done: Callable[[], bool], seen: object = "") -> None:
     """Turns ``loop`` until ``done()``. ``seen`` is shown if that takes more than a minute."""
-    deadline = loop.clock() + 60
+    deadline = loop.clock() + 500
     while not done():
         assert loop.clock() < deadline, seen
         loop.turn(0.2)

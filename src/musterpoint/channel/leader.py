@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint import exit_codes
 from musterpoint.channel import wire
 from musterpoint.channel.barriers import LONGEST, MOST_EVER, MOST_OPEN, Barriers
-from musterpoint.channel.beats import Beats, Sweeper
 from musterpoint.channel.connection_log import Sampler
 from musterpoint.channel.consultations import Answered, Consultations, pack_answer
-from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
+from musterpoint.channel.link import Context, Link
 from musterpoint.channel.newcomers import Newcomers
+from musterpoint.channel.other_hosts import HostEvents, JobHosts, OtherHosts
 from musterpoint.channel.peers import (
     MOST_NAMED,
     AllDone,
@@ -50,25 +50,6 @@ _MOST_QUESTIONS = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
 
 
-class JobHosts(NamedTuple):
-    """The hosts of the job as the leader's end of the channel knows them.
-
-    ``me``: the leader's name.
-    ``others``: all other hosts by name.
-    ``group``: names of the hosts in the distribution group; barriers wait for them.
-    ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
-    ``ranks``: the ranks of each host of the group.
-    ``max_restarts``: how often the job may start its ranks again.
-    """
-
-    me: str
-    others: Mapping[str, HostState]
-    group: frozenset[str]
-    opaque: frozenset[str] = frozenset()
-    ranks: Mapping[str, range] = {}
-    max_restarts: int = 0
-
-
 class LeaderChannel(EventQueue):
     """``goes_on``: a failure doesn't end the job. ``close_listener`` closes the port where hosts reconnect."""
 
@@ -78,8 +59,9 @@ class LeaderChannel(EventQueue):
         self._record = context.log.record
         self._me = hosts.me
         self._hosts = hosts
-        self._members = dict(hosts.others)
         self._newcomers = Newcomers(hosts.me)
+        events = HostEvents(self._heard, self._act, self._message, self._cut)
+        self._members = OtherHosts(context, hosts.others, self._newcomers, events)
         self._ranks = hosts.ranks
         self._goes_on = goes_on
         self._close_listener = close_listener
@@ -89,21 +71,13 @@ class LeaderChannel(EventQueue):
         self._stopped = False
         self._due: Timer | None = None
         self._begin()
-        self._beats = Beats(hosts.others.values())
-        self._sweeper = Sweeper(context, self._forgive, self._sweep)
-        self._by_link: dict[Link, HostState] = {}
-        self._owner = LinkOwner(self._frame, self._ended)
-        for member in hosts.others.values():
-            if member.link is not None:
-                self._by_link[member.link] = member
-                member.link.hand_over(self._owner)
 
     def _begin(self) -> None:
         """What is known of one attempt; before the first, and again before each later one."""
         self._causes = RootCauseFinder(self._timeouts.hold, self._timeouts.patience, self._hosts.opaque)
         self._barriers = Barriers(self._hosts.group)
         self._quiet = QuietHosts(self._hosts.group)
-        self._requests = Requests(self._members, self._emit)
+        self._requests = Requests(self._members.by_name, self._emit)
         self._lost: set[str] = set()
         self._losses: dict[str, Failure] = {}
         self._code: int | None = None
@@ -123,9 +97,8 @@ class LeaderChannel(EventQueue):
     def failed(self, failure: Failure) -> None:
         if failure.is_symptom and not self._asked:
             self._asked = True
-            self._unanswered = set(self._members)
-            for member in self._members.values():
-                member.beat()
+            self._unanswered = set(self._members.by_name)
+            self._members.beat()
         self._decide(self._causes.failed(failure, self._loop.clock()))
 
     def stopping(self, signal: int) -> None:
@@ -161,11 +134,11 @@ class LeaderChannel(EventQueue):
 
     def _still_running(self) -> StillRunning:
         own = [self._me] if self._code is None else []
-        running = [*own, *(member.name for member in self._members.values() if not _is_over(member))]
+        running = [*own, *(member.name for member in self._members if not _is_over(member))]
         return StillRunning(tuple(running[:MOST_NAMED]), max(0, len(running) - MOST_NAMED))
 
     def stalled(self, sentence: str) -> None:
-        self._broadcast(wire.pack("stalled", sentence=sentence))
+        self._members.broadcast(wire.pack("stalled", sentence=sentence))
         self._emit(Stalled(sentence))
 
     def ready(self, ready: Ready) -> None:
@@ -177,8 +150,8 @@ class LeaderChannel(EventQueue):
         if self._stopped or self._late_stop:
             return False
         self._begin()
-        self._broadcast(pack_restart(attempt))
-        for member in self._members.values():
+        self._members.broadcast(pack_restart(attempt))
+        for member in self._members:
             member.begin()
         self._newcomers.join(attempt)
         self._emit(attempt)
@@ -187,7 +160,7 @@ class LeaderChannel(EventQueue):
     def end_attempts(self, end: NoRestart) -> None:
         from musterpoint.channel.attempt_messages import pack_no_restart
 
-        self._broadcast(pack_no_restart(end))
+        self._members.broadcast(pack_no_restart(end))
         self._newcomers.dismiss(end)
         self._emit(end)
 
@@ -197,17 +170,15 @@ class LeaderChannel(EventQueue):
 
     def close(self) -> None:
         self._stop_listening()
-        self._wait_until_heard()
-        self._sweeper.stop()
+        if self._all_done:
+            self._members.wait_until_heard(self._timeouts.flush if self._stopped else self._timeouts.confirm)
+        self._members.stop_watching()
         if self._due is not None:
             self._due.cancel()
         self._newcomers.leave()
-        for member in self._members.values():
-            if member.session.state != OVER:
-                member.post(wire.pack("bye"))
-                member.session.end()
+        self._members.say_goodbye()
         self._close_listener()
-        say_bye([member.link for member in self._members.values() if member.link is not None], self._timeouts.flush)
+        self._members.close()
 
     # hosts that were started anew
 
@@ -217,18 +188,9 @@ class LeaderChannel(EventQueue):
 
     def rejoined(self, member: HostState, ready: Ready) -> None:
         """``member`` has the seat of a host that was lost. It gets its roster with the next attempt."""
-        earlier, link = self._members[member.name], member.link
-        self._beats.remove(earlier)
-        self._disconnect(earlier)
-        earlier.session.end()
-        self._members[member.name] = member
         member.done(exit_codes.HOST_LOST)  # of this attempt it has no part
-        self._newcomers.add(member)
+        self._members.replace(member)
         self._goodbyes.discard(member.name)
-        self._beats.add(member)
-        if link is not None:
-            self._by_link[link] = member
-            link.hand_over(self._owner)
         self._record("host-rejoined", host=member.name)
         self._emit(PeerBack(member.name))
         self._is_ready(member.name, ready)
@@ -237,36 +199,17 @@ class LeaderChannel(EventQueue):
         """Whether ``host`` has a seat from the next attempt on."""
         return host in self._newcomers
 
-    def _wait_until_heard(self) -> None:
-        """Waits until all hosts know that the job is over: one that is about to reconnect would take us for lost."""
-        if not self._all_done:
-            return
-        deadline = self._loop.clock() + (self._timeouts.flush if self._stopped else self._timeouts.confirm)
-        waits = list(self._members.values())
-        for member in waits:
-            member.beat()
-        while (left := deadline - self._loop.clock()) > 0:
-            waits = [member for member in waits if member.session.state != OVER and len(member.mailbox)]
-            if not waits:
-                return
-            self._loop.turn(left)
-
     # what the others report
 
-    def _frame(self, link: Link, payload: bytes) -> None:
-        member = self._by_link[link]
+    def _heard(self, member: HostState) -> None:
         self._unanswered.discard(member.name)
-        self._act(member, member.session.received(self._loop.clock()))
-        if wire.is_beat(payload):
-            member.mailbox.acknowledge(wire.beat_count(payload))
-            return
-        message = wire.unpack(payload)
-        member.mailbox.count_received()
-        self._message(member, message)
+
+    def _cut(self, member: HostState) -> None:
+        if member.code is None:
+            self._causes.cut(member.name)
 
     def _message(self, member: HostState, message: dict[str, Any]) -> None:
         kind = message["t"]
-        self._newcomers.check(member.name, kind)
         if kind == "failed":
             self._failure(member, message)
         elif kind in ("stopping", "abandon"):
@@ -321,31 +264,15 @@ class LeaderChannel(EventQueue):
             self._gone(member, "it left before its ranks were done")
             return
         self._goodbyes.add(member.name)
-        member.session.end()
-        self._disconnect(member)
+        self._members.end(member)
         self._requests.gone(member.name, f"host {member.name} has left")
         self._left(member.name)
 
     # connections
 
     def resume(self, member: HostState, link: Link, got: int, replies: list[bytes]) -> None:
-        """Continues the session of ``member`` over ``link``: sends the frames ``replies``, then the messages after the
-        ``got`` that it has received.
-
-        Raises:
-            WireError: ``got`` is more than was sent.
-        """
-        self._disconnect(member)
-        self._unanswered.discard(member.name)
-        member.mailbox.acknowledge(got)
-        member.connect(link)
-        self._by_link[link] = member
-        link.hand_over(self._owner)
-        link.set_limit(wire.MEMBER_LIMIT)
-        for data in (*replies, *member.mailbox.unacknowledged()):
-            link.send(data)
-        self._record("session-resumed", host=member.name, address=link.peer)
-        self._act(member, member.session.resumed(self._loop.clock()))
+        """As :meth:`OtherHosts.resume`."""
+        self._members.resume(member, link, got, replies)
 
     def restarted(self, member: HostState) -> None:
         """The container of ``member`` was restarted, so the host of this session is lost."""
@@ -355,32 +282,6 @@ class LeaderChannel(EventQueue):
     def root_cause(self) -> Announce | None:
         """The root cause that was announced to all hosts; None before."""
         return self._causes.announced
-
-    def _ended(self, link: Link, why: str, eof: bool) -> None:
-        member = self._by_link.pop(link)
-        member.disconnect()
-        self._record("connection-ended", host=member.name, why=why)
-        if member.session.state != OVER:
-            if member.code is None:
-                self._causes.cut(member.name)
-            self._act(member, member.session.ended(self._loop.clock(), eof))
-
-    def _disconnect(self, member: HostState) -> None:
-        if member.link is not None:
-            del self._by_link[member.link]
-            member.disconnect()
-
-    def _forgive(self, seconds: float, now: float) -> None:
-        for member in self._members.values():
-            member.session.forgive(seconds, now)
-
-    def _sweep(self, now: float) -> None:
-        for member in self._beats.next():
-            member.beat()
-        for member in self._members.values():
-            session = member.session
-            if session.state != UP or now - session.received_at >= self._timeouts.silence:
-                self._act(member, session.tick(now))
 
     def _act(self, member: HostState, actions: list[Action]) -> None:
         for action in actions:
@@ -412,7 +313,7 @@ class LeaderChannel(EventQueue):
         if not silence:
             self._lose(member, PeerLost(member.name, why))
             return
-        connected = [other for other in self._members.values() if other is not member and not other.session.is_away]
+        connected = [other for other in self._members if other is not member and not other.session.is_away]
         later = member.session.received_at + 1.5 * self._timeouts.beat
         answering = [other.name for other in connected if other.session.received_at > later]
         silent = [other.name for other in connected if other.session.received_at <= later]
@@ -420,8 +321,7 @@ class LeaderChannel(EventQueue):
 
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
-        member.session.end()
-        self._disconnect(member)
+        self._members.end(member)
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
@@ -429,7 +329,7 @@ class LeaderChannel(EventQueue):
             self._decide(self._causes.lost(member.name, failure))
             if self._causes.announced is None:
                 self._emit(loss)
-                self._broadcast(wire.pack("lost", host=loss.host, why=loss.why))
+                self._members.broadcast(wire.pack("lost", host=loss.host, why=loss.why))
         self._causes.back(member.name)
         self._requests.gone(member.name, f"host {member.name} was lost: {loss.why}")
         self._left(member.name)
@@ -442,9 +342,9 @@ class LeaderChannel(EventQueue):
                     continue
                 failure = self._explained(decision.failure)
                 self._emit(JobFailed(failure, decision.secondary))
-                self._broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
+                self._members.broadcast(wire.pack("verdict", failure=failure._asdict(), secondary=decision.secondary))
                 if not self._goes_on:
-                    self._job_ending()
+                    self._members.job_ending()
             else:
                 member = self._members[decision.host]
                 silence = 0.0 if member.session.closed else self._timeouts.silence
@@ -458,7 +358,7 @@ class LeaderChannel(EventQueue):
         """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
         if failure.kind != "peer":
             return failure
-        codes = {self._me: self._code, **{member.name: member.code for member in self._members.values()}}
+        codes = {self._me: self._code, **{member.name: member.code for member in self._members}}
         ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
         return after_others(failure, ended, sum(map(len, self._ranks.values())))
 
@@ -482,14 +382,9 @@ class LeaderChannel(EventQueue):
         self._stopped = True
         if host != self._me:
             self._emit(StopAll(host, signal))
-        self._broadcast(wire.pack("stop", host=host, signal=signal), but=host)
+        self._members.broadcast(wire.pack("stop", host=host, signal=signal), but=host)
         self._newcomers.stop(host, signal)
-        self._job_ending()
-
-    def _job_ending(self) -> None:
-        """How the job ends is known, so a silent host is not waited for any longer."""
-        for member in self._members.values():
-            self._act(member, member.session.job_ending(self._sweeper.now()))
+        self._members.job_ending()
 
     def _count(self, host: str, failures: Secondary) -> None:
         """``host`` is done, with so many failures."""
@@ -501,16 +396,16 @@ class LeaderChannel(EventQueue):
     def _reached(self, points: list[str]) -> None:
         for point in points:
             self._emit(Arrived(point))
-            self._broadcast(wire.pack("arrived", point=point))
+            self._members.broadcast(wire.pack("arrived", point=point))
 
     def _left(self, host: str) -> None:
         """``host`` is done or gone: a barrier may be reached now, or every host be done."""
         self._reached(self._barriers.left(host))
         self._about_quiet(self._quiet.left(host))
         self._answer(self._consultations.left(host))
-        if not self._all_done and self._code is not None and all(map(_is_over, self._members.values())):
+        if not self._all_done and self._code is not None and all(map(_is_over, self._members)):
             self._all_done = True
-            self._broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
+            self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
             self._emit(AllDone(self._failures, self._stopped))
         if self._ready:
             self._check_ready()
@@ -523,15 +418,15 @@ class LeaderChannel(EventQueue):
         """All hosts are ready for another attempt, or gone, now or again."""
         from musterpoint.channel.attempts import AllReady
 
-        away = {name for name, member in self._members.items() if member.session.state == OVER}
-        if self._me in self._ready and self._ready.keys() | away >= self._members.keys():
+        away = {name for name, member in self._members.by_name.items() if member.session.state == OVER}
+        if self._me in self._ready and self._ready.keys() | away >= self._members.by_name.keys():
             hosts = {name: each for name, each in self._ready.items() if name not in away}
             self._emit(AllReady(hosts, tuple(sorted(away - self._goodbyes)), tuple(sorted(away & self._goodbyes))))
 
     def _about_quiet(self, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Look):
-                self._broadcast(wire.pack("look", rule=decision.rule))
+                self._members.broadcast(wire.pack("look", rule=decision.rule))
                 self._emit(LookAsked(decision.rule))
             else:
                 self._emit(AllLooked(decision.positions, decision.missing))
@@ -544,11 +439,6 @@ class LeaderChannel(EventQueue):
                     member.post(data)
             if on_answer is not None:
                 self._loop.call_later(0, partial(on_answer, text))
-
-    def _broadcast(self, data: bytes, but: str = "") -> None:
-        for member in self._members.values():
-            if member.session.state != OVER and member.name != but and member.name not in self._newcomers:
-                member.post(data)
 
 
 def _is_over(member: HostState) -> bool:

@@ -159,7 +159,11 @@ class _Leader:
 
 def _read(report: Report | None) -> _State:
     try:
-        return from_json(_State, json.loads(report.text)) if report is not None else _State(failed="no report came")
+        return (
+            from_json(_State, json.loads(report.text))
+            if report is not None
+            else _State(failed="it sent no report in time")
+        )
     except ValueError as error:
         return _State(failed=f"its report can't be read: {error}")
 

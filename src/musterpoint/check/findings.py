@@ -220,7 +220,8 @@ CODES: Mapping[str, Code] = {
         "look at which network they use (NCCL_DEBUG=INFO), at placement groups, and at the interface's speed",
     ),
     "bandwidth-unmeasured": Code(
-        _WF, "collectives between hosts weren't measured", "install torch for the Python of the job (--python)",
+        _WF, "collectives between hosts weren't measured",
+        "install torch for the Python of the job (--python); open the ports that other findings name",
     ),
     "bandwidth": Code(("ok",), "what was measured between hosts", "nothing to do"),
     "looked-at": Code(("ok",), "what was looked at and is as expected", "nothing to do"),

@@ -174,12 +174,14 @@ def _links(facts: HostFacts) -> Iterator[Finding]:
         elif each.carrier_changes > FLAPS:
             yield finding("nic-errors", "warn", host, f"{each.name} changed between up and down {each.carrier_changes} "
                           "times", f"{FLAPS} times at most")  # fmt: skip
-    hidden = [port.name for port in facts.links.rdma if not port.reachable]
+    ports = [port for port in facts.links.rdma if port.reachable]
+    active = [port for port in ports if port.state == "ACTIVE"]
+    # a pod may have one of the machine's ports alone; Ethernet ports without GPUs are for other traffic
+    hidden = [port.name for port in facts.links.rdma
+              if not port.reachable and not active and (facts.gpus or port.layer != "Ethernet")]  # fmt: skip
     if hidden:
         yield finding("rdma-hidden", "warn", host, f"{', '.join(hidden[:4])} can't be used from here",
                       "nodes in /dev/infiniband")  # fmt: skip
-    ports = [port for port in facts.links.rdma if port.reachable]
-    active = [port for port in ports if port.state == "ACTIVE"]
     for port in ports:
         if port.state != "ACTIVE":
             severity: Severity = "warn" if active else "fail"

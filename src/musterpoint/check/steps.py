@@ -18,7 +18,8 @@ from musterpoint.check.host_rules import host_findings
 from musterpoint.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.check.joint_steps import JointSteps
 from musterpoint.check.links import Links, survey_links
-from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports, port_findings
+from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, ephemeral_ports
+from musterpoint.check.port_rules import port_findings
 from musterpoint.check.records import from_json, to_json
 from musterpoint.check.subject import Subject
 from musterpoint.loop import Loop

@@ -73,7 +73,7 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         return 0
     entry = COMMANDS.get(words[0])
     if entry is None:
-        raise UsageError(f"muster {words[0]}: no such command; expected one of {', '.join(COMMANDS)}")
+        raise UsageError(f"muster {words[0]}: no such command{_meant(words[0])}; expected one of {', '.join(COMMANDS)}")
     from importlib import import_module
 
     try:
@@ -86,6 +86,16 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         ) from None
     code: int = command.main(words[1:], environ)
     return code
+
+
+def _meant(word: str) -> str:
+    """What somebody meant who typed ``word`` in place of a command."""
+    if os.path.isfile(word):
+        return f", and {word} is a file: muster local {word} runs it here, muster launch {word} on hosts of a cluster"
+    import difflib
+
+    near = difflib.get_close_matches(word, COMMANDS, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def run_file(path: str) -> int:

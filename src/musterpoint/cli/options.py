@@ -79,6 +79,15 @@ class _Help(argparse.Action):
         parser.exit()
 
 
+class _Page(argparse.RawDescriptionHelpFormatter):
+    """Help texts without a line end within the name of an option."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        import textwrap
+
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviated flags; an error is a UsageError: one sentence, code 64.
 
@@ -91,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=prog,
             description=f"{description}\n{examples.rstrip()}" if examples else description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Page,
             allow_abbrev=False,
             add_help=False,
             **more,

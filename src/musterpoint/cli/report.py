@@ -9,9 +9,10 @@ from typing import Callable, Mapping, Sequence
 
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser
+from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.errors import UsageError
 from musterpoint.terminal import colours
-from musterpoint.viewer.history import History, read_history
+from musterpoint.viewer.history import History, newest_job, read_history
 from musterpoint.viewer.lanes import Lane, lanes_of
 
 ABOUT = "Show the timeline of a finished job: where the time went, what failed first and who heard of it when."
@@ -39,7 +40,7 @@ def parsers() -> tuple[Parser, ...]:
 
 def _parser() -> Parser:
     parser = Parser("muster report", ABOUT, EXAMPLES, usage=USAGE)
-    parser.add_argument("directories", nargs="+", metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument("directories", nargs="*", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="every event, not only the main ones")
     parser.add_argument("--html", default="", metavar="FILE", help="write a page for a browser (- for stdout)")
     parser.add_argument("--perfetto", default="", metavar="FILE", help="write a trace for Perfetto (- for stdout)")
@@ -48,6 +49,10 @@ def _parser() -> Parser:
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     asked = _parser().parse_args(argv)
+    if not asked.directories:
+        newest = newest_job(".")
+        near = f"the newest here is {newest}" if newest else f"there is no {LOCAL_JOBS} here"
+        raise UsageError(f"muster report: no DIR given, the directory that a job left; {near}")
     history = read_history(asked.directories)
     lanes = lanes_of(history)
     if asked.html:

@@ -193,8 +193,8 @@ def _slots(said: Mapping[str, Said], environ: Mapping[str, str]) -> dict[str, in
     from musterpoint.fabric.devices import survey
 
     devices = survey(environ)
-    accelerators = devices.gpus or devices.neuron_cores
-    if count.text == "gpu" and not devices.gpus:
+    accelerators, _what = devices.accelerators
+    if count.text == "gpu" and not devices.gpus and not devices.amd_gpus:
         count.wrong("no GPU can be seen on this host; expected a number, cpu or auto")
     return {"slots": accelerators if accelerators and count.text != "cpu" else devices.cpus}
 

@@ -214,4 +214,4 @@ def table() -> str:
 def _wrapped(text: str, wide: int = 96) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, wide, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return textwrap.wrap(text, wide, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)

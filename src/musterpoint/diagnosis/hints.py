@@ -43,6 +43,19 @@ def _channel(case: Case) -> str:
     return f"the job has no input channel {name} ({has}): {here} gives it one"
 
 
+def _no_ranks(case: Case) -> str:
+    if case.job.launcher not in _WITHOUT_RANKS:
+        return ""
+    return (
+        f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "
+        "--launcher torchrun or --launcher ranks (MUSTER_LAUNCHER) starts it as ranks that have it"
+    )
+
+
+_WITHOUT_RANKS = ("script", "tensorflow", "parameter-server", "ray", "ssh")
+"""Launchers under which torch.distributed's variables aren't set."""
+
+
 def _no_gpu(case: Case) -> str:
     if case.job.local:
         return "torch sees no GPU on this machine: muster local --cpu-fallback runs the script on the CPU"
@@ -115,9 +128,24 @@ def _debugger(case: Case) -> str:
     )
 
 
+def _input(case: Case) -> str:
+    return (
+        "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
+        f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"
+    )
+
+
 HINTS: tuple[Hint, ...] = (
     Hint(r"\bKeyError: '?SM_CHANNEL_(?P<channel>\w+)", _channel),
+    Hint(r"\bSM_CHANNEL_(?P<channel>\w+): (?:unbound variable|parameter not set)", _channel),
+    Hint(
+        r"(?:\bKeyError: '|\benvironment variable |^.*: (?:line )?\d+: )"
+        r"(?P<variable>RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)"
+        r"(?:'| expected, but not set|: unbound variable|: parameter not set)",
+        _no_ranks,
+    ),
     Hint(r"^(?:bdb\.)?BdbQuit\b", _debugger),
+    Hint(r"^EOFError: EOF when reading a line", _input),
     Hint(
         r"_cuda_(?:set|get)Device|_cuda_init|Torch not compiled with CUDA|No CUDA GPUs are available"
         r"|Found no NVIDIA driver|ProcessGroupNCCL is only supported with GPUs|doesn't have NCCL built in"

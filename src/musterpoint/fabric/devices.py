@@ -1,4 +1,9 @@
-"""Counts this host's devices: processors, GPUs, Neuron cores, network interfaces."""
+"""Counts this host's devices: processors, GPUs, Neuron cores, other accelerators, network interfaces.
+
+Sources: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` (a node without a GPU has the ``gpu_id`` 0, and
+those that this container may not use can't be read), torch's ``torch/cuda/__init__.py`` (ROCR_VISIBLE_DEVICES first,
+then HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES), the kernel's ``Documentation/accel/introduction.rst``.
+"""
 
 import os
 import sys
@@ -6,6 +11,10 @@ from typing import Iterator, Mapping, NamedTuple
 
 NEURON_CORES_PER_DEVICE = 2
 """Used where the driver gives no number: what Inferentia2 and Trainium1 chips have."""
+
+GROUPED_CORES = 8
+"""A Neuron device with so many cores (Trainium2 and 3) groups two of them into one for programs, unless told otherwise
+(NEURON_LOGICAL_NC_CONFIG; the Neuron documentation's "Logical NeuronCore configuration")."""
 
 
 class Devices(NamedTuple):
@@ -15,7 +24,8 @@ class Devices(NamedTuple):
     machine_cpus: processors of the machine.
     cores: cores among ``cpus``, where these are threads of fewer cores; 0: they aren't, or it isn't known.
     gpus: NVIDIA GPUs, as CUDA would count them.
-    neuron_cores: cores of AWS's accelerators.
+    neuron_cores: cores of AWS's accelerators, as programs see them.
+    amd_gpus, gaudis: AMD's GPUs, as HIP would count them, and Intel's Gaudis.
     interfaces: the kernel's names of network interfaces.
     infiniband: the kernel's names of RDMA devices of any kind, EFA included.
     cpu_only: whether a program can surely use no accelerator of any make here.
@@ -31,16 +41,26 @@ class Devices(NamedTuple):
     cpu_only: bool = False
     hyperv: bool = False
     cores: int = 0
+    amd_gpus: int = 0
+    gaudis: int = 0
 
     @property
     def accelerated(self) -> bool:
         """Whether :func:`musterpoint.fabric.facts.survey_fabric` would tell more about this host."""
-        return bool(self.gpus or self.neuron_cores or self.infiniband or self.hyperv)
+        return bool(self.gpus or self.neuron_cores or self.amd_gpus or self.infiniband or self.hyperv)
+
+    @property
+    def accelerators(self) -> tuple[int, str]:
+        """What ranks are counted by, and what one is called: of the first make that is here; 0 GPUs where none is."""
+        makes = (
+            (self.gpus, "GPU"), (self.neuron_cores, "Neuron core"), (self.amd_gpus, "AMD GPU"), (self.gaudis, "Gaudi"),
+        )  # fmt: skip
+        return next((make for make in makes if make[0]), (0, "GPU"))
 
     @property
     def slots(self) -> int:
-        """How many ranks this host can take: GPUs, else Neuron cores, else 1."""
-        return self.gpus or self.neuron_cores or 1
+        """How many ranks this host can take: its accelerators, else 1."""
+        return self.accelerators[0] or 1
 
 
 def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = None) -> Devices:
@@ -55,18 +75,25 @@ def survey(environ: Mapping[str, str], root: str = "/", affinity: int | None = N
     gpus = _gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)
     cpus = max(1, allowed if quota is None else min(allowed, int(quota)))
     threads = _threads_per_core(root)
+    cpu_only = not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root)
+    amd, gaudis = (0, 0) if cpu_only or gpus or neuron_devices else (_amd_gpus(environ, root), _gaudis(root))
     return Devices(
         cpus=cpus,
         machine_cpus=machine,
         gpus=gpus,
-        neuron_cores=sum(_neuron_cores(device, root) for device in neuron_devices),
+        neuron_cores=sum(_neuron_cores(device, environ, root) for device in neuron_devices),
         interfaces=tuple(sorted(entries(os.path.join(root, "sys/class/net")))),
         infiniband=tuple(sorted(entries(os.path.join(root, "sys/class/infiniband")))),
-        cpu_only=not gpus and _is_cpu_only("CUDA_VISIBLE_DEVICES" in environ, root),
+        cpu_only=cpu_only,
         cores=min(cpus, max(1, allowed // threads)) if threads > 1 else 0,
         hyperv=os.path.isdir(os.path.join(root, "sys/bus/vmbus/devices")),
+        amd_gpus=amd,
+        gaudis=gaudis,
     )
 
+
+HABANA = "0x1da3"
+"""The PCI vendor of Gaudis; other makes have nodes in ``/dev/accel``, too."""
 
 ACCELERATORS = (
     "accel", "davinci", "dri/render", "dxg", "hl", "kfd", "mlu", "mtgpu", "neuron", "nvgpu", "nvhost", "vfio/",
@@ -121,8 +148,15 @@ def _gpus(visible: str | None, root: str) -> int:
     return count
 
 
-def _neuron_cores(device: str, root: str) -> int:
-    """Cores of one Neuron device (``neuron0``), from the driver's sysfs tree."""
+def _neuron_cores(device: str, environ: Mapping[str, str], root: str) -> int:
+    """Cores of one Neuron device (``neuron0``), from the driver's sysfs tree, as programs see them."""
+    cores = _physical_cores(device, root)
+    grouped = environ.get("NEURON_LOGICAL_NC_CONFIG") or environ.get("NEURON_RT_VIRTUAL_CORE_SIZE") or ""
+    size = int(grouped) if grouped in ("1", "2") else 2 if cores == GROUPED_CORES else 1
+    return max(1, cores // size)
+
+
+def _physical_cores(device: str, root: str) -> int:
     for where in ("sys/devices/virtual/neuron_device", "sys/class/neuron_device"):
         folder = os.path.join(root, where, device)
         count = read(os.path.join(folder, "core_count")).strip()
@@ -132,6 +166,40 @@ def _neuron_cores(device: str, root: str) -> int:
         if cores:
             return len(cores)
     return NEURON_CORES_PER_DEVICE
+
+
+def _amd_gpus(environ: Mapping[str, str], root: str) -> int:
+    """AMD's GPUs, as HIP would count them."""
+    if not os.path.exists(os.path.join(root, "dev/kfd")):
+        return 0
+    nodes = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    ids = (read(os.path.join(nodes, node, "gpu_id")).strip() for node in entries(nodes))
+    count = sum(text.isdecimal() and int(text) > 0 for text in ids)
+    for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
+        named = next((environ[name] for name in names if name in environ), None)
+        if named is not None:
+            count = _visible(named, count)
+    return count
+
+
+def _visible(named: str, present: int) -> int:
+    """How many of ``present`` GPUs a list names: it ends at the first entry that names none."""
+    for at, word in enumerate(named.split(",")):
+        text = word.strip()
+        if not (text.startswith("GPU-") or (text.isdecimal() and int(text) < present)):
+            return at
+    return named.count(",") + 1
+
+
+def _gaudis(root: str) -> int:
+    """Gaudis: by their nodes in ``/dev/accel``, before Linux 6.8 ``/dev/hl0``."""
+    older = [name for name in entries(os.path.join(root, "dev")) if name.startswith("hl") and name[2:].isdecimal()]
+    newer = [
+        name for name in entries(os.path.join(root, "dev/accel"))
+        if name.startswith("accel") and name[5:].isdecimal()
+        and read(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
+    ]  # fmt: skip
+    return len(newer) or len(older)
 
 
 def _cpu_quota(root: str) -> float | None:

@@ -33,6 +33,11 @@ class Fabric(NamedTuple):
     missing: Mapping[str, str] = {}
 
     @property
+    def uses_nccl(self) -> bool:
+        """Whether programs use NCCL here, or RCCL, which reads the same variables for AMD's GPUs."""
+        return bool(self.gpus or self.devices.amd_gpus)
+
+    @property
     def efa(self) -> tuple[RdmaDevice, ...]:
         """EFA devices that programs of this container can use."""
         return tuple(device for device in self.rdma if device.kind == "efa" and device.reachable)

@@ -42,6 +42,6 @@ def _ports(fabric: Fabric) -> Iterator[EnvSetting]:
     names = [device.name for device in fabric.infiniband]
     others = ", ".join(device.name for device in fabric.roce)
     reason = f"the InfiniBand ports; {others} is Ethernet, and would be used with them"
-    if fabric.gpus:
+    if fabric.uses_nccl:
         yield EnvSetting("NCCL_IB_HCA", "=" + ",".join(names), reason)
     yield EnvSetting("UCX_NET_DEVICES", ",".join(f"{name}:1" for name in names), reason)

@@ -36,7 +36,13 @@ def _hardware(fabric: Fabric) -> Iterator[str]:
             "one"
         )
     hidden = [device.name for device in fabric.rdma if not device.reachable and device.kind in ("efa", "infiniband")]
-    if hidden:
+    used = [device.name for device in (*fabric.efa, *fabric.infiniband)]
+    if hidden and used:
+        yield (
+            f"of the machine's RDMA devices this container has {_listed(used)}, and not {_listed(hidden)}: ranks use "
+            "what is here; if the whole machine is meant, ask Kubernetes' device plugin for all"
+        )
+    elif hidden:
         yield (
             f"warning: {_listed(hidden)}: the machine has this RDMA network, but its nodes aren't in this container's "
             "/dev/infiniband, so ranks talk over TCP: pass them to the container (docker run "

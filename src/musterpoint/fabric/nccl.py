@@ -29,7 +29,7 @@ def advise(fabric: Fabric, root_address: str = "", root_port: int = NEURON_PORT)
     ``root_address`` is the leader's numeric address, ``root_port`` a free port there.
     """
     settings = []
-    if fabric.gpus:
+    if fabric.uses_nccl:
         settings.append(EnvSetting("NCCL_DEBUG", "WARN", "NCCL says why it fails, and little else"))
     if root_address:
         settings += [*efa_settings(fabric), *infiniband_settings(fabric)]

@@ -8,7 +8,7 @@ host.
 from __future__ import annotations
 
 import os
-from typing import Mapping
+from typing import Iterable, Mapping
 
 from musterpoint.fabric.configured import configured, fits_any
 from musterpoint.fabric.devices import Devices, read
@@ -32,8 +32,15 @@ def network_settings(
     interface = interface_toward(leader, root)
     if interface not in devices.interfaces:
         return ()
+    return chosen(interface, devices.interfaces, leader, environ, root)
+
+
+def chosen(
+    interface: str, interfaces: Iterable[str], leader: str, environ: Mapping[str, str], root: str = "/"
+) -> tuple[EnvSetting, ...]:
+    """The settings for an ``interface`` of a host that has these ``interfaces``; none of what the user has set."""
     # NCCL matches by prefix: eth1 would take eth10 too
-    crowded = any(other != interface and other.startswith(interface) for other in devices.interfaces)
+    crowded = any(other != interface and other.startswith(interface) for other in interfaces)
     reason = f"the interface by which this host reaches the leader, {leader}"
     settings = (
         EnvSetting(NCCL, "=" + interface if crowded else interface, reason),

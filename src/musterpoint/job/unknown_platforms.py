@@ -17,13 +17,16 @@ _COUNT = "(?:{0}_?(?:NUM|COUNT|SIZE|TOTAL)|(?:NUM|N|TOTAL|NUMBER_OF)_?{0}|NNODES
 _MACHINE_COUNT = re.compile(f"(?:.*_)?{_COUNT.format(_MACHINES)}")
 _ANY_COUNT = re.compile(f"(?:.*_)?(?:{_COUNT.format(_ANY)}|WORLD_SIZE|GROUP_SIZE|CROSS_SIZE|CLUSTER_SIZE)")
 _MACHINE_PLACE = re.compile(f"(?:.*_)?{_MACHINES}_(?:RANK|INDEX)")
+_PLACES = ("NOMAD_ALLOC_INDEX",)
+"""Places by other names, of hosts that are alike."""
 _ANY_PLACE = re.compile("(?:.*_)?(?:RANK|INDEX|ID)")
 _LISTS = re.compile(".*(?:NODE_?LIST|HOST_LIST|NODES?_IPS|WORKER_HOSTS|WORKER_HOSTNAMES)")
 _FILES = re.compile(".*(?:NODE|HOST|MACHINE)FILE")
 """With the names of hosts; where the file can't be read, as in a container without it, nobody knows how many."""
 _MEETING_POINTS = (
     "MASTER_ADDR", "MASTER_IP", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "AZ_BATCHAI_JOB_MASTER_NODE_IP",
-    "JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_URI",
+    "JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_URI", "TORCHX_RANK0_HOST", "HEAD_NODE_IP", "HEAD_IP", "CHIEF_IP",
+    "PRIMARY_ADDR", "LEADER_ADDR", "LEADER_ADDRESS", "MASTER_HOST", "COORDINATOR_ADDRESS", "METIS_WORKER_0_HOST",
 )  # fmt: skip
 _OF_RANKS = {"WORLD_SIZE": 2, "RANK": 1, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}
 """Of torch.distributed, where no other variable says more; from which number on there are several."""
@@ -72,7 +75,7 @@ def _speaks_of_others(name: str, text: str, numbers: Mapping[str, int]) -> bool:
         family = name.partition("_")[0] + "_"
         places = [numbers[each] for each in numbers if each.startswith(family) and _ANY_PLACE.fullmatch(each)]
         return any(place < number for place in places)
-    if number and _MACHINE_PLACE.fullmatch(name):
+    if number and (name in _PLACES or _MACHINE_PLACE.fullmatch(name)):
         return True
     if name in _MEETING_POINTS:
         host = text.rpartition(":")[0] or text

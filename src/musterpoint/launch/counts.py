@@ -12,7 +12,7 @@ def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launche
     """A warning where this host's slots differ from its GPUs or Neuron cores; else empty."""
     if job.platform == "azureml" and not settings.slots and devices.slots > capacity_of(job, settings, devices):
         room = capacity_of(job, settings, devices)
-        unused = "GPU" if devices.gpus else "Neuron core"
+        unused = devices.accelerators[1]
         return (
             f"warning: this host has {plural(devices.slots, unused)}, and the job asks for {plural(room, 'process')} "
             f"on it: --slots {devices.slots} uses all (in MPI and per-process jobs: process_count_per_instance)"
@@ -32,12 +32,12 @@ def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launche
 
 def _unequal(job: Job, settings: Settings, devices: Devices, launcher: Launcher) -> str:
     """A warning where slots were asked for that aren't as many as the devices that this host has."""
-    here, noun = (devices.gpus, "GPU") if devices.gpus else (devices.neuron_cores, "Neuron core")
+    here, noun = devices.accelerators
     slots = capacity_of(job, settings, devices)
     if not here or slots in (0, here) or launcher in ONE_PER_HOST or not job.in_group:
         return ""
     ranks = f"{plural(slots, 'rank')} run{'s' if slots == 1 else ''} on this host, which has {plural(here, noun)}"
     if slots < here:
         return f"warning: {ranks}: the others stay unused unless a rank takes several (--slots {here} uses all)"
-    refused = ", and NCCL refuses two ranks on one GPU" if noun == "GPU" else ""
+    refused = ", and NCCL refuses two ranks on one GPU" if noun.endswith("GPU") else ""
     return f"warning: {ranks}: several ranks share one{refused} (--slots {here})"

@@ -117,6 +117,14 @@ def check_layout(job: Job, environ: Mapping[str, str], plan: LaunchPlan) -> None
                 f"the model: ask for a multiple of {degree * replica} ranks (processes_per_host, --slots, hosts), or "
                 "change it"
             )
+    all_left = given.get("hybrid_shard_degree") in (None, 0, "0")
+    shards = plan.world_size // replica if all_left else _degree(given, ("hybrid_shard_degree",), where)
+    for name in ("context_parallel_degree", "expert_parallel_degree"):
+        if shards % _degree(given, (name,), where):
+            raise UsageError(
+                f"{where} has {name} {given[name]}, which doesn't divide the {shards} ranks that shard one copy of the "
+                "model: choose one that does, or another hybrid_shard_degree"
+            )
     asked = job.distribution.processes_per_host
     if job.distribution.kind == "smdistributed_modelparallel" and asked and asked != plan.local_ranks:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Copies the hosts' output: every byte to the host's log, whole lines to the terminal.
+"""Copies the hosts' output: every byte to the host's log, lines to the terminal.
 
 One thread reads from all hosts. So a slow reader of our output delays the hosts (as under Docker), but never a signal
 or the job's end: a reader that takes nothing any more is then given up. The logs are complete all the same.
@@ -20,6 +20,8 @@ from musterpoint.processes.streams import Sink, log_file
 
 CHUNK = 1 << 18
 LONGEST_LINE = 1 << 16
+UNFINISHED_SECONDS = 5.0
+"""After so long an unfinished line is shown as it stands: a progress bar ends its line when it is through."""
 COLOURS = (36, 33, 32, 35, 34, 91, 92, 93, 94, 95, 96)
 
 
@@ -38,30 +40,71 @@ def prefixes(hosts: tuple[str, ...], colour: bool) -> dict[str, bytes]:
 
 
 class Lines:
-    """Turns bytes into whole lines with ``prefix``. Without a prefix, bytes pass unchanged."""
+    """Turns bytes into whole lines with ``prefix``. Without a prefix, bytes pass unchanged.
+
+    Of a line that was overwritten from its start (``\\r``, as progress bars do) only what is left of it is shown.
+    """
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self._rest = b""
+        self._shown = b""
+        self.changed: float | None = None
+        """When the unfinished line was begun or, after it was shown, went on; None: nothing of it is to be shown."""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, now: float = 0.0) -> bytes:
         """What may be written now. An unfinished last line waits, unless it is longer than 64 KiB."""
         if not self.prefix:
             return data
         data = self._rest + data
         end = data.rfind(b"\n") + 1
         if len(data) - end > LONGEST_LINE:
-            return self._marked(data, b"\n", b"")
-        whole, self._rest = data[:end], data[end:]
-        return self._marked(whole[:-1], b"\n", self._rest) if whole else b""
+            end = len(data)
+        whole, self._rest = data[:end], _recent(data[end:])
+        if not self._rest:
+            self.changed = None
+        elif self.changed is None or whole:
+            self.changed = now
+        return self._marked(whole.removesuffix(b"\n")) if whole else b""
+
+    def unfinished(self) -> bytes:
+        """The unfinished line as it stands, with a line end; empty where it is as it was, or ends within a character.
+
+        What follows is a line of its own, unless the line is overwritten.
+        """
+        if not at_rest(self._rest):
+            return b""
+        self.changed = None
+        text = _left(self._rest).rstrip(b"\r")
+        if b"\r" not in self._rest:
+            self._rest = b""
+            return self._marked(text)
+        shown = b"" if text == self._shown else self._marked(text)
+        self._shown = text
+        return shown
 
     def end(self) -> bytes:
         """The unfinished last line, with a line end added, so that no other host's line follows on the same line."""
-        return self._marked(self._rest, b"\n", b"") if self._rest else b""
+        return self._marked(self._rest) if self._rest else b""
 
-    def _marked(self, data: bytes, end: bytes, rest: bytes) -> bytes:
-        self._rest = rest
-        return self.prefix + data.replace(b"\n", b"\n" + self.prefix) + end
+    def _marked(self, data: bytes) -> bytes:
+        lines = list(map(_left, data.split(b"\n"))) if b"\r" in data else data.split(b"\n")
+        if self._shown and lines[0] == self._shown:
+            del lines[0]
+        self._shown = b""
+        return b"".join(self.prefix + line + b"\n" for line in lines)
+
+
+def _left(line: bytes) -> bytes:
+    """What is left of a line whose start was written to again (``\\r``)."""
+    text = line.rstrip(b"\r")
+    return text.rpartition(b"\r")[2] if b"\r" in text else line
+
+
+def _recent(line: bytes) -> bytes:
+    """An unfinished line without what was overwritten long ago: a progress bar may be drawn for hours."""
+    parts = line.split(b"\r")
+    return b"\r".join((b"", *parts[-3:])) if len(parts) > 4 else line
 
 
 class Pump:
@@ -82,6 +125,7 @@ class Pump:
         self.out = BufferedOutput(out, self._loop, on_shown)
         self._streams: dict[str, tuple[int, Sink, Lines]] = {}
         self._last = b""
+        self._looking: set[str] = set()
         self.last_output: dict[str, float] = {}
         """When each host last wrote something, on the monotonic clock."""
         self._thread = threading.Thread(target=self._loop.run, name="pump", daemon=True)
@@ -124,12 +168,32 @@ class Pump:
         if data:
             log.write(data)
             self.last_output[host] = time.monotonic()
-            shown = lines.feed(data)
-            self._last = shown or self._last
-            self.out.write(shown)
+            self._show(lines.feed(data, self._loop.clock()))
+            if lines.changed is not None and host not in self._looking:
+                self._look_again(host, lines.changed + UNFINISHED_SECONDS)
         else:
             self._end(host)
         return bool(data)
+
+    def _show(self, data: bytes) -> None:
+        self._last = data or self._last
+        self.out.write(data)
+
+    def _look_again(self, host: str, when: float) -> None:
+        """Shows the host's unfinished line if it has waited for :data:`UNFINISHED_SECONDS` by ``when``."""
+        self._looking.add(host)
+
+        def look() -> None:
+            self._looking.discard(host)
+            if host not in self._streams:
+                return
+            lines, now = self._streams[host][2], self._loop.clock()
+            if lines.changed is not None and now - lines.changed >= UNFINISHED_SECONDS:
+                self._show(lines.unfinished())
+            if lines.changed is not None:
+                self._look_again(host, max(lines.changed + UNFINISHED_SECONDS, now + 1))
+
+        self._loop.call_at(when, look)
 
     def _end(self, host: str) -> None:
         stream = self._streams.pop(host, None)

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 from musterpoint import settings
 from musterpoint.errors import UsageError
-from musterpoint.fabric.network import GLOO, NCCL, TENSORPIPE
+from musterpoint.fabric.network import GLOO, NCCL, TENSORPIPE, chosen
 from musterpoint.job.read import read_job
 from musterpoint.job.variables import Watched
 from musterpoint.launch.plan import LaunchPlan
@@ -51,20 +51,26 @@ def preview_local(
         def seen(value: Any, host: str) -> Any:
             return moved(moved(value, layout.tree(host), hosts.tree(host)), folder, output)
 
-        plans = tuple(_on(hosts.interface, seen(plan, plan.host)) for plan in made.plans)
+        leader = hosts.addresses[job.hosts[0]] if len(job.hosts) > 1 else ""
+        plans = tuple(
+            _on(hosts.interface, leader, seen(plan, plan.host), view.environ)
+            for plan, (view, _) in zip(made.plans, views)
+        )
         ports = "" if hosts.interface else "; they share its ports, so free ones are chosen at the start"
         notes = (*made.notes, f"{len(job.hosts)} local hosts, {hosts.name}: {hosts.about}{ports}")
         return hosts.name, made._replace(plans=plans, used=seen(used, job.hosts[0]), notes=notes)
 
 
-def _on(interface: str, plan: LaunchPlan) -> LaunchPlan:
-    """``plan`` for a host that reaches the others by ``interface``; empty: it has this machine's."""
-    names = (NCCL, GLOO, TENSORPIPE) if interface else ()
-    return plan._replace(
-        environment=tuple(
-            each._replace(value=interface) if each.name in names else each for each in plan.environment
-        )
-    )  # fmt: skip
+def _on(interface: str, leader: str, plan: LaunchPlan, environ: Mapping[str, str]) -> LaunchPlan:
+    """``plan`` for a host that reaches the others by ``interface``; empty: it has this machine's interfaces.
+
+    What this machine's own routes gave is replaced: it may have another interface toward ``leader``, or none.
+    """
+    if not interface:
+        return plan
+    kept = [each for each in plan.environment if each.name not in (NCCL, GLOO, TENSORPIPE)]
+    its = chosen(interface, (interface,), leader, environ) if leader else ()
+    return plan._replace(environment=(*kept, *its))
 
 
 def _view(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from musterpoint.channel import wire
 from musterpoint.channel.beats import Beats, Sweeper
-from musterpoint.channel.leader import JobHosts, LeaderChannel
+from musterpoint.channel.leader import LeaderChannel
 from musterpoint.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.channel.names import Answer, Follower, Names
+from musterpoint.channel.other_hosts import JobHosts
 from musterpoint.channel.peers import Peers
 from musterpoint.channel.session import HostState, Resume, Session, random_token
 from musterpoint.errors import MusterError, RollCallError, StoppedEarly

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterable, Sequence
 
 from musterpoint.viewer.history import History, Moment
-from musterpoint.viewer.lanes import Lane, Span
+from musterpoint.viewer.lanes import Lane, Span, is_rank
 
 _NOTABLE = 0.1
 """A part of the start-up is named from this many seconds on."""
@@ -75,13 +75,13 @@ def _heard(history: History, first: Moment, event: str) -> str:
 
 def startup(lanes: Sequence[Lane]) -> Iterable[str]:
     """Where the time went until the ranks had started, and until they wrote."""
-    starts = [row.spans[0].begin for lane in lanes for row in lane.rows if row.name.startswith("rank")]
+    starts = [row.spans[0].begin for lane in lanes for row in lane.rows if is_rank(row)]
     begins = [lane.spans[0].begin for lane in lanes if lane.spans]
     if not starts or not begins:
         return
     parts = []
     for phase, what in (("code", "fetching code"), ("install", "installing"), ("prepare", "making hosts ready"),
-                        ("rollcall", "the roll call"), ("start", "planning and starting")):  # fmt: skip
+                        ("rollcall", "the roll call"), ("start", _launchers(lanes))):  # fmt: skip
         slowest = _longest(lanes, phase)
         if slowest is not None and slowest[1].seconds >= _NOTABLE:
             parts.append(f"{what} {took(slowest[1].seconds)} ({slowest[0]})")
@@ -98,6 +98,12 @@ def startup(lanes: Sequence[Lane]) -> Iterable[str]:
     if quiet:
         seconds, name, host = max(quiet)
         yield f"The first output of {name} on {host} came last, {took(seconds)} after its start."
+
+
+def _launchers(lanes: Iterable[Lane]) -> str:
+    """What the time between the roll call and the first rank's start is called."""
+    names = sorted({row.name for lane in lanes for row in lane.rows if not is_rank(row)})
+    return f"planning, and the start of {', '.join(names[:_NAMED])}" if names else "planning and starting"
 
 
 def _longest(lanes: Iterable[Lane], phase: str) -> tuple[str, Span] | None:

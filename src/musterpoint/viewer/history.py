@@ -7,6 +7,7 @@ import math
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from musterpoint.code.project import LOCAL_JOBS
 from musterpoint.errors import UsageError
 from musterpoint.job.cluster import natural
 from musterpoint.timeline import CONTROL_PLANE
@@ -55,14 +56,16 @@ def read_history(paths: Sequence[str]) -> History:
     """The history of one job: of what ``muster local`` left, or of hosts' output directories or timelines.
 
     Raises:
-        UsageError: a path has no timeline, a timeline can't be read, or none has an event.
+        UsageError: a path has no timeline, a timeline can't be read, none has an event, or two are of different jobs.
     """
     rows: list[dict[str, Any]] = []
+    found_in: dict[str, str] = {}
     outcome: dict[str, Any] = {}
     name = ""
     for path in paths:
         file = _timeline_of(path)
         found = _rows(file)
+        _only_one_job(found, path, found_in)
         rows += found
         job = _fields(os.path.join(os.path.dirname(file), JOB))
         name = name or str(job.get("TrainingJobName", ""))
@@ -80,6 +83,17 @@ def read_history(paths: Sequence[str]) -> History:
     hosts = natural({moment.host for moment in moments} - {CONTROL_PLANE})
     name = name or os.path.basename(os.path.abspath(paths[0]))
     return History(printable(name, _LONGEST_NAME), began, hosts, tuple(moments), outcome, shifts)
+
+
+def _only_one_job(rows: Sequence[Mapping[str, Any]], path: str, found_in: dict[str, str]) -> None:
+    """``found_in``: the path of each host seen so far, to which those of ``rows`` are added."""
+    for host in dict.fromkeys(row["host"] for row in rows):
+        other = found_in.setdefault(host, path)
+        if other != path:
+            raise UsageError(
+                f"{printable(host, _LONGEST_NAME)} is in {other} and in {path}: these are two jobs, or two attempts of "
+                "one; give what one job left: one directory of `muster local`'s, or one of each host"
+            )
 
 
 def clock_shifts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -110,10 +124,24 @@ def _timeline_of(path: str) -> str:
         file = os.path.join(path, place, TIMELINE)
         if os.path.isfile(file):
             return file
+    newest = newest_job(path)
+    near = f"; the newest job in it is {newest}" if newest else ""
     raise UsageError(
         f"{path}: no {TIMELINE} there; expected a directory that `muster local` made, or what a host left in "
-        "/opt/ml/output (several hosts: name each one's directory)"
+        f"/opt/ml/output (several hosts: name each one's directory){near}"
     )
+
+
+def newest_job(folder: str) -> str:
+    """The directory of the newest job that `muster local` left in ``folder``, or in its muster-jobs; else empty."""
+    found = []
+    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
+        try:
+            paths = [os.path.normpath(os.path.join(parent, name)) for name in os.listdir(parent)]
+        except OSError:
+            continue
+        found += [path for path in paths if os.path.isfile(os.path.join(path, TIMELINE))]
+    return max(found, key=lambda path: os.path.getmtime(os.path.join(path, TIMELINE)), default="")
 
 
 def _rows(file: str) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def _phases(moments: Sequence[Moment], first: dict[str, Moment], rows: Sequence[
     at = {event: moment.at for event, moment in first.items()}
     called = at.get("rollcall-started", last)
     met = at.get("rollcall-done", at.get("rollcall-failed", last))
-    started = min((row.spans[0].begin for row in rows), default=last)
+    started = first_start(rows, last)
     ending = min(
         (at[event] for event in ENDINGS if event in at), default=max((r.spans[-1].end for r in rows), default=last)
     )
@@ -95,13 +95,33 @@ def _phases(moments: Sequence[Moment], first: dict[str, Moment], rows: Sequence[
     if "rollcall-started" in at:
         spans.append(Span(called, min(met, last), "rollcall", "roll call"))
     if "rollcall-done" in at:
-        spans.append(Span(met, min(started, ending), "start", "planned and started its processes"))
+        spans.append(Span(met, min(started, ending), "start", _starting(rows)))
     if rows and ending > started:
         spans.append(Span(started, ending, "run", "ran"))
     if last > ending and ("rollcall-done" in at or "rollcall-failed" in at):
         spans.append(Span(ending, last, "end", "ended its processes and reported"))
     spans += [span for moment in moments if (span := _measured(moment)) is not None]
     return [span for span in spans if span.seconds >= 0]
+
+
+def first_start(rows: Sequence[Row], otherwise: float) -> float:
+    """When the first of a host's ranks started: a launcher such as torchrun may take seconds before. Of its processes
+    where it has no rank, and ``otherwise`` where it has none at all.
+    """
+    ranks = [row for row in rows if is_rank(row)]
+    return min((row.spans[0].begin for row in ranks or rows), default=otherwise)
+
+
+def is_rank(row: Row) -> bool:
+    """Whether the process is a rank."""
+    return row.name.startswith("rank ")
+
+
+def _starting(rows: Sequence[Row]) -> str:
+    launchers = ", ".join(row.name for row in rows if not is_rank(row))
+    if launchers and any(map(is_rank, rows)):
+        return f"planned, and started its ranks by way of {launchers}"
+    return "planned and started its processes"
 
 
 def _measured(moment: Moment) -> Span | None:

@@ -9,7 +9,7 @@ from musterpoint.untrusted import printable
 from musterpoint.viewer.answers import answers, took
 from musterpoint.viewer.events import meaning_of, sentence
 from musterpoint.viewer.history import History, Moment
-from musterpoint.viewer.lanes import Lane
+from musterpoint.viewer.lanes import Lane, is_rank
 
 _WIDEST = 200
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
@@ -49,7 +49,7 @@ def _main(moments: Sequence[Moment]) -> Iterator[Moment]:
 
 def _host(lane: Lane) -> tuple[str, ...]:
     phases = [lane.of("prepare"), lane.of("rollcall")]
-    starts = [row.spans[0].begin for row in lane.rows]
+    starts = [row.spans[0].begin for row in lane.rows if is_rank(row)]
     wrote = [row.spans[1].begin for row in lane.rows if len(row.spans) == 2]
     ends = [row.spans[-1].end for row in lane.rows]
     return (

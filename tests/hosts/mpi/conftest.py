@@ -35,7 +35,7 @@ class MpiJob:
         return [*where, *chosen, *options, path, *arguments]
 
     def run(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
-        return self.local.run(*self.words(program, options, arguments), timeout=200)
+        return self.local.run(*self.words(program, options, arguments), timeout=500)
 
     def bridged(self, program: str | Path, *options: str | Path) -> Any:
         """As :meth:`run`, on the hosts of ``with_bridge.py``."""
@@ -43,7 +43,7 @@ class MpiJob:
         assert plain[1:3] == ["-m", "musterpoint"]
         command = [plain[0], str(Path(__file__).parent / "with_bridge.py"), *plain[3:]]
         self.local.command = lambda *words, output=None: command
-        return self.local.run(timeout=200)
+        return self.local.run(timeout=500)
 
     def start(self, program: str | Path, *options: str | Path, arguments: tuple[str, ...] = ()) -> Any:
         return self.local.start(*self.words(program, options, arguments))
@@ -51,7 +51,7 @@ class MpiJob:
     def ready(self, process: Any, ranks: int, hosts: tuple[str, ...] = ("algo-1", "algo-2")) -> None:
         """Returns when ``ranks`` ranks have said that they are ready."""
         logs = [self.local.output / "hosts" / host / "log" for host in hosts]
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 500
         while sum(log.read_text().count("is ready") for log in logs if log.exists()) < ranks:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
 def counted(job: Any, folder: Path, *options: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from ...ports import free_port
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 GROUPS = [
     {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
@@ -73,7 +73,7 @@ def test_mpirun_on_the_group_that_the_job_names(
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )  # fmt: skip
     try:
-        said = [process.communicate(timeout=200)[0] for process in running]
+        said = [process.communicate(timeout=500)[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -34,7 +34,7 @@ def test_where_ranks_run(
     environ["PATH"] = f"{stack(flavour)}:{environ['PATH']}"
     words = [python, "-m", "musterpoint", "launch", "--slots", "2", "--launcher", "mpi", *options]
     done = subprocess.run(
-        [*words, str(tmp_path / "train.py")], env=environ, capture_output=True, text=True, timeout=200, check=False
+        [*words, str(tmp_path / "train.py")], env=environ, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"^rank (\d) on ([\d ]+)$", done.stdout, re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 
 from ..test_stalls import MPI, at
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
 def test_a_busy_barrier_is_a_wait(under: Callable[[str], Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 ALL = ["openmpi4", "openmpi5", "mpich", "mpich-apt", "impi"]
 VALUES = {

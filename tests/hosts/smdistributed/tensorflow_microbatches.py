@@ -1,14 +1,20 @@
-"""Microbatches of ``smdistributed.modelparallel.tensorflow`` on each rank, against the whole batch in one piece."""
+"""Microbatches of ``smdistributed.modelparallel.tensorflow`` on each rank, against the whole batch in one piece.
+
+Before it the script of its first argument runs, which starts smdistributed.dataparallel; behind it that of the second.
+"""
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 
 import numpy
 import smdistributed.modelparallel.tensorflow as smp
 import tensorflow as tf
 
+first, last = (word for word in sys.argv[1:] if word.endswith(".py"))
+runpy.run_path(first)
 asked = os.environ["SM_HP_MP_PARAMETERS"]
 os.environ["SM_HP_MP_PARAMETERS"] = asked.replace('"partitions":1', '"partitions":2')
 try:
@@ -74,5 +80,6 @@ if saved:
     manager.restore()
     assert (model.dense.kernel.numpy() == kept).all()
 model.save_model(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
-print(f"rank {smp.rank()} of {smp.size()}: microbatches are exact")
-sys.stdout.flush()
+smp.barrier()
+print(f"rank {smp.rank()} of {smp.size()}: microbatches are exact", flush=True)
+runpy.run_path(last)

@@ -16,7 +16,7 @@ from .conftest import trained
 
 DIGITS = Path(__file__).parent / "programs" / "deepspeed_digits.py"
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def trained_alike(ran) -> dict[int, list[float]]:  # type: ignore[no-untyped-def
 
 def test_zero2_trains_on_uneven_hosts(deep, digits: Path) -> None:  # type: ignore[no-untyped-def]
     ran = deep.run("--hosts", "2", "--backend", "netns", "--host-slots", "1,2", "--launcher", "deepspeed", DIGITS,
-                   digits, timeout=200)  # fmt: skip
+                   digits, timeout=500)  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(trained_alike(ran)) == [0, 1, 2]
     # the argument and LOCAL_RANK agree, and count from each host's first rank
@@ -55,7 +55,7 @@ def test_zero2_trains_under_other_launchers(  # type: ignore[no-untyped-def]
     """Told its place like under every launcher; and asking MPI for it, as DeepSpeed does where nobody tells."""
     deep.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{deep.environ['PATH']}"
     ran = deep.run("--hosts", "2", "--slots", "1", "--backend", "netns", "--launcher", launcher, DIGITS, digits,
-                   *discover, timeout=200)  # fmt: skip
+                   *discover, timeout=500)  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(trained_alike(ran)) == [0, 1]
     for rank in (0, 1):

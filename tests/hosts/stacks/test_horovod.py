@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 DIGITS = PROGRAMS / "horovod_digits.py"
 TWO = ("--hosts", "2", "--backend", "netns")
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_keras_under_mpirun(local, stack, digits: Path) -> None:  # type: ignore
     local.environ["MUSTER_PYTHON"] = str(stack("horovod-tf") / "python")
     local.environ["PATH"] = f"{stack('openmpi4')}{os.pathsep}{local.environ['PATH']}"
     ran = local.run(*TWO, "--slots", "1", "--launcher", "mpi", PROGRAMS / "horovod_keras_digits.py",
-                    digits, timeout=200)  # fmt: skip
+                    digits, timeout=500)  # fmt: skip
     assert ran.code == 0, ran.stderr + ran.stdout
     assert sorted(trained(ran.stdout)) == [0, 1]
     assert len(set(re.findall(r"rank \d of 2 weights (\w+)", ran.stdout))) == 1

@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).parent / "programs" / "ray_nodes.py"
 SEEN = '2 nodes, 4 CPUs, token: [("of the program\'s own folder", []), ("of the program\'s own folder", [])]'
 JOB = ("--hosts", "2", "--launcher", "ray", "--slots", "2")
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class Tensor:
 
     def run(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
         """``more`` are options, and behind ``--`` the program's arguments."""
-        return self.local.run(*self.words(hosts, launcher, program, *more), timeout=280)
+        return self.local.run(*self.words(hosts, launcher, program, *more), timeout=500)
 
     def start(self, hosts: int, launcher: str, program: str | Path, *more: str) -> Any:
         return self.local.start(*self.words(hosts, launcher, program, *more))
@@ -39,7 +39,7 @@ class Tensor:
             assert process.poll() is None, "the job ended before"
             return happened()
 
-        eventually(check, 150)
+        eventually(check)
 
     def processes(self, *marks: bytes) -> list[int]:
         """Processes of this test's job that have all of ``marks`` in their environment."""

@@ -11,10 +11,11 @@ from typing import Any, Callable
 import pytest
 
 GRADIENTS = Path(__file__).parents[1] / "smdistributed" / "tensorflow_gradients.py"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "smdistributed"
 MICROBATCHES = GRADIENTS.with_name("tensorflow_microbatches.py")
 DATA_PARALLEL = json.dumps({"smdistributed": {"dataparallel": {"enabled": True}}})
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(300), pytest.mark.xdist_group("tensorflow")]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(600), pytest.mark.xdist_group("tensorflow")]
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,18 @@ def model_parallel(**parameters: object) -> str:
     return json.dumps({"smdistributed": asked, "mpi": {"enabled": True, "processes_per_host": 1}})
 
 
+def losses(lines: str) -> list[float]:
+    """What an example printed, epoch by epoch."""
+    found = re.findall(r"epoch=(\d); train:loss=([\d.]+);", lines)
+    assert [int(epoch) for epoch, _loss in found] == [*range(len(found))], lines
+    return [float(loss) for _epoch, loss in found]
+
+
 def test_microbatches_are_the_whole_batch(tensor: Any, tmp_path: Path) -> None:
-    """Also: where there is no mpirun, ranks of TensorFlow need none."""
+    """And the examples learn. Also: where there is no mpirun, ranks of TensorFlow need none."""
     tensor.local.environ["PATH"] = str(tmp_path)
-    asked = ("--backend", "process", "--distribution", model_parallel(partitions=1))
+    examples = [str(EXAMPLES / f"tensorflow_{name}.py") for name in ("data_parallel", "microbatches")]
+    asked = ("--backend", "process", "--distribution", model_parallel(partitions=1), "--", *examples)
     ran = tensor.run(2, "auto", MICROBATCHES, *asked)
     assert ran.code == 0, ran.stderr + ran.stdout
     assert "launcher ranks: the job asks for smdistributed model parallelism" in ran.log("algo-1")
@@ -51,4 +60,11 @@ def test_microbatches_are_the_whole_batch(tensor: Any, tmp_path: Path) -> None:
         assert f"rank {rank} of 2: microbatches are exact" in ran.stdout, ran.stdout
     assert "partitions=2 (SM_HP_MP_PARAMETERS): musterpoint's smdistributed.modelparallel.tensorflow" in ran.stdout
     assert "images: a batch of 7 can't be divided into 4 microbatches" in ran.stdout
+    for rank in (0, 1):
+        before, _, after = ran.log(f"algo-{rank + 1}").partition(f"rank {rank} of 2: microbatches are exact")
+        learned = losses(before)
+        assert len(learned) == (0 if rank else 5), "rank 0 speaks for both, and both have one model"
+        assert not learned or learned[-1] < learned[0] / 10
+        learned = losses(after)
+        assert len(learned) == 5 and learned[-1] < learned[0] / 2, learned
     assert (ran.output / "hosts/algo-1/opt/ml/model/1/saved_model.pb").exists()

@@ -93,7 +93,7 @@ def test_every_host_gets_the_leaders_answer(start: Callable[..., Any]) -> None:
     for host, got in zip(hosts, answers, strict=True):
         host.gathered()
         consult(host, got)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 500
     while not all(answers) and time.monotonic() < until:
         time.sleep(0.01)
     assert answers == [["algo-1=algo-1,algo-2=algo-2,algo-3=algo-3"]] * 3
@@ -109,7 +109,7 @@ def test_a_lost_host_is_not_waited_for(start: Callable[..., Any], cable: Any) ->
     cable.pull()
     for host in (leader, other):
         host.event(PeerLost)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 500
     while not all(answers) and time.monotonic() < until:
         time.sleep(0.01)
     assert answers == [["algo-1=algo-1,algo-3=algo-3"]] * 2
@@ -123,7 +123,7 @@ def test_a_worker_that_loses_its_leader_gets_no_answer(start: Callable[..., Any]
     consult(worker, answers)
     cable.pull()
     worker.event(PeerLost)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 500
     while not answers and time.monotonic() < until:
         time.sleep(0.01)
     assert answers == [None]

@@ -100,7 +100,7 @@ def test_a_slow_reader_gets_everything(ends: Ends) -> None:
     ends.link.send(b"end")
     assert ends.link.busy
     got = b""
-    ends.far.settimeout(60)
+    ends.far.settimeout(500)
     while len(got) < len(data) + 3:
         ends.loop.turn(0)
         got += ends.far.recv(1 << 20)
@@ -138,7 +138,7 @@ def test_a_bye_to_a_dead_peer_is_short(ends: Ends) -> None:
     ends.link.send(b"x" * (32 << 20))
     started = time.monotonic()
     say_bye([ends.link], 0.3)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_who_is_ignored_is_heard_no_more_and_cut_off_if_it_goes_on(ends: Ends) -
     ends.far.sendall(wire.frame(b"x") * 100 + b"\xff" * 100)
     ends.turn()
     assert (ends.frames, ends.ends) == ([], [])
-    ends.far.settimeout(60)
+    ends.far.settimeout(500)
     with pytest.raises(OSError):
         while True:
             ends.loop.turn(0)
@@ -260,7 +260,7 @@ def test_sealed_frames_of_every_size_arrive(sealed: Sealed) -> None:
     for payload in sent:
         sealed.link.send(wire.frame(payload))
     frames, got = wire.Frames(wire.LEADER_LIMIT), []
-    sealed.far.settimeout(60)
+    sealed.far.settimeout(500)
     while len(got) < len(sent):
         sealed.loop.turn(0)
         frames.feed(sealed.far.recv(1 << 20))

@@ -178,7 +178,7 @@ class Ends:
     def __init__(self) -> None:
         self.loop = Loop()
         here, self.there = socket.socketpair()
-        self.there.settimeout(60)
+        self.there.settimeout(500)
         context = Context(self.loop, Timeouts(), ConnectionLog(print, lambda *a, **k: None))
         owner = LinkOwner(lambda link, payload: None, lambda link, why, eof: None)
         link = Link(context, here, "10.0.0.2", 1000, owner)

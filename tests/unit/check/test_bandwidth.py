@@ -49,7 +49,7 @@ def test_an_error_of_either_host_is_the_pairs(loop: Loop) -> None:
     decided(leading, a=GOOD, b=GOOD)
     joint.lost["b"] = "gone"
     (measured,) = decided(leading, a=GOOD._replace(error="timed out"))["measured"]
-    assert measured["error"] == "b was lost; timed out; no report came" and measured["all_reduce"] == 0
+    assert measured["error"] == "b was lost; timed out; it sent no report in time" and measured["all_reduce"] == 0
 
 
 def test_a_host_that_says_nothing_of_its_result_has_failed(loop: Loop) -> None:

@@ -20,7 +20,6 @@ from .test_machine import Recorded
 
 GIB = 1 << 30
 OF_TREES = {
-    "azure_container": {("rdma-hidden", "warn")},
     "dgx_roce": {("rdma-down", "warn")},
     "nd96isr_h100_v5": {("rdma-down", "warn")},
     "p4d_container": {("rdma-hidden", "warn")},

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.check.blame import Pair, blamed, called_by
-from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, Result, ephemeral_ports, port_findings
+from musterpoint.check.port_calls import Call, Calls, Endpoint, Listeners, Result, ephemeral_ports
+from musterpoint.check.port_rules import port_findings
 from musterpoint.loop import Loop
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
@@ -88,6 +89,14 @@ def test_who_is_mute_at_a_port_is_named(bad: list[tuple[str, str, int]], expecte
 def test_lost_large_packets_are_told_apart() -> None:
     (found, *_) = port_findings(table([("*", "algo-2", 7777)], "stuck"), "algo-1", AGREED, HOSTS)
     assert (found.code, found.severity, found.host) == ("large-packets-lost", "fail", "algo-2")
+
+
+def test_answers_that_a_firewall_drops_are_its_hosts() -> None:
+    """It drops by ports of the range: calls into it, and answers to calls that left from such a port."""
+    bad = [("*", "algo-3", 60000), ("algo-3", "algo-1", 7777), ("algo-3", "algo-2", 33000)]
+    found = [each for each in port_findings(table(bad), "algo-1", AGREED, HOSTS) if each.severity != "ok"]
+    assert {each.host for each in found} == {"algo-3"}
+    assert "it can't reach port 7777 (the master port) of algo-1" in found[0].found
 
 
 @given(st.integers(3, 12), st.data())

@@ -65,7 +65,7 @@ def run(folder: Path, environ: dict[str, str], words: list[str], **changed: str)
     clean = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     clean["SAGEMAKER_BASE_DIR"] = str(folder / "none")
     return subprocess.run(
-        words, cwd=folder, env={**clean, **changed}, capture_output=True, text=True, timeout=200, check=False
+        words, cwd=folder, env={**clean, **changed}, capture_output=True, text=True, timeout=500, check=False
     )
 
 

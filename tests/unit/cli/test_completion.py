@@ -18,7 +18,7 @@ from musterpoint.cli.completion import SHELLS, command_lines, in_short
 from musterpoint.cli.main import COMMANDS, main
 from musterpoint.settings import Launcher
 
-PATIENCE = 60.0
+PATIENCE = 500.0
 """Seconds that a shell gets for a line on a busy machine."""
 # what is typed before the TAB → the line after it, and words among what is offered
 LINES = [

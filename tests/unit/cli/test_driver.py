@@ -37,7 +37,7 @@ def drive(tmp_path: Path, environ: dict[str, str], config: str, **hyperparameter
     theirs = {"SM_ENTRY_SCRIPT": "train.py", "SM_DISTRIBUTED_CONFIG": config, "SAGEMAKER_BASE_DIR": str(base)}
     done = subprocess.run(
         [sys.executable, str(tmp_path / f"{NAME}.py")], cwd=code, capture_output=True, text=True, check=False,
-        env={**environ, **theirs}, stdin=subprocess.DEVNULL, timeout=60,
+        env={**environ, **theirs}, stdin=subprocess.DEVNULL, timeout=500,
     )  # fmt: skip
     (tmp_path / "code.txt").write_text(str(done.returncode))
     (tmp_path / "log").write_text(done.stdout + done.stderr)
@@ -68,7 +68,7 @@ def test_elsewhere_it_says_what_it_is(tmp_path: Path, environ: dict[str, str]) -
     (tmp_path / f"{NAME}.py").write_text(bundle())
     done = subprocess.run(
         [sys.executable, str(tmp_path / f"{NAME}.py"), "train.py"], capture_output=True, text=True, check=False,
-        env=environ, timeout=60,
+        env=environ, timeout=500,
     )  # fmt: skip
     assert done.returncode == 64
     assert "rename it launcher.py" in done.stderr

@@ -30,9 +30,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["lunch"],
-            "muster lunch: no such command; expected one of launch, torchrun, local, plan, check, report, env, bundle, "
-            "completion",
+            "muster lunch: no such command (did you mean launch?); expected one of launch, torchrun, local, plan, "
+            "check, report, env, bundle, completion",
         ),
+        ([__file__], f"no such command, and {__file__} is a file: muster local {__file__} runs it here, muster launch"),
+        (["plan", "--launcher", "torch"], "ssh (did you mean torchrun?)"),
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch"], "--train-script PROGRAM"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),
@@ -63,7 +65,7 @@ def run_as(path: str, environ: dict[str, str], tmp_path: Path, *words: str) -> s
     code = "import sys; from musterpoint.cli.main import run_file; sys.exit(run_file(sys.argv.pop(1)))"
     return subprocess.run(
         [sys.executable, "-c", code, path, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}, timeout=60,
+        env={**environ, "SAGEMAKER_BASE_DIR": str(tmp_path / "none")}, timeout=500,
     )  # fmt: skip
 
 

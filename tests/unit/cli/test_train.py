@@ -31,7 +31,7 @@ def write(base: Path) -> None:
 def train(base: Path, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "musterpoint.cli.train", *words], env={**environ, "SAGEMAKER_BASE_DIR": str(base)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
 
 

@@ -39,6 +39,11 @@ PROVOKED = [
     ("import os; os.environ['SM_CHANNEL_TRAIN']", PLATFORM, "(it has none): fit({'train': ...}) gives it one"),
     ("import os; os.environ['SM_CHANNEL_TRAIN']", JobFacts("slurm"), "set SM_CHANNEL_TRAIN to a directory"),
     ("import sys; sys.stdin.read(); breakpoint()", LOCAL, "muster local --debug 1 PROGRAM"),
+    ("input()", LOCAL, "input() finds nothing to read: give the program its answers as arguments, or muster local"),
+    ("import os; os.environ['LOCAL_RANK']", PLATFORM, "sets no LOCAL_RANK: --launcher torchrun or --launcher ranks"),
+    ("import os; os.environ['LOCAL_RANK']", LOCAL, ""),
+    ("import torch.distributed as d; d.init_process_group('gloo')", JobFacts(launcher="tensorflow"),
+     "launcher tensorflow starts the program without ranks, and sets no RANK"),
     ("import torch; torch.cuda.set_device(0)", LOCAL, "muster local --cpu-fallback runs the script on the CPU"),
     ("import torch; torch.nn.Linear(1, 1).to('cuda')", LOCAL, "--cpu-fallback"),
     ("import torch; torch.zeros(1).cuda()", PLATFORM, "give the job hosts with GPUs"),
@@ -80,6 +85,9 @@ def test_a_provoked_error_says_what_to_type(
 
 RECORDED = [
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", LOCAL, "smaller batch per rank"),
+    ("train.sh: line 4: SM_CHANNEL_TRAIN: unbound variable", LOCAL, "no input channel train"),
+    ("train.sh: 4: SM_CHANNEL_TRAIN: parameter not set", LOCAL, "no input channel train"),
+    ("train.sh: line 4: RANK: unbound variable", PLATFORM, "--launcher torchrun"),
     ("torch.AcceleratorError: CUDA error: invalid device ordinal", LOCAL, "2 ranks and fewer GPUs"),
     ("RuntimeError: Found no NVIDIA driver on your system.", LOCAL, "--cpu-fallback"),
     ("AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'", LOCAL, "--cpu-fallback"),
@@ -168,7 +176,9 @@ def test_no_hint_is_too_long(number: int) -> None:
     hint = (*HINTS, *ENDINGS)[number]
     long = JobFacts("sagemaker", True, ("training", "validation", "test"), "parameter-server", 16, 1023)
     sample = "SM_CHANNEL_VALIDATION No module named smdistributed.modelparallel.torch"
-    found = re.search(r"_(?P<channel>\w+) (?P<module>No) module named smdistributed\.modelparallel", sample)
+    found = re.search(
+        r"_(?P<channel>\w+) (?P<module>(?P<variable>No)) module named smdistributed\.modelparallel", sample
+    )
     assert found is not None
     said = hint.about(Case(found, "torch/distributed/run.py", long, "No"))
     assert len(said.encode()) < (MOST_REASON - ERROR_SHARE) * 0.6

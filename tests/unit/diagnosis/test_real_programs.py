@@ -128,7 +128,7 @@ def ran(folder: Path, program: str, **variables: str) -> RankEnd:
     path = folder / "train.py"
     path.write_text(program, "utf-8")
     done = subprocess.run(
-        [sys.executable, path], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120,
+        [sys.executable, path], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=500,
         env=os.environ | variables,
     )  # fmt: skip
     tail = Tail()

@@ -106,13 +106,59 @@ NEURON = "sys/devices/virtual/neuron_device"
     ("files", "cores"),
     [
         ({"dev/neuron0": "", "dev/neuron1": ""}, 4),
-        ({"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"}, 8),
+        ({"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"}, 4),
         ({"dev/neuron0": "", f"{NEURON}/neuron0/neuron_core0/x": "", f"{NEURON}/neuron0/neuron_core1/x": ""}, 2),
         ({"dev/neuron": ""}, 0),
     ],
 )
 def test_neuron(tmp_path: Path, files: dict[str, str], cores: int) -> None:
     assert survey({}, tree(tmp_path, files)).neuron_cores == cores
+
+
+@pytest.mark.parametrize(
+    ("environ", "cores"),
+    [
+        ({"NEURON_LOGICAL_NC_CONFIG": "1"}, 8),
+        ({"NEURON_RT_VIRTUAL_CORE_SIZE": "1"}, 8),
+        ({"NEURON_LOGICAL_NC_CONFIG": "2"}, 4),
+        ({"NEURON_LOGICAL_NC_CONFIG": "many"}, 4),
+    ],
+)
+def test_grouped_cores(tmp_path: Path, environ: dict[str, str], cores: int) -> None:
+    root = tree(tmp_path, {"dev/neuron0": "", f"{NEURON}/neuron0/core_count": "8\n"})
+    assert survey(environ, root).neuron_cores == cores
+
+
+AMD = {"dev/kfd": "", "dev/null": "", **{
+    f"sys/class/kfd/kfd/topology/nodes/{node}/gpu_id": f"{0 if node < 2 else 40 + node}\n" for node in range(6)
+}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, 4),
+        ({"ROCR_VISIBLE_DEVICES": "0,1,2"}, 3),
+        ({"ROCR_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "2,3"}, 1),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "0,1"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "3,0"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f,GPU-5"}, 2),
+    ],
+)
+def test_gpus_of_amd(tmp_path: Path, environ: dict[str, str], expected: int) -> None:
+    devices = survey(environ, tree(tmp_path, AMD))
+    assert (devices.amd_gpus, devices.slots, devices.gpus) == (expected, expected or 1, 0)
+    assert not devices.cpu_only
+    assert devices.accelerators == ((expected, "AMD GPU") if expected else (0, "GPU"))
+
+
+def test_gaudis_are_told_from_other_accelerators(tmp_path: Path) -> None:
+    files = {"dev/accel/accel0": "", "dev/accel/accel1": "", "dev/accel/accel_controlD0": "", "dev/null": ""}
+    vendors = {"sys/class/accel/accel0/device/vendor": "0x1da3\n", "sys/class/accel/accel1/device/vendor": "0x8086\n"}
+    assert survey({}, tree(tmp_path / "new", {**files, **vendors})).gaudis == 1
+    assert survey({}, tree(tmp_path / "old", {"dev/hl0": "", "dev/hl1": "", "dev/hl_controlD0": ""})).gaudis == 2
+    assert survey({}, tree(tmp_path / "none", {"dev/accel/accel0": ""})).accelerators == (0, "GPU")
 
 
 def test_interfaces(tmp_path: Path) -> None:

@@ -23,13 +23,14 @@ def fabric_of(name: str, root: Path, environ: Mapping[str, str] = {}) -> Fabric:
 
 
 class Expected(NamedTuple):
-    """``said``: a part of each note, in order."""
+    """``said``: a part of each note, in order. ``slots``: ranks; 0: as many as GPUs or cores, and at least one."""
 
     gpus: int
     cores: int
     set: dict[str, str]
     said: tuple[str, ...] = ()
     accelerated: bool = True
+    slots: int = 0
 
 
 EFA = {"FI_PROVIDER": "efa", "FI_EFA_USE_HUGE_PAGE": "0"}
@@ -56,6 +57,10 @@ EXPECTED = {
         {**EFA, **OLD_KERNEL, "FI_EFA_USE_DEVICE_RDMA": "1", "NEURON_RT_ROOT_COMM_ID": f"{LEADER}:46820"},
         ("network: 8 x EFA",),
     ),
+    "trn2": Expected(
+        0, 64, {**EFA, "NEURON_RT_ROOT_COMM_ID": f"{LEADER}:46820"}, ("network: 16 x EFA, 200 Gb/s",),
+    ),
+    "gaudi2": Expected(0, 0, {}, accelerated=False, slots=8),
     "p2": Expected(1, 0, WARN),
     "p3": Expected(8, 0, WARN),
     "p3dn": Expected(
@@ -83,6 +88,19 @@ EXPECTED = {
         8, 0, {**WARN, **AZURE, "NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml"},
         ("7 x InfiniBand, 400 Gb/s", "that aren't ACTIVE, and that NCCL leaves out: mlx5_ib7 INIT"),
     ),
+    "nd96isr_mi300x_v5": Expected(
+        0, 0,
+        {
+            **WARN, "NCCL_IB_HCA": "=" + A100_PORTS,
+            "UCX_NET_DEVICES": ",".join(f"{port}:1" for port in A100_PORTS.split(",")),
+        },
+        ("1 x RoCE, 100 Gb/s, virtual function (mlx5_an0); 8 x InfiniBand, 400 Gb/s",), slots=8,
+    ),
+    "pod_with_a_virtual_function": Expected(
+        1, 0, WARN,
+        ("network: 4 x InfiniBand, 400 Gb/s, no node in /dev/infiniband (mlx5_0 to mlx5_3); 1 x InfiniBand",
+         "this container has mlx5_9, and not mlx5_0, mlx5_1, mlx5_2, mlx5_3: ranks use what is here"),
+    ),
     "dgx_roce": Expected(
         2, 0, {**WARN, "NCCL_IB_HCA": "=mlx5_0", "UCX_NET_DEVICES": "mlx5_0:1"},
         ("1 x RoCE, 100 Gb/s, port DOWN (mlx5_2)", "divided into MIG instances (GPU 0: 2)"),
@@ -100,6 +118,7 @@ def test_what_is_set_on_a_machine(name: str, tmp_path: Path) -> None:
     assert (fabric.devices.gpus, len(fabric.gpus), fabric.devices.neuron_cores) == (
         expected.gpus, expected.gpus, expected.cores,
     )  # fmt: skip
+    assert fabric.devices.slots == (expected.slots or expected.gpus or expected.cores or 1)
     assert {setting.name: setting.value for setting in advice.settings} == expected.set
     assert all(len(setting.reason) > 20 for setting in advice.settings)
     assert len(advice.notes) == len(expected.said), advice.notes

@@ -264,6 +264,9 @@ SUSPECTED = [
     ({"PET_RDZV_ENDPOINT": "job-worker-0:23456"}, "PET_RDZV_ENDPOINT=job-worker-0:23456"),
     ({"MODAL_CLUSTER_SIZE": "2", "MODAL_CONTAINER_RANK": "1"}, "MODAL_CLUSTER_SIZE=2"),
     ({"NODE_NUM": "2", "NODE_LIST": "10.0.0.1,10.0.0.2", "INDEX": "1"}, "NODE_LIST=10.0.0.1,10.0.0.2, NODE_NUM=2"),
+    ({"NOMAD_ALLOC_INDEX": "1", "NOMAD_GROUP_NAME": "train"}, "NOMAD_ALLOC_INDEX=1"),
+    ({"TORCHX_RANK0_HOST": "app-0.app", "TORCHX_JOB_ID": "kubernetes://x/app"}, "TORCHX_RANK0_HOST=app-0.app"),
+    ({"CHIEF_IP": "10.0.0.1", "INDEX": "1"}, "CHIEF_IP=10.0.0.1"),
     ({"ARNOLD_WORKER_NUM": "2", "ARNOLD_ID": "1", "ARNOLD_WORKER_HOSTS": "a:1,b:1"}, "ARNOLD_WORKER_HOSTS=a:1,b:1"),
 ]
 
@@ -272,6 +275,7 @@ UNSUSPECTED = [
     {"AWS_BATCH_JOB_ARRAY_SIZE": "10", "AWS_BATCH_JOB_ARRAY_INDEX": "3", "FOO_NUM_NODES": "1", "FOO_NODE_RANK": "0"},
     {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "web-7d9f-x2x", "KUBERNETES_PORT_443_TCP_PORT": "443"},
     {"MASTER_ADDR": "localhost", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+    {"NOMAD_ALLOC_INDEX": "0", "TORCHX_RANK0_HOST": "localhost"},
     {"MASTER_ADDR": "127.0.0.1", "ALLOWED_HOSTS": "a,b", "HOSTNAME": "node-7"},
 ]
 

@@ -175,6 +175,7 @@ def test_parameters_that_fit(plan: Planner, parameters: dict[str, Any], slots: t
         ({"ddp_port": 8000}, (2,), "has ddp_port without ddp: add ddp, or"),
         ({"default_partition": 1}, (2,), "has default_partition 1 and 1 partitions"),
         ({"sharded_data_parallel_degree": 2}, (3,), "has sharded_data_parallel_degree 2, which doesn't divide the job"),
+        ({"context_parallel_degree": 4}, (2,), "has context_parallel_degree 4, which doesn't divide the 2 ranks that"),
         ({"hybrid_shard_degree": "4"}, (2,), "has hybrid_shard_degree 4, which doesn't divide the job's 2 copies"),
     ],
 )

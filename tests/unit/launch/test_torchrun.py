@@ -130,7 +130,7 @@ def test_no_variable_of_the_installed_torch_changes_what_is_planned(plan: Planne
                     asked.append(seen(plan("torchrun", slots, me, rendezvous=rendezvous, environ=environ), environ))
     done = subprocess.run(
         [sys.executable, "-c", PARSE], input="".join(json.dumps(one) + "\n" for one in asked), capture_output=True,
-        text=True, timeout=200, check=True,
+        text=True, timeout=500, check=True,
     )  # fmt: skip
     read, *answers = map(json.loads, done.stdout.splitlines())
     assert set(read) == set(names), "each variable has its place in the table"

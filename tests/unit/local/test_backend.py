@@ -217,7 +217,7 @@ def opened(pid: int) -> int | None:
 def ended(pidfd: int) -> None:
     import select
 
-    assert select.select([pidfd], [], [], 30)[0]
+    assert select.select([pidfd], [], [], 500)[0]
     os.close(pidfd)
 
 

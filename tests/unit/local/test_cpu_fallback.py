@@ -72,7 +72,7 @@ assert start.elapsed_time(end) >= 0
 for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
     assert getattr(torch.cuda, name)() == 0
 torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.cuda.manual_seed(1); torch.cuda.manual_seed_all(1)
-torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+torch.cuda.set_rng_state(torch.cuda.get_rng_state()); torch.cuda.random.set_rng_state(torch.cuda.random.get_rng_state())
 torch.cuda.nvtx.range_push("x"); torch.cuda.nvtx.range_pop()
 assert "CPU" in torch.cuda.get_device_name(0) and torch.cuda.get_device_properties(0).total_memory > 0
 """

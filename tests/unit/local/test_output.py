@@ -19,13 +19,57 @@ from musterpoint.local.output import LONGEST_LINE, Lines, Pump, prefixes
         ([b"o", b"ne\ntw", b"o\n"], b"> one\n> two\n"),
         ([b"no end"], b"> no end\n"),
         ([b"\n\n"], b"> \n> \n"),
-        ([b"\xff\x00\r50%\r100%\n"], b"> \xff\x00\r50%\r100%\n"),
+        ([b"\xff\x00\r50%\r100%\n"], b"> 100%\n"),
+        ([b"\r50%", b"\r10", b"0%\r\nwith Windows' end\r\n"], b"> 100%\n> with Windows' end\r\n"),
         ([], b""),
     ],
 )
 def test_whole_lines_with_a_prefix(chunks: list[bytes], expected: bytes) -> None:
     lines = Lines(b"> ")
     assert b"".join(map(lines.feed, chunks)) + lines.end() == expected
+
+
+def test_a_progress_bar_is_shown_as_it_stands_and_stays_short() -> None:
+    lines = Lines(b"> ")
+    for percent in range(99):
+        assert lines.feed(b"\r%d%% " % percent + b"#" * percent, float(percent)) == b""
+    assert lines.changed == 0.0, "it has waited since its first part"
+    assert lines.unfinished() == b"> 98% " + b"#" * 98 + b"\n"
+    assert lines.changed is None, "nothing new is to be shown"
+    assert lines.feed(b"\r98% " + b"#" * 98, 100.0) == b""
+    assert (lines.changed, lines.unfinished()) == (100.0, b""), "it is as it was"
+    assert lines.feed(b"\r100%", 101.0) == b""
+    assert lines.unfinished() == b"> 100%\n"
+    assert lines.feed(b"\nbye\n", 102.0) == b"> bye\n", "no line is shown twice"
+    for percent in range(5000):
+        assert lines.feed(b"\r%d" % percent) == b""
+    assert lines.end() == b"> 4999\n", "a bar of hours isn't kept"
+
+
+def test_a_line_without_an_end_is_shown_once_and_goes_on_as_another() -> None:
+    lines = Lines(b"> ")
+    assert lines.feed(b"loading \xe2\x96", 1.0) == b""
+    assert (lines.unfinished(), lines.changed) == (b"", 1.0), "within a character"
+    assert lines.feed(b"\x88", 2.0) == b""
+    assert lines.unfinished() == "> loading \u2588\n".encode()
+    assert (lines.feed(b" done\n", 9.0), lines.end()) == (b">  done\n", b"")
+
+
+def test_the_pump_shows_a_bar_while_its_host_says_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("musterpoint.local.output.UNFINISHED_SECONDS", 0.01)
+    out_read, out = os.pipe()
+    read, end = os.pipe()
+    pump = Pump(out, lambda host: None)
+    pump.add("a", read, str(tmp_path / "a"), b"a | ")
+    pump.start()
+    try:
+        os.write(end, b"\r10%\r20%")
+        assert os.read(out_read, 100) == b"a | 20%\n"
+    finally:
+        os.close(end)
+        pump.close()
+        os.close(out)
+        os.close(out_read)
 
 
 def test_an_endless_line_is_not_kept() -> None:

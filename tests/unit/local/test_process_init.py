@@ -51,7 +51,7 @@ class Init:
         self.control = -1
 
     def end(self) -> int:
-        self.process.communicate(timeout=120)
+        self.process.communicate(timeout=500)
         return self.process.returncode
 
 
@@ -79,7 +79,7 @@ def test_it_ends_with_the_code_of_its_program(inits: list[Init], code: str, expe
 
 def test_what_cannot_be_started_is_127_with_a_reason(inits: list[Init], tmp_path: Path) -> None:
     inits.append(Init(str(tmp_path / "nothing")))
-    _, err = inits[0].process.communicate(timeout=120)
+    _, err = inits[0].process.communicate(timeout=500)
     assert inits[0].process.returncode == 127
     assert b"nothing: No such file or directory" in err
 
@@ -112,7 +112,7 @@ def gone(pid: int) -> bool:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    ended = bool(select.select([pidfd], [], [], 20)[0])
+    ended = bool(select.select([pidfd], [], [], 500)[0])
     os.close(pidfd)
     return ended
 

@@ -151,7 +151,7 @@ def finished(bench: Bench, text: str, monkeypatch: pytest.MonkeyPatch) -> list[s
     return bench.said[1:]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_no_python_has_boto3(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(bench, "exit 3", monkeypatch)
     assert len(said) == 1
@@ -172,14 +172,14 @@ def test_an_uploader_that_can_not_be_started(bench: Bench, monkeypatch: pytest.M
     assert bench.said[1:] == [f"{said}; it is tried again when the job has ended", said]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_an_uploader_that_always_dies_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = finished(bench, "echo out of luck; exit 9", monkeypatch)
     assert said == ["warning: the sync to s3://b/p/output/intermediate/ ended with code 9 (out of luck)"]
     assert len(bench.moments) == 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_an_uploader_that_hangs_is_left_behind_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("musterpoint.outputs.sync.OVERTIME", 0.2)
     monkeypatch.setattr("musterpoint.outputs.sync.LONGEST_FINISH", 0.1)

@@ -43,7 +43,7 @@ class Listening:
 
     def connect(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(60)
+        sock.settimeout(500)
         sock.connect(address_of(self.control_socket.address))
         return sock
 
@@ -181,7 +181,7 @@ def test_a_line_that_is_no_token_is_an_answer(listening: Listening, said: bytes)
     with listening.connect() as sock:
         sock.sendall(said)
         listening.until(lambda: len(listening.warned) == 1)
-        sock.settimeout(20)
+        sock.settimeout(500)
         assert sock.recv(1) == b""
     assert "of the same version" in listening.warned[0]
 

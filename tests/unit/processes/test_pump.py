@@ -43,13 +43,13 @@ class Reader:
 
     def close(self) -> bytes:
         os.close(self.write_end)
-        self._thread.join(60)
+        self._thread.join(500)
         os.close(self.read_end)
         return self.data
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.002)
@@ -69,7 +69,7 @@ def shared(out: Reader, options: OutputOptions = FORWARD_ALL, streams: int = 1) 
 def finish(pump: Pump, out: Reader, *write_ends: int) -> bytes:
     for end in write_ends:
         os.close(end)
-    assert pump.drain(60)
+    assert pump.drain(500)
     return out.close()
 
 
@@ -207,7 +207,7 @@ def test_a_message_when_all_is_over_begins_a_line_of_its_own(out: Reader) -> Non
     end, _ = pump.open(None, name="mpirun")
     os.write(end, b"its complaint\n\0")  # Open MPI's boxes may end so
     os.close(end)
-    assert pump.drain(60)
+    assert pump.drain(500)
     pump.write_message(b"musterpoint: first\n")
     pump.write_message(b"musterpoint: second\n")
     assert out.close() == b"its complaint\n\0\nmusterpoint: first\nmusterpoint: second\n"
@@ -322,7 +322,7 @@ def test_a_blocked_reader_blocks_nobody_else() -> None:
     end, _ = pump.open(0)
     os.set_blocking(end, False)
     written = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while written < 300_000 and time.monotonic() < deadline:
         try:
             written += os.write(end, b"%09d\n" % (written // 10))
@@ -332,7 +332,7 @@ def test_a_blocked_reader_blocks_nobody_else() -> None:
     before = time.monotonic()
     pump.write_message(b"musterpoint: still here\n")
     tail = pump.tail(0)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 100
     assert tail.endswith(b"%09d\n" % (written // 10 - 1))
     assert len(tail) == 64 << 10
     assert not pump.drain(0.05)
@@ -355,7 +355,7 @@ def test_a_reader_that_went_away_does_not_stop_the_ranks(tmp_path: Any) -> None:
     while view:
         view = view[os.write(end, view) :]
     os.close(end)
-    assert pump.drain(60)
+    assert pump.drain(500)
     assert (tmp_path / "rank-0.log").read_bytes() == data
     os.close(out.write_end)
 
@@ -380,7 +380,7 @@ def test_a_grandchild_that_holds_the_pipe_delays_nothing(out: Reader) -> None:
         os.write(end, b"last words")
         before = time.monotonic()
         assert finish(pump, out, end) == b"last words"
-        assert time.monotonic() - before < 30
+        assert time.monotonic() - before < 200, "nobody waits for its end"
         child.communicate(b"\n")
 
 
@@ -391,6 +391,6 @@ def test_the_last_bytes_of_an_ended_rank_are_in_its_tail_at_once(out: Reader) ->
         os.write(end, b"RuntimeError: boom\n")
         assert pump.tail(0) == b"RuntimeError: boom\n"  # the thread isn't even started
         os.close(end)
-        assert pump.drain(60)
+        assert pump.drain(500)
     assert out.close() == b"RuntimeError: boom\n" * 20
     assert pump.tail(1) == pump.stdout_tail(0) == b""

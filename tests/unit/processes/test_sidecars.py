@@ -50,7 +50,7 @@ def bench() -> Iterator[Bench]:
     made.loop.close()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.until("here")
@@ -64,7 +64,7 @@ def test_lines_go_both_ways_and_it_ends_when_it_is_dismissed(bench: Bench) -> No
     bench.sidecar.send("nobody is there")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.sidecar.dismiss()
@@ -74,7 +74,7 @@ def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) 
     assert not bench.sidecars.ended(1, 0)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_killing_the_job_spares_it(bench: Bench) -> None:
     pid = bench.start(STAYS)
     bench.until("here")
@@ -89,7 +89,7 @@ def test_a_program_that_is_not_there(bench: Bench) -> None:
         bench.sidecars.start(("/nowhere/at/all",), {}, bench.lines.append, bench.codes.append)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_pid_that_is_used_again_is_another_process(bench: Bench) -> None:
     pid = bench.start(ECHO)
     bench.sidecar.dismiss()

@@ -63,7 +63,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 def end(agent: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, stderr = agent.communicate(timeout=60)
+    _, stderr = agent.communicate(timeout=500)
     return agent.returncode, stderr.decode()
 
 

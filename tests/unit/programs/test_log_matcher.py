@@ -109,7 +109,7 @@ def run(tmp_path: Path, rules: tuple[LogRule, ...], *frames: bytes) -> list[dict
     """What the program finds in such frames."""
     (tmp_path / "rules").write_text(to_json(rules))
     words = [sys.executable, "-I", "-S", log_matcher.__file__, str(tmp_path / "rules")]
-    done = subprocess.run(words, input=b"".join(frames), capture_output=True, timeout=60, check=True)
+    done = subprocess.run(words, input=b"".join(frames), capture_output=True, timeout=500, check=True)
     assert not done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -16,7 +16,7 @@ from musterpoint.programs import pid1_tracer
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace of Linux"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
 ]
 
 TARGET = """

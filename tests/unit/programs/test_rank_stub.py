@@ -66,7 +66,7 @@ class Supervisor:
     def release(self, stub: subprocess.Popen[bytes]) -> None:
         assert self.connection is not None
         self.connection.send("release")
-        stub.wait(60)
+        stub.wait(500)
 
     def output(self) -> bytes:
         os.close(self.write)
@@ -97,7 +97,7 @@ def test_it_registers_runs_and_waits_for_its_release(supervisor: Supervisor, tmp
     assert stub.poll() is None, "it holds its exit"
     assert supervisor.connection is not None
     supervisor.connection.send("release")
-    assert stub.wait(60) == 7
+    assert stub.wait(500) == 7
     assert supervisor.output() == f"{tmp_path} /user/path False\n".encode()
 
 
@@ -107,7 +107,7 @@ def test_it_ends_as_its_program_did(supervisor: Supervisor, signo: signal.Signal
     supervisor.wait_for("ended")
     assert supervisor.connection is not None
     supervisor.connection.send("release")
-    assert stub.wait(60) == -signo
+    assert stub.wait(500) == -signo
 
 
 def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -> None:
@@ -120,15 +120,15 @@ def test_it_swallows_and_reports_the_launchers_signals(supervisor: Supervisor) -
     assert supervisor.wait_for("ended") == f"ended {int(signal.SIGKILL)}"
     assert supervisor.connection is not None
     supervisor.connection.send("release")
-    stub.wait(60)
+    stub.wait(500)
 
 
 def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
     stub = supervisor.start(sys.executable, "-c", "import time; time.sleep(60)")
     program = int(supervisor.wait_for("started").split()[1])
     supervisor.control_socket.close()
-    assert stub.wait(60) == 70
-    deadline = time.monotonic() + 60
+    assert stub.wait(500) == 70
+    deadline = time.monotonic() + 500
     while (stat := tree.read_stat(program)) is not None and stat.state != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -139,7 +139,7 @@ def test_a_program_that_is_missing(supervisor: Supervisor) -> None:
     assert supervisor.wait_for("ended") == f"ended {127 << 8}"
     assert supervisor.connection is not None
     supervisor.connection.send("release")
-    assert stub.wait(60) == 127
+    assert stub.wait(500) == 127
     assert b"No such file" in supervisor.output()
 
 
@@ -150,7 +150,7 @@ def test_it_exits_when_it_is_not_wanted(supervisor: Supervisor) -> None:
     supervisor.until(lambda: supervisor.connection is not None)
     assert supervisor.connection is not None
     supervisor.connection.close()
-    assert stub.wait(60) == 70
+    assert stub.wait(500) == 70
 
 
 def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -> None:
@@ -163,7 +163,7 @@ def test_slots_are_numbered_and_named_as_the_plan_says(supervisor: Supervisor) -
     supervisor.wait_for("ended")
     assert supervisor.connection is not None
     supervisor.connection.send("release")
-    assert stub.wait(60) == 0
+    assert stub.wait(500) == 0
     assert supervisor.output() == b"['--local_rank=2', '--lr', '1'] 2 False\n"
 
 
@@ -241,12 +241,12 @@ def test_the_process_managers_descriptor_outlives_the_program(supervisor: Superv
     )  # fmt: skip
     there.close()
     supervisor.wait_for("ended")
-    here.settimeout(60)
+    here.settimeout(500)
     assert here.recv(16) == b"finalized"
     here.settimeout(0.2)
     with pytest.raises(TimeoutError):
         here.recv(16)
     supervisor.release(stub)
-    here.settimeout(60)
+    here.settimeout(500)
     assert here.recv(16) == b"", "released, it ends"
     here.close()

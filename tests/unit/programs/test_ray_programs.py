@@ -89,7 +89,7 @@ def test_a_worker_waits_for_its_head(root: Path, ray: dict[str, str], tmp_path: 
     )
     with socket.create_server(("127.0.0.1", port)) as listener:
         listener.accept()[0].close()
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=500)
     assert out == "", "what it prints on stdout is shown on stderr, but for advice"
     assert err.splitlines()[-1] == f"started ['ray', 'start', '--address=127.0.0.1:{port}']"
     assert os.stat(tmp_path / "tmp").st_mode & 0o777 == 0o700
@@ -112,7 +112,7 @@ def test_the_program_starts_when_all_nodes_are_in(root: Path, ray: dict[str, str
             reported = failure_from(lines.readline())
             lines.write("heard\n")
             lines.flush()
-            waits.communicate(timeout=100)
+            waits.communicate(timeout=500)
     assert waits.returncode == reported.code == 72
     assert (reported.host, reported.cause) == ("algo-1", "muster")
     assert "missing: algo-2 (10.0.0.2)" in reported.reason
@@ -122,7 +122,7 @@ def test_the_program_starts_when_all_nodes_are_in(root: Path, ray: dict[str, str
     process = subprocess.Popen([*driver, "100", *program], env=ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True)  # fmt: skip
     threading.Timer(0.3, lambda: nodes.write_text("10.0.0.2 10.0.0.1")).start()
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 7, err
     assert out.split() == [str(process.pid), ray["PYTHONPATH"]]
     assert "all of its 2 nodes" in err

@@ -70,7 +70,7 @@ def test_nothing_is_written_unless_somebody_asks() -> None:
 
 def call(path: str) -> str:
     """What the agent says when it is called by its path with nothing to do."""
-    done = subprocess.run([path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([path], capture_output=True, text=True, timeout=500)
     assert done.returncode == 255, done.stderr
     return done.stderr
 
@@ -118,7 +118,7 @@ def test_where_memfds_are_not_to_be_executed(root: Path, level: str, memfd: str,
         return
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STRICT, str(root / "src"), level],
-        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=100,
+        capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}, timeout=500,
     )  # fmt: skip
     assert done.stdout.split() == [memfd, "True"], done.stderr
 

@@ -79,9 +79,9 @@ def test_the_newest_is_sent_and_what_is_wrong_is_said_once(tmp_path: Path, monke
     path = tmp_path / "progress.json"
     watch = ProgressWatch(str(path), send, say)
     path.write_text("half")
-    assert spoke.wait(60)
+    assert spoke.wait(500)
     path.write_text("20")
-    assert came.wait(60)
+    assert came.wait(500)
     path.write_text("30")
     assert watch.end(sends=True, seconds=60) == {"progressPercentage": 30}
     assert [sent[0], sent[-1]] == [{"progressPercentage": 20}, {"progressPercentage": 30}]

@@ -54,7 +54,7 @@ class Relay:
 
     def close(self) -> None:
         self._wake[1].close()
-        self._thread.join(60)
+        self._thread.join(500)
         for sock in (self._listener, self._wake[0], *self._ends):
             sock.close()
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, BinaryIO, Callable, Iterator
 
 import pytest
 
 import musterpoint
 
+from ...conftest import clean
 from ...ports import free_port
 
 SMDISTRIBUTED = Path(musterpoint.__file__).parent / "smdistributed"
@@ -28,8 +32,60 @@ def by_torchrun(rank: int, world_size: int) -> dict[str, str]:
             "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1"}  # fmt: skip
 
 
+class Parent:
+    """A process that has imported torch, and is forked for each rank: that import costs more than most tests do."""
+
+    def __init__(self) -> None:
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.settimeout(500)
+        environ = {**clean(os.environ), "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("torch_parent.py")), str(theirs.fileno())],
+            env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+        theirs.close()
+        self._ended: dict[int, int] = {}
+
+    def fork(self, words: list[str], environ: dict[str, str], cwd: Path, out: BinaryIO, err: BinaryIO) -> int:
+        """The pid of the rank that runs the program ``words[0]``."""
+        asked = {"argv": words, "environ": environ, "cwd": str(cwd)}
+        socket.send_fds(self._door, [json.dumps(asked).encode()], [out.fileno(), err.fileno()])
+        while not isinstance(said := self._answer(), int):
+            self._ended[said[0]] = said[1]
+        return said
+
+    def _answer(self) -> Any:
+        text = self._door.recv(4096)
+        assert text, f"the parent of ranks has ended: {self._process.wait()}"
+        return json.loads(text)
+
+    def wait(self, pid: int) -> int:
+        """The rank's exit code, as subprocess has it."""
+        while pid not in self._ended:
+            ended, code = self._answer()
+            self._ended[ended] = code
+        return self._ended.pop(pid)
+
+    def kill(self, pid: int) -> None:
+        self._door.send(json.dumps(pid).encode())
+        self.wait(pid)
+
+    def close(self) -> None:
+        self._door.close()
+        self._process.wait(500)
+
+
+@pytest.fixture(scope="session")
+def parents() -> Iterator[tuple[Parent, Parent]]:
+    """Two, since the ranks of one parent order a set of names alike, which ranks of a job don't."""
+    made = Parent(), Parent()
+    yield made
+    for each in made:
+        each.close()
+
+
 @pytest.fixture
-def run_ranks(environ: dict[str, str], tmp_path: Path) -> RunRanks:
+def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Parent]) -> RunRanks:
     """Runs a program of ``programs/`` as some ranks and returns the JSON object that each one printed last."""
 
     def run(
@@ -40,26 +96,35 @@ def run_ranks(environ: dict[str, str], tmp_path: Path) -> RunRanks:
         **more: str,
     ) -> list[dict[str, Any]]:
         port = str(free_port())
-        started = []
-        for rank in range(count):
-            own = {**environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP, "MASTER_PORT": port, **more}
-            started.append(subprocess.Popen(
-                [sys.executable, str(PROGRAMS / program), *arguments], env={**own, **launched(rank, count)},
-                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            ))  # fmt: skip
-        said = []
-        try:
-            for process in started:
-                out, err = process.communicate(timeout=240)
-                assert process.returncode == 0, f"{program}, code {process.returncode}:\n{out}{err}"
-                said.append(json.loads(out.splitlines()[-1]))
-        finally:
-            for process in started:
-                process.kill()
-                process.communicate()
+        running: dict[int, int] = {}
+        words = [str(PROGRAMS / program), *arguments]
+        with contextlib.ExitStack() as stack:
+            files = [[stack.enter_context(tempfile.TemporaryFile()) for _ in "oe"] for _ in range(count)]
+            try:
+                for rank, (out, err) in enumerate(files):
+                    own = {**environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": STARTUP, "MASTER_PORT": port, **more}
+                    own.update(launched(rank, count))
+                    running[rank] = parents[rank % 2].fork(words, own, tmp_path, out, err)
+                said = []
+                for rank, (out, err) in enumerate(files):
+                    code = parents[rank % 2].wait(running[rank])
+                    del running[rank]
+                    text, errors = (file.seek(0) or file.read().decode() for file in (out, err))
+                    assert code == 0, f"{program}, code {code}:\n{text}{errors}"
+                    said.append(json.loads(text.splitlines()[-1]))
+            finally:
+                for rank, pid in running.items():
+                    parents[rank % 2].kill(pid)
         return said
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has torch and the parents of ranks."""
+    for item in items:
+        if item.path.parent == PROGRAMS.parent and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.xdist_group("smdistributed"))
 
 
 @pytest.fixture

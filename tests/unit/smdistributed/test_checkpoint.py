@@ -237,3 +237,12 @@ def test_nothing_to_resume_from(checkpoint: Any, as_rank: AsRank, torch: Any, tm
     refused("s1_partial was saved with pipeline_parallel_degree 2, and this job has 4")
     as_rank(3, parts=4)
     refused("doesn't exist, but 2 other parts of it")
+
+
+def test_a_rank_is_killed_while_a_checkpoint_is_saved(run_ranks: Callable[..., Any]) -> None:
+    """At every moment of it: what is resumed with is one whole checkpoint, and the next job saves as ever."""
+    [seen] = run_ranks("smp_killed.py", 1)
+    assert {name: found["wrong"] for name, found in seen.items() if found["wrong"]} == {}
+    assert len(seen) == 5
+    assert min(found["moments"][0] for found in seen.values()) >= 8
+    assert min(found["moments"][1] for name, found in seen.items() if "partial" in name or "kept" in name) >= 9

@@ -32,7 +32,7 @@ def test_what_steps_promise_and_how_they_fail(run_ranks: RunRanks) -> None:
         for how, text in words.items():
             assert text in said[how][1], (how, said[how])
         assert said["stranger"] == 0
-        assert "rank 1 has ended" in said["lost"][1] and said["seconds"] < 20
+        assert "rank 1 has ended" in said["lost"][1] and said["seconds"] < 200
     assert [first["lost"][0], others[0]["lost"][0]] == ["SMPPeerLostError", "SMPRemoteError"]
     kinds = {how: {said[how][0] for said in (first, *others)} for how in words}
     assert all("SMPRemoteError" in found for found in kinds.values()), kinds

@@ -101,3 +101,12 @@ def test_the_loopback_is_for_one_host(rank_environment: Any, local_size: str, ad
 def test_hosts_that_cannot_be_read(rank_environment: Any, hosts: str) -> None:
     with pytest.raises(ValueError, match=r"SM_HOSTS=.*expected a JSON list of host names"):
         rank_environment.export({**OPEN_MPI, "SM_HOSTS": hosts})
+
+
+@pytest.mark.parametrize("launched", [TORCHRUN, OPEN_MPI, HYDRA, SLURM])
+def test_the_place_of_this_process(rank_environment: Any, launched: dict[str, str]) -> None:
+    assert rank_environment.place({**launched, **HOSTS}) == (3, 4, 1, 2)
+    assert rank_environment.place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": ""}) == (3, 4, 0, 1)
+    assert rank_environment.place({}) == (0, 1, 0, 1)
+    with pytest.raises(ValueError, match="LOCAL_RANK='first': expected a whole number"):
+        rank_environment.place({**TORCHRUN, **HOSTS, "LOCAL_RANK": "first"})

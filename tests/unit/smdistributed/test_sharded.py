@@ -56,3 +56,20 @@ def test_what_is_gathered_by_itself(modelparallel: Callable[[str], Any]) -> None
         "inner.stem", "inner.outside", "inner.layers.0", "inner.layers.1", "inner.layers.2.2", "inner.layers.3.2",
         "inner.layers.4.1",
     ]  # fmt: skip
+
+
+def test_small_layers_stay_gathered_up_to_a_limit(modelparallel: Callable[[str], Any]) -> None:
+    """``sdp_param_persistence_threshold`` elements in one parameter, and ``sdp_max_live_parameters`` in all."""
+    nn = pytest.importorskip("torch").nn
+    sharding = modelparallel("torch.sharding")
+    groups = [nn.Linear(4, size, bias=False) for size in (2, 3, 9, 2)]
+
+    def staying(*limits: int) -> list[int]:
+        found = sharding._staying(groups, set(), sharding.Limits(*limits))
+        return [place for place, each in enumerate(groups) if each in found]
+
+    assert staying(36, 1000) == [0, 1, 3]
+    assert staying(37, 1000) == [0, 1, 2, 3]
+    assert staying(36, 20) == [0, 1]
+    assert staying(36, 16) == [0, 3]
+    assert staying(8, 1000) == staying(1000, 0) == []

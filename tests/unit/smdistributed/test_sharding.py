@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 import pytest
@@ -128,14 +129,27 @@ def test_no_such_strategy(modelparallel: Modules, strategy: str) -> None:
 
 
 def test_activations_come_back_before_they_are_asked_for(modelparallel: Modules) -> None:
+    """Those of the layers before the one that is asked for, whichever thread asks; outside of layers each tensor."""
     torch = pytest.importorskip("torch")
     offload = modelparallel("torch.offload").Offload(2, "cpu")
-    tensors = [torch.full((2,), float(each)) for each in range(5)]
-    kept = [offload.keep(tensor) for tensor in tensors]
+    tensors = [torch.full((2,), float(each)) for each in range(8)]
+    kept = []
+    for place in range(0, 6, 2):  # three layers with two tensors each, and two tensors
+        with offload.layer():
+            kept += [offload.keep(tensor) for tensor in tensors[place : place + 2]]
+    kept += [offload.keep(tensor) for tensor in tensors[6:]]
     for tensor in tensors:
         tensor.zero_()  # they are copies
     assert offload.keep(parameter := torch.nn.Parameter(torch.ones(1))) is parameter
-    assert offload.take(kept[4]).tolist() == [4, 4]
-    assert [each.back is not None for each in kept] == [False, False, True, True, False]
-    assert [offload.take(kept[each]).tolist() for each in (3, 2, 1, 0)] == [[3, 3], [2, 2], [1, 1], [0, 0]]
     assert offload.take(parameter) is parameter
+
+    def asked(place: int) -> list[int]:
+        with ThreadPoolExecutor(1) as thread:  # as torch's engine does on GPUs
+            assert thread.submit(offload.take, kept[place]).result().tolist() == [place, place]
+        return [place for place, each in enumerate(kept) if each.back is not None]
+
+    assert asked(7) == [4, 5, 6]
+    assert asked(6) == [2, 3, 4, 5]
+    assert asked(4) == [0, 1, 2, 3, 5]
+    assert asked(5) == [0, 1, 2, 3]
+    assert asked(7) == [0, 1, 2, 3], "again, in a second backward pass"

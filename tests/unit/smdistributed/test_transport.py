@@ -54,7 +54,7 @@ def test_tensors_arrive_as_they_were(ends: Ends, torch: Any) -> None:
         torch.randn(300_000),
     ]
     two.send(4, ("body", [1]), tensors)
-    sender, body, received = inbox.get(timeout=20)
+    sender, body, received = inbox.get(timeout=500)
     assert sender == 7 and body == ("body", [1])
     for sent, got in zip(tensors, received):
         assert torch.equal(sent, got) and sent.dtype == got.dtype
@@ -65,12 +65,12 @@ def test_tensors_arrive_as_they_were(ends: Ends, torch: Any) -> None:
 def test_an_end_is_said_once_and_others_may_tell(ends: Ends) -> None:
     one, two, inbox, others = ends
     one.tell(7, "over the connection")
-    assert others.get(timeout=20).body == "over the connection"
+    assert others.get(timeout=500).body == "over the connection"
     two.close()
-    assert type(inbox.get(timeout=20).body).__name__ == "Lost"
+    assert type(inbox.get(timeout=500).body).__name__ == "Lost"
     one.tell(7, "nobody is there")
     one.tell(4, "to itself, over a connection of its own")
-    said = inbox.get(timeout=20)
+    said = inbox.get(timeout=500)
     assert (said.sender, said.body) == (4, "to itself, over a connection of its own")
 
 
@@ -79,7 +79,7 @@ def test_strangers(modelparallel: Modules, ends: Ends) -> None:
     transport = modelparallel("torch.transport")
     with pytest.raises(OSError, match="doesn't know this job's token"):
         transport._dial(3, one.address, b"another job's", 20)
-    with socket.create_connection(one.address, timeout=20) as stranger:
+    with socket.create_connection(one.address, timeout=500) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: a-name-of-some-length\r\n\r\n")
         stranger.shutdown(socket.SHUT_WR)
         while stranger.recv(1000):

@@ -50,15 +50,67 @@ def test_parameters(second: Modules, tmp_path: Path) -> None:
         ({"activation_loading_horizon": 0}, "activation_loading_horizon=0 (tsm.init): expected a whole number, 1"),
         ({"allow_empty_shards": "maybe"}, "allow_empty_shards='maybe' (tsm.init): expected true or false"),
         ("missing.json", "tsm.init('missing.json'): expected a dict or the path of a JSON file"),
-        ({"tensor_parallel_degree": 2}, "tensor_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker doesn't"),
-        ({"context_parallel_degree": 2}, "context_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker"),
-        ({"expert_parallel_degree": "2"}, "expert_parallel_degree=2 (tsm.init): musterpoint's torch.sagemaker"),
+        ({"expert_parallel_degree": "0"}, "expert_parallel_degree='0' (tsm.init): expected a whole number, 1 or more"),
     ],
 )
 def test_parameters_that_are_refused(second: Modules, given: Any, words: str) -> None:
     with pytest.raises((ValueError, NotImplementedError)) as caught:
         second(".config").read({}, [], given)
     assert str(caught.value).startswith(words)
+
+
+def test_who_stands_where(second: Modules) -> None:
+    """Every rank by its place in the copy, the shard and each degree; groups name each rank once."""
+    read, layout_of = second(".config").read, second(".layout")
+    for size, degrees, expected in (
+        (8, {"tensor": 2, "shard": 2}, {5: (1, 0, 1, 0, 2), 6: (1, 1, 0, 0, 3)}),
+        (8, {"tensor": 2, "context": 2}, {5: (0, 2, 1, 0, 1), 6: (0, 3, 0, 1, 1)}),
+        (4, {"context": 4}, {3: (0, 3, 0, 3, 0)}),
+        (4, {}, {3: (0, 3, 0, 0, 3)}),
+    ):
+        names = {"shard": "hybrid_shard_degree"} | {each: f"{each}_parallel_degree" for each in ("tensor", "context")}
+        layout = layout_of.Layout.from_config(read({}, [], {names[key]: value for key, value in degrees.items()}), size)
+        ranker = layout_of.Ranker(layout)
+        for rank, places in expected.items():
+            asked = (ranker.get_rep_rank, ranker.get_shard_rank, ranker.get_tp_rank, ranker.get_cp_rank, layout.data_of)
+            assert tuple(ask(rank) for ask in asked) == places, (degrees, rank)
+        for groups in (ranker.get_rep_groups(), ranker.get_shard_groups(), ranker.get_tp_groups()):
+            assert sorted(rank for group in groups for rank in group) == list(range(size))
+        assert layout.native is not bool(degrees)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "words"),
+    [
+        ({"tensor_parallel_degree": 3}, "tensor_parallel_degree=3 (tsm.init) doesn't divide the job's world size 8:"),
+        ({"hybrid_shard_degree": 3}, "hybrid_shard_degree=3 (tsm.init) doesn't divide the job's world size 8: start a"),
+        (
+            {"tensor_parallel_degree": 4, "hybrid_shard_degree": 4},
+            "hybrid_shard_degree=4 (tsm.init) doesn't divide the job's world size 8 / tensor_parallel_degree=4 (tsm",
+        ),
+        (
+            {"context_parallel_degree": 4, "hybrid_shard_degree": 2},
+            "context_parallel_degree=4 (tsm.init) doesn't divide the 2 ranks that shard one copy of the model",
+        ),
+        (
+            {"expert_parallel_degree": 2, "tensor_parallel_degree": 2},
+            "expert_parallel_degree=2 (tsm.init) beside tensor_parallel_degree=2 (tsm.init): AWS's library takes one",
+        ),
+    ],
+)
+def test_degrees_that_don_t_fit(second: Modules, degrees: dict[str, int], words: str) -> None:
+    cfg = second(".config").read({}, [], degrees)
+    with pytest.raises(ValueError) as caught:
+        second(".layout").Layout.from_config(cfg, 8)
+    assert str(caught.value).startswith(words)
+
+
+def test_parts_of_sequences(second: Modules) -> None:
+    torch, own_part = importlib.import_module("torch"), second(".context_parallel").own_part
+    whole = torch.arange(8).expand(2, 8)
+    assert [own_part(whole, rank, 2)[1].tolist() for rank in range(2)] == [[0, 1, 6, 7], [2, 3, 4, 5]]
+    with pytest.raises(ValueError, match="a sequence of length 8 can't be divided into 6 equal parts"):
+        own_part(whole, 0, 3)
 
 
 def test_what_needs_init_or_is_aws_s_own(second: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +121,13 @@ def test_what_needs_init_or_is_aws_s_own(second: Modules, monkeypatch: pytest.Mo
         with pytest.raises(RuntimeError, match=r"call tsm\.init\(\) first"):
             needs()
     assert not tsm.is_initialized()
-    monkeypatch.setattr(tsm.state, "_world", object())
+    layout = second(".layout").Layout(1, 1)
+    monkeypatch.setattr(tsm.state, "_world", second(".state").World(None, layout, None, None, None, {}))
     assert tsm.transform(model, dtype=torch.float64).weight.dtype == torch.float64
-    with pytest.raises(NotImplementedError, match="has no mixture of experts of its own; leave config out"):
+    with pytest.raises(NotImplementedError, match="has no routing of its own; leave config out"):
         tsm.transform(model, config=second(".moe.moe_config").MoEConfig())
+    own = second(".moe.moe_config").MoEConfig(moe_load_balancing="none")
+    assert tsm.transform(model, config=own) is model
     with pytest.raises(NotImplementedError, match="writes to file systems; save to a path"):
         tsm.distributed.checkpoint.state_dict_saver.save({}, checkpoint_id="s3://bucket/a")
 
@@ -129,3 +184,49 @@ def test_the_newest_checkpoints_stay(second: Modules, tmp_path: Path) -> None:
     assert utils.limit_num_subdirs(*limit, log=False) == []
     assert utils.limit_num_subdirs(*limit) == ["m-80steps"]
     assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-900steps", "notes"]
+    for name in ("m-950steps", "m-2000steps"):  # a job died while it wrote them
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__0_0.distcp").touch()
+    assert utils.limit_num_subdirs(*limit) == []
+    (tmp_path / "m-1100steps").mkdir()
+    assert utils.limit_num_subdirs(*limit) == ["m-900steps", "m-950steps"]
+    assert sorted(os.listdir(tmp_path)) == ["m-1000steps", "m-1100steps", "m-2000steps", "notes"]
+    with pytest.raises(ValueError, match="m-2000steps has parts of a checkpoint that wasn't written to its end"):
+        second(".distributed.checkpoint.state_dict_loader").load({}, checkpoint_id=tmp_path / "m-2000steps")
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 9])
+def test_activations_are_fetched_ahead(second: Modules, monkeypatch: pytest.MonkeyPatch, horizon: int) -> None:
+    """As AWS documents it: the inputs of as many checkpointed layers as the horizon says are there at the same time."""
+    torch = importlib.import_module("torch")
+    wrappers = importlib.import_module("torch.distributed.algorithms._checkpoint.checkpoint_wrapper")
+    offload = importlib.import_module("smdistributed.shared.offload")
+    for wrapper in (wrappers.CheckpointWrapper, wrappers.OffloadWrapper):
+        monkeypatch.setattr(wrapper, "forward", wrapper.forward)
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()).double() for _ in range(5)]
+    plain = torch.nn.Sequential(*layers)
+    inputs = torch.randn(3, 4, dtype=torch.float64)
+    wanted = torch.autograd.grad(plain(inputs).sum(), list(plain.parameters()))
+    second(".offloading").install(horizon, "cpu")
+    there: list[Any] = []
+    most: list[int] = []
+    load, take = offload.Kept.load, offload.Kept.take
+
+    def loads(self: Any) -> None:
+        if self.back is None and self not in there:
+            there.append(self)
+        load(self)
+
+    def takes(self: Any) -> Any:
+        found = take(self)
+        most.append(len(there))
+        there.remove(self)
+        return found
+
+    monkeypatch.setattr(offload.Kept, "load", loads)
+    monkeypatch.setattr(offload.Kept, "take", takes)
+    model = wrappers.offload_wrapper(torch.nn.Sequential(*map(wrappers.checkpoint_wrapper, layers)))
+    found = torch.autograd.grad(model(inputs).sum(), list(plain.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    assert most == [min(horizon, 5 - place) for place in range(5)]
+    assert there == []

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Literal, NamedTuple, Union, cast
 
-from musterpoint.channel.leader import JobHosts, LeaderChannel
+from musterpoint.channel.leader import LeaderChannel
 from musterpoint.channel.link import Link, LinkOwner
+from musterpoint.channel.other_hosts import JobHosts
 from musterpoint.channel.peers import StopAll
 from musterpoint.channel.redial import Membership
 from musterpoint.channel.session import HostState, Session, Ticket

@@ -54,7 +54,7 @@ def control_socket() -> Iterator[Callable[[Callable[[Connection, str], None]], C
 
     yield make
     loop.post(loop.stop)
-    thread.join(60)
+    thread.join(500)
     desks[0].close()
     loop.close()
 

@@ -52,7 +52,7 @@ class Bench:
 
     def stub(self, line: str) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(60)
+        sock.settimeout(500)
         self.stubs.append(sock)
         sock.connect(address_of(self.processes.control_socket.address))
         self.say(sock, f"{self.processes.control_socket.token}\n{line}")

@@ -88,7 +88,7 @@ class Host:
 
     def agent(self, host: str, *words: str, session: int = 0) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(60)
+        sock.settimeout(500)
         self.agents.append(sock)
         sock.connect(address_of(self.processes.control_socket.address))
         text = " ".join(word.encode().hex() or "-" for word in (host, *words))
@@ -210,7 +210,7 @@ def test_words_that_are_no_text(host: Host) -> None:
     sock = host.agent("algo-2", "orted")
     sock.close()
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    raw.settimeout(60)
+    raw.settimeout(500)
     host.agents.append(raw)
     raw.connect(address_of(host.processes.control_socket.address))
     raw.sendall(host.processes.control_socket.token.encode() + b"\nstart 0 616c676f2d32 ff\n")
@@ -232,7 +232,7 @@ def test_words_that_are_no_text(host: Host) -> None:
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(60)
+    sock.settimeout(500)
     host.agents.append(sock)
     sock.connect(address_of(host.processes.control_socket.address))
     sock.sendall(f"{host.processes.control_socket.token}\n{line}\n".encode())

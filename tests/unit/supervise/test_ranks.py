@@ -81,7 +81,7 @@ def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> No
     slot.says(b"working\n" + ABORT + b"still working\n")
     slot.ranks.lost_stub(slot.rank)
     assert slot.end == (5, "user", ABORT.decode().strip())
-    assert slot.program.wait(60) == -9
+    assert slot.program.wait(500) == -9
 
 
 @pytest.mark.parametrize("status", [0, 15, -11, 5])
@@ -143,7 +143,7 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.says(ABORT)
     assert slot.ranks.signal(15) == 1
     slot.ranks.lost_stub(slot.rank)
-    assert slot.program.wait(60) == -15
+    assert slot.program.wait(500) == -15
     slot.ranks.reaped(slot.program.pid, -15)
     assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
 
@@ -250,7 +250,7 @@ def test_a_signal_goes_to_the_program_past_the_shells_in_front_of_it(shell: bool
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     running(process).send(signal.SIGTERM)
-    process.communicate(timeout=100)
+    process.communicate(timeout=500)
     assert process.returncode == 7
 
 

@@ -41,7 +41,7 @@ class Job:
         )  # fmt: skip
 
     def end(self, process: subprocess.Popen[str]) -> int:
-        self.printed, self.said = process.communicate(timeout=100)
+        self.printed, self.said = process.communicate(timeout=500)
         return process.returncode
 
     def run(self, body: str, **options: str) -> int:

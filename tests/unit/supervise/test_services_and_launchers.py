@@ -29,7 +29,7 @@ class Bench:
         self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
 
     def ended(self, name: str) -> int:
-        return self.processes[name].wait(60)
+        return self.processes[name].wait(500)
 
     def untouched(self, name: str) -> bool:
         """Whether no signal was sent to it."""

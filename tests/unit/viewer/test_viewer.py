@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import html.parser
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,22 @@ def test_answers(history: History) -> None:
         "The first output of rank 1 on a-2 came last, 2 s after its start.",
         "The clock of a-2 was 1 h 0 min ahead of the leader's; its times are put right here.",
     )
+
+
+def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
+    """A launcher such as torchrun takes seconds until it starts the ranks."""
+    rows = json.loads((left / "timeline.json").read_text())
+    rows.append(row("a-1", 4.6, "launcher-started", name="torchrun", pid=5))
+    rows.append(row("a-1", 9.2, "launcher-ended", name="torchrun", status=-9))
+    (left / "timeline.json").write_text(json.dumps(rows))
+    history = read_history([str(left)])
+    lanes = lanes_of(history)
+    start = lanes[0].of("start")
+    assert start is not None
+    assert (start.begin, round(start.end, 2)) == (4.5, 5.0)
+    assert start.text == "planned, and started its ranks by way of torchrun"
+    assert "planning, and the start of torchrun 0.5 s (a-1)" in answers(history, lanes)[1]
+    assert "at 5.000" in to_text(history, lanes).split("\na-1")[1].split("\n")[0]
 
 
 ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
@@ -204,6 +221,32 @@ def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> Non
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         read_history([str(tmp_path)])
     assert str(tmp_path) in str(caught.value)
+
+
+def test_two_jobs_are_not_one(left: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "timeline.json").write_text((left / "timeline.json").read_text())
+    with pytest.raises(UsageError, match=re.escape(f"a-1 is in {left} and in {other}: these are two jobs, or two")):
+        read_history([str(left), str(other)])
+    assert read_history([str(left), str(left)]).hosts == ("a-1", "a-2")
+
+
+def test_the_newest_job_is_named(
+    left: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    assert main(["report"]) == 64
+    assert "no DIR given, the directory that a job left; there is no muster-jobs here" in capfd.readouterr().err
+    for age, name in enumerate(("job-b", "job-a")):
+        (here / "muster-jobs" / name).mkdir(parents=True)
+        file = here / "muster-jobs" / name / "timeline.json"
+        file.write_text((left / "timeline.json").read_text())
+        os.utime(file, (1000 + age, 1000 + age))
+    assert main(["report"]) == 64
+    assert "the newest here is muster-jobs/job-a" in capfd.readouterr().err
+    assert main(["report", "muster-jobs"]) == 64
+    assert "the newest job in it is muster-jobs/job-a" in capfd.readouterr().err
 
 
 def recorded() -> dict[str, str]:

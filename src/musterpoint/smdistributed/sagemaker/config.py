@@ -6,7 +6,7 @@ import importlib
 import json
 from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
-from .errors import SMPConfigError, SMPUnsupportedError
+from .errors import SMPConfigError
 
 
 class Parameter(NamedTuple):
@@ -34,22 +34,8 @@ PARAMETERS = (
 )
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
-UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    (
-        "tensor_parallel_degree",
-        "set it to 1 and raise hybrid_shard_degree, which divides the same memory; or parallelize the model with "
-        "torch.distributed.tensor.parallel (transformers: tp_plan='auto')",
-    ),
-    (
-        "context_parallel_degree",
-        "set it to 1; torch.distributed.tensor.experimental.context_parallel divides sequences in the script itself",
-    ),
-    (
-        "expert_parallel_degree",
-        "set it to 1: hybrid_shard_degree shards the experts as it does all other parameters",
-    ),
-)
-"""Degrees of AWS's that there are none of here, and what to do instead."""
+WITHOUT_EFFECT = ("fsdp_cache_flush_warnings", "allow_empty_shards", "random_seed")
+"""Parameters that are taken and change nothing, which a warning says where somebody gives one."""
 
 
 class Config:
@@ -79,7 +65,6 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Any = None) -> 
 
     Raises:
         SMPConfigError: a source can't be read, or a value is wrong.
-        SMPUnsupportedError: a degree asks for what isn't there.
     """
     values: dict[str, Any] = {parameter.name: parameter.default for parameter in PARAMETERS}
     origins: dict[str, str] = {}
@@ -91,18 +76,12 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Any = None) -> 
             elif name not in origins and value is not None:
                 origins[name] = source.name.replace("smp.init", "tsm.init")
                 values[name] = _checked(_BY_NAME[name], value, origins[name])
-    config = Config(values, origins, unknown)
-    for name, instead in UNSUPPORTED:
-        if values[name] > 1:
-            raise SMPUnsupportedError(
-                f"{config.shown(name)}: musterpoint's torch.sagemaker doesn't divide models so; {instead}"
-            )
-    return config
+    return Config(values, origins, unknown)
 
 
 def _sources(environ: Mapping[str, str], argv: Sequence[str], given: dict[str, Any]) -> Sequence[Any]:
     """The places that version 1 reads, too."""
-    found = importlib.import_module("smdistributed.modelparallel.torch.sources")
+    found = importlib.import_module("smdistributed.shared.sources")
     try:
         read: Sequence[Any] = found.sources(environ, argv, given)
     except ValueError as error:

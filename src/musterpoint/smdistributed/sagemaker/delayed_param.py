@@ -10,6 +10,7 @@ from torch import nn
 
 from .errors import SMPUnsupportedError
 from .logger import get_logger
+from .tensor_parallel import on_tensor_ranks, shared_out_as
 from .utils.module_utils import empty_module_params, move_buffers_to_device
 
 Init = Callable[[nn.Module], Any]
@@ -79,6 +80,15 @@ class DelayedParamIniter:
         if self._verbose:
             get_logger().info("initializing %s", self._names.get(module, type(module).__name__))
         self.count_num_params(module)
+        divided = {name: each for name, each in module.named_parameters(recurse=False) if on_tensor_ranks(each)}
+        for name, each in divided.items():
+            whole = torch.empty(each.shape, dtype=each.dtype, device="meta")
+            module._parameters[name] = nn.Parameter(whole, requires_grad=each.requires_grad)
+        self._give_values(module)
+        for name, each in divided.items():
+            module._parameters[name] = shared_out_as(each, getattr(module, name))
+
+    def _give_values(self, module: nn.Module) -> None:
         if self._given is not None:
             self._given(module)
             return

@@ -6,14 +6,19 @@ import functools
 import importlib
 import inspect
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
+import torch
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, StateDictType
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from . import logger
 from .delayed_param import on_meta
+from .errors import SMPConfigError, SMPUnsupportedError
+from .expert_parallel import experts_of
 from .state import state
+from .tensor_parallel import placements_of, without_wrappers
 
 _DONE = "of_torch_alone"
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fully_shard"
@@ -34,33 +39,143 @@ def install() -> None:
     ) -> None:
         given = signature.bind_partial(self, *args, **kwargs).arguments
         if state._world is not None and given.get("process_group") is None and given.get("device_mesh") is None:
-            given.update(_sharded(given.get("sharding_strategy")))
+            given.update(_sharded(given))
+            if state.world.layout.experts > 1:
+                _leave_out_experts(given)
         if post_param_init_fn is not None and on_meta(given["module"]):
             _materialize(given["module"], given.pop("param_init_fn", None), post_param_init_fn)
         original(**given)
+        if state._world is not None and state.world.tensor is not None:
+            self._register_state_dict_hook(_whole)
+            self.register_load_state_dict_pre_hook(_divided)
 
     vars(init)[_DONE] = original
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
+    _install_optimizer_states()
     _install_mesh()
 
 
-def _sharded(strategy: ShardingStrategy | None) -> dict[str, Any]:
+def _install_optimizer_states() -> None:
+    """Changes how FullyShardedDataParallel reads optimizer states beside tensor parallelism.
+
+    Torch (2.13) gathers a state over all ranks of the mesh, and then cuts it as if it were this tensor rank's part.
+    """
+    original = FullyShardedDataParallel.optim_state_dict_to_load
+
+    @functools.wraps(original)
+    def to_load(
+        model: nn.Module, optim: Any, optim_state_dict: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        mesh = state.world.tensor if state._world is not None else None
+        if mesh is not None:
+            placements = placements_of(model)
+
+            def part(name: Any, value: Any) -> Any:
+                where = placements.get(without_wrappers(str(name)))
+                if isinstance(value, DTensor):
+                    *shards, last = value.placements
+                    value = value.redistribute(placements=[*(Replicate() for _ in shards), last])
+                elif isinstance(value, torch.Tensor) and value.ndim and where is not None:
+                    value = distribute_tensor(value, mesh, [where], src_data_rank=None)
+                return value.to_local() if isinstance(value, DTensor) else value
+
+            states = {
+                name: {key: part(name, value) for key, value in each.items()}
+                for name, each in optim_state_dict["state"].items()
+            }
+            optim_state_dict = {**optim_state_dict, "state": states}
+        return original(model, optim, optim_state_dict, *args, **kwargs)
+
+    FullyShardedDataParallel.optim_state_dict_to_load = staticmethod(to_load)  # type: ignore[method-assign]
+
+
+def _sharded(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of FullyShardedDataParallel that the configuration says."""
-    mesh = state.world.mesh
+    world, strategy = state.world, given.get("sharding_strategy")
+    mesh = world.mesh
     if mesh is None:
         return {}
-    copies, shards = mesh["replicate"].size(), mesh["shard"].size()
-    if shards == 1:
-        return {"sharding_strategy": ShardingStrategy.NO_SHARD}
+    if world.tensor is not None:
+        _check_tensor_parallel(given)
+    if world.layout.shards == 1:
+        alone = {} if world.tensor is None else {"process_group": world.groups["replicate"]}
+        return {"sharding_strategy": ShardingStrategy.NO_SHARD, **alone}
     after_forward = strategy not in (ShardingStrategy._HYBRID_SHARD_ZERO2, ShardingStrategy.SHARD_GRAD_OP)
-    if copies == 1:
+    if world.layout.copies == 1:
         whole = ShardingStrategy.FULL_SHARD if after_forward else ShardingStrategy.SHARD_GRAD_OP
-        return {"sharding_strategy": whole}
+        return {"sharding_strategy": whole} | ({} if world.tensor is None else {"device_mesh": mesh})
     hybrid = ShardingStrategy.HYBRID_SHARD if after_forward else ShardingStrategy._HYBRID_SHARD_ZERO2
     return {
         "process_group": (mesh.get_group("shard"), mesh.get_group("replicate")),
         "sharding_strategy": hybrid,
     }
+
+
+def _leave_out_experts(given: dict[str, Any]) -> None:
+    """Experts that are divided over ranks are sharded already, over those with the same ones."""
+    own = {each for module in experts_of(given["module"]).values() for each in module.parameters()}
+    modules = given.pop("ignored_modules", None) or ()
+    own.update(each for module in modules for each in module.parameters())
+    for each in given.get("ignored_states") or ():
+        own.update(each.parameters() if isinstance(each, nn.Module) else (each,))
+    given["ignored_states"] = own
+
+
+def _check_tensor_parallel(given: Mapping[str, Any]) -> None:
+    layout = state.world.layout
+    if not given.get("use_orig_params"):
+        raise SMPConfigError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')}: pass use_orig_params=True"
+        )
+    shared = _shared_with_others(given["module"])
+    if shared:
+        raise SMPUnsupportedError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')}: torch loses that "
+            f"{' and '.join(shared)} are one; use torch.distributed.fsdp.fully_shard, which keeps them tied, or a "
+            "model without tied weights"
+        )
+    if layout.copies > 1:
+        raise SMPUnsupportedError(
+            f"FullyShardedDataParallel with {state.cfg.shown('tensor_parallel_degree')} and "
+            f"{state.cfg.shown('hybrid_shard_degree')} on {layout.size} ranks: torch has it with one copy of the model "
+            f"only (hybrid_shard_degree={layout.size // layout.tensor}); use torch.distributed.fsdp.fully_shard, which "
+            "takes copies as well"
+        )
+
+
+def _whole(module: Any, found: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """Parts that tensor-parallel ranks have are put together as well where the script asks for a full state dict."""
+    if module._state_dict_type != StateDictType.FULL_STATE_DICT:
+        return
+    config = module._state_dict_config
+    for name, each in list(found.items()):
+        if name.startswith(prefix) and isinstance(each, DTensor):
+            tensor = each.full_tensor()
+            found[name] = tensor.cpu() if config.offload_to_cpu else tensor
+            if config.rank0_only and state.tp_rank:
+                del found[name]
+
+
+def _divided(module: Any, given: dict[str, Any], *more: Any) -> None:
+    """The other way: each rank's part of what is loaded, where that is whole."""
+    mesh = state.world.tensor
+    if module._state_dict_type != StateDictType.FULL_STATE_DICT or mesh is None:
+        return
+    placements = placements_of(module)
+    for name, each in list(given.items()):
+        placement = placements.get(without_wrappers(name))
+        if placement is not None and not isinstance(each, DTensor):
+            given[name] = distribute_tensor(each, mesh, [placement], src_data_rank=None)
+
+
+def _shared_with_others(module: nn.Module) -> list[str]:
+    """Two names of one parameter, if there is one with two."""
+    names: dict[int, str] = {}
+    for name, each in module.named_parameters(remove_duplicate=False):
+        if id(each) in names:
+            return [names[id(each)], name]
+        names[id(each)] = name
+    return []
 
 
 def _materialize(

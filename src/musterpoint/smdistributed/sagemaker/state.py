@@ -9,7 +9,7 @@ import importlib
 import logging
 import os
 import sys
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,43 +17,26 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from . import logger
-from .config import Config, read
-from .errors import SMPConfigError, SMPNotInitializedError
-
-
-class Ranker:
-    """Where ranks stand: neighbours share one copy of the model.
-
-    Args:
-        size: how many ranks one copy has.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def get_rep_rank(self, rank: int) -> int:
-        """Which copy of the model ``rank`` is of."""
-        return rank // self._size
-
-    def get_shard_rank(self, rank: int) -> int:
-        """Which shard of it ``rank`` has."""
-        return rank % self._size
-
-    def get_tp_rank(self, rank: int) -> int:
-        return 0
-
-    get_ep_rank = get_cp_rank = get_tp_rank
+from .config import WITHOUT_EFFECT, Config, read
+from .errors import SMPNotInitializedError
+from .layout import Layout, Ranker
 
 
 class World(NamedTuple):
     """What ``tsm.init`` found; it doesn't change afterwards.
 
-    mesh: the ranks, by copy of the model (``replicate``) and by shard (``shard``); None where torch's own FSDP decides.
+    mesh: the ranks that FSDP knows, by copy of the model (``replicate``) and by shard (``shard``); with tensor
+        parallelism and one copy by shard alone. None where torch's own FSDP decides.
+    tensor: the ranks that share this one's layers; None where each has whole layers.
+    groups: process groups by AWS's names for them.
     """
 
     cfg: Config
+    layout: Layout
     mesh: DeviceMesh | None
+    tensor: DeviceMesh | None
     ranker: Ranker
+    groups: Mapping[str, Any]
 
 
 class State:
@@ -104,37 +87,70 @@ class State:
     @property
     def dp_rank(self) -> int:
         """Whose data this rank trains on."""
-        return self.rank
+        return self.world.layout.data_of(self.rank)
 
     @property
     def dp_size(self) -> int:
-        return self.world_size
+        layout = self.world.layout
+        return layout.size // (layout.tensor * layout.context)
 
     @property
     def dp_process_group(self) -> Any:
-        return dist.group.WORLD
+        """Ranks with different data, one of each."""
+        return self.world.groups["dp"]
 
-    tp_size = ep_size = cp_size = 1
-    tp_rank = ep_rank = cp_rank = 0
-    tp_process_group = ep_process_group = cp_process_group = None
+    @property
+    def tp_size(self) -> int:
+        return self.world.layout.tensor
+
+    @property
+    def tp_rank(self) -> int:
+        return self.world.layout.tensor_of(self.rank)
+
+    @property
+    def tp_process_group(self) -> Any:
+        """The ranks that share this one's layers; None with degree 1."""
+        return self.world.groups["tp"]
+
+    @property
+    def cp_size(self) -> int:
+        return self.world.layout.context
+
+    @property
+    def cp_rank(self) -> int:
+        return self.world.layout.context_of(self.rank)
+
+    @property
+    def cp_process_group(self) -> Any:
+        """The ranks that share this one's sequences; None with degree 1."""
+        return self.world.groups["cp"]
+
+    @property
+    def ep_size(self) -> int:
+        return self.world.layout.experts
+
+    @property
+    def ep_rank(self) -> int:
+        return self.world.layout.experts_of(self.rank)
+
+    @property
+    def ep_process_group(self) -> Any:
+        """The ranks that experts are divided over; None with degree 1."""
+        return self.world.groups["ep"]
 
     @property
     def rep_rank_process_group(self) -> Any:
         """The ranks of one copy of the model; None where torch's own FSDP decides."""
-        return self._group("shard")
+        return self.world.groups["copy"]
 
     @property
     def shard_process_group(self) -> Any:
-        return self._group("shard")
+        return self.world.groups["shard"]
 
     @property
     def rep_process_group(self) -> Any:
         """The ranks with the same shard; None where torch's own FSDP decides."""
-        return self._group("replicate")
-
-    def _group(self, dimension: str) -> Any:
-        mesh = self.world.mesh
-        return None if mesh is None else mesh.get_group(dimension)
+        return self.world.groups["replicate"]
 
 
 state = State()
@@ -147,24 +163,23 @@ def init(config: str | Mapping[str, Any] | None = None) -> None:
         config: a dict, or the path of a JSON file; what the job's ``mp_parameters`` say counts more.
 
     Raises:
-        SMPConfigError: a parameter is wrong, or the degree doesn't divide the number of ranks.
-        SMPUnsupportedError: a degree asks for what isn't there.
+        SMPConfigError: a parameter is wrong, or the degrees don't divide the number of ranks.
     """
     if state._world is not None:
         return
     importlib.import_module("smdistributed.shared.rank_environment").export(os.environ)
     cfg = read(os.environ, sys.argv[1:], config)
     size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE") or 1)
-    degree = cfg.hybrid_shard_degree
-    if degree and size % degree:
-        raise SMPConfigError(
-            f"{cfg.shown('hybrid_shard_degree')} doesn't divide the job's world size {size}: start a multiple of "
-            f"{degree} ranks, or change the degree"
-        )
+    layout = Layout.from_config(cfg, size)
     _join()
-    state._world = World(cfg, _mesh(size, degree), Ranker(degree or size))
+    state._world = _world(cfg, layout)
     importlib.import_module(f"{__package__}.sharding").install()
-    logger.say(f"musterpoint's torch.sagemaker: world size {size}, {_shards(size, degree)}")
+    if cfg.sm_activation_offloading:
+        importlib.import_module(f"{__package__}.offloading").install(cfg.activation_loading_horizon)
+    logger.say(f"musterpoint's torch.sagemaker: world size {size}, {layout}")
+    ineffective = [cfg.shown(name) for name in WITHOUT_EFFECT if name in cfg.origins]
+    if ineffective:
+        logger.say(f"without effect: {', '.join(ineffective)}", logging.WARNING)
     if cfg.unknown:
         logger.say(f"no parameters of this library, without effect: {', '.join(cfg.unknown)}", logging.WARNING)
 
@@ -172,12 +187,6 @@ def init(config: str | Mapping[str, Any] | None = None) -> None:
 def is_initialized() -> bool:
     """Whether ``tsm.init`` has been called."""
     return state._world is not None
-
-
-def _shards(size: int, degree: int) -> str:
-    if degree == 0:
-        return "sharded as the script's FSDP says (hybrid_shard_degree 0)"
-    return f"shards {degree} x copies {size // degree}"
 
 
 def _join() -> None:
@@ -192,8 +201,50 @@ def _join() -> None:
         dist.init_process_group(name)
 
 
-def _mesh(size: int, degree: int) -> DeviceMesh | None:
-    if degree == 0:
-        return None
+def _world(cfg: Config, layout: Layout) -> World:
+    """Makes the meshes and groups, on all ranks."""
+    ranker, group = Ranker(layout), dist.group.WORLD
+    names = ("dp", "tp", "cp", "ep", "copy", "shard", "replicate")
+    groups: dict[str, Any] = dict.fromkeys(names) | {"dp": group}
+    if layout.native:
+        return World(cfg, layout, None, None, ranker, groups)
     kind = "cuda" if torch.cuda.is_available() and torch.version.cuda else "cpu"
-    return init_device_mesh(kind, (size // degree, degree), mesh_dim_names=("replicate", "shard"))
+    shape = {"replicate": layout.copies, "shard": layout.shards, "tp": layout.tensor}
+    if layout.tensor == 1:
+        del shape["tp"]
+    elif layout.copies == 1:
+        del shape["replicate"]  # FullyShardedDataParallel knows meshes of two dimensions only
+    whole = init_device_mesh(kind, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    tensor = whole["tp"] if layout.tensor > 1 else None
+    mesh = whole if tensor is None else whole[tuple(name for name in shape if name != "tp")]
+    groups |= {name: whole.get_group(name) for name in shape}
+    if tensor is not None and layout.shards > 1:
+        whole["shard", "tp"]._flatten("copy")  # norms then take one reduction
+    each = layout.shards * layout.tensor
+    if tensor is None:
+        groups["copy"] = groups["shard"]
+    elif layout.copies == 1:
+        groups["copy"], groups["replicate"] = group, _of_this_rank(ranker.get_rep_groups())
+    else:
+        firsts = range(0, layout.size, each)
+        groups["copy"] = _of_this_rank([list(range(first, first + each)) for first in firsts])
+    return World(cfg, layout, mesh, tensor, ranker, groups | _divided(layout, groups))
+
+
+def _divided(layout: Layout, groups: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups of what divides a copy once more, and of the ranks with different data."""
+    width, context, ranks = layout.tensor, layout.context, range(layout.size)
+    found: dict[str, Any] = {}
+    if width * context > 1:
+        found["dp"] = _of_this_rank([list(ranks[first :: width * context]) for first in range(width * context)])
+    for name, degree in (("cp", context), ("ep", layout.experts)):
+        if degree > 1:
+            firsts = [first for first in ranks if layout.shard_of(first) % degree == 0]
+            found[name] = _of_this_rank([list(ranks[first : first + degree * width : width]) for first in firsts])
+    return found
+
+
+def _of_this_rank(groups: Sequence[Sequence[int]]) -> Any:
+    """The group that this rank is in, of several that have no rank in common."""
+    made: Any = dist.new_subgroups_by_enumeration([list(each) for each in groups])[0]  # type: ignore[no-untyped-call]
+    return made

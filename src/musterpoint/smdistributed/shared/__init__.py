@@ -1,4 +1,4 @@
-"""What both packages use: the variables of every launcher, and the process group for CPUs and GPUs.
+"""What the packages use: the variables of every launcher, the job's parameters, a process group for CPUs and GPUs.
 
 A package of its own, since either of the two may be AWS's.
 """

@@ -16,6 +16,15 @@ class Launcher(NamedTuple):
     local_world_size: str
 
 
+class Place(NamedTuple):
+    """Where this process stands among the job's ranks."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+
 LAUNCHERS = (
     Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun, and musterpoint under any launcher
     Launcher(
@@ -54,6 +63,24 @@ def export(environ: MutableMapping[str, str]) -> None:
     _default(environ, LOCAL_RANK_OF_AWS, environ.get("LOCAL_RANK", ""))
     _default(environ, "MASTER_ADDR", _first_host(environ))
     _default(environ, "MASTER_PORT", PORT)
+
+
+def place(environ: MutableMapping[str, str]) -> Place:
+    """This process's place, after :func:`export`; the only rank where no launcher started it.
+
+    Raises:
+        ValueError: a variable is no whole number, or SM_HOSTS is no JSON list of names.
+    """
+    export(environ)
+    found = {field: _number(environ, name) for field, name in zip(Place._fields, LAUNCHERS[0])}
+    return Place(**{field: number for field, number in found.items() if number is not None})
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    if text and not text.isdecimal():
+        raise ValueError(f"{name}={text!r}: expected a whole number, which the launcher of this process sets")
+    return int(text) if text else None
 
 
 def _started(launcher: Launcher, environ: Mapping[str, str]) -> bool:

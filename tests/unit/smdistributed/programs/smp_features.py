@@ -228,7 +228,7 @@ for step in range(2):
     optimizer.step()
     scheduler.step()
     optimizer.zero_grad()
-assert seen == [(True, True, True), "step", "step"] and optimizer.param_groups[0]["lr"] == 0.0025
+assert seen == [(True, True, True), "step"] and optimizer.param_groups[0]["lr"] == 0.0025
 full, part = model.state_dict(), model.local_state_dict()
 assert part.pop("_smp_is_partial") and set(part) < set(full)
 assert set(part) == {name for name, _ in (*model.local_named_parameters(), *model.local_named_buffers())}

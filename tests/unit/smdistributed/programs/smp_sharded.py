@@ -126,7 +126,7 @@ def check(kind, microbatches, clipping, early, accumulated, penalty):
     model = smp.DistributedModel(net, backward_passes_per_step=accumulated)
     optimizer = smp.DistributedOptimizer(optimizer or make(model.parameters()))
     plain = make(alone.parameters())
-    worst = dict.fromkeys(("gradient", "loss", "output", "weight", "statistic", "evaluated", "saved"), 0.0)
+    worst = dict.fromkeys(("gradient", "loss", "output", "weight", "statistic", "norm", "evaluated", "saved"), 0.0)
 
     def note(what, error):
         worst[what] = max(worst[what], error if error == error else float("inf"))
@@ -151,7 +151,8 @@ def check(kind, microbatches, clipping, early, accumulated, penalty):
         if clipping:
             for each in alone.parameters():
                 each.grad = each.grad.to_dense() if each.grad is not None else None
-            nn.utils.clip_grad_norm_([each for each in alone.parameters() if each.grad is not None], clipping)
+            norm = nn.utils.clip_grad_norm_([each for each in alone.parameters() if each.grad is not None], clipping)
+            note("norm", abs(float(norm) - optimizer._global_grad_norm))
         plain.step()
     saved = model.state_dict()
     assert list(saved) == list(alone.state_dict())

@@ -94,6 +94,7 @@ class _OnDevice(contextlib.nullcontext):  # type: ignore[type-arg]
 
 
 def patch(torch: Any) -> None:
+    before = dict(vars(torch.cuda))
     current = _Current(torch)
     stream = Stream()
     properties = SimpleNamespace(
@@ -134,6 +135,10 @@ def patch(torch: Any) -> None:
     for name in dir(torch.cuda):
         if name.endswith("Tensor") and hasattr(torch, name):
             setattr(torch.cuda, name, getattr(torch, name))
+    for module in (torch.cuda.random, torch.cuda.memory):  # under whose names some call the same functions
+        for name, value in vars(torch.cuda).items():
+            if name in before and getattr(module, name, None) is before[name]:
+                setattr(module, name, value)
 
 
 def _patch_accelerator(torch: Any, current: _Current, stream: Stream) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import zlib
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Mapping, Protocol
 
 import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-from ...shared.rank_environment import export
+from ...shared.rank_environment import Place, place
 from .meeting import meet
 
 Merge = Literal["sum", "min", "max"]
@@ -35,9 +35,8 @@ class World(Protocol):
 
 def make_world() -> World:
     """Horovod's world where it is installed and has as many ranks as were started; else TensorFlow's."""
-    export(os.environ)
-    size = int(os.environ.get("WORLD_SIZE") or 1)
-    return _horovod(size) or (Collectives() if size > 1 else Alone())
+    own = place(os.environ)
+    return _horovod(own.size) or (Collectives(own, os.environ) if own.size > 1 else Alone())
 
 
 def _horovod(size: int) -> World | None:
@@ -109,21 +108,18 @@ class Collectives:
 
     name = "TensorFlow's collective operations"
 
-    def __init__(self) -> None:
+    def __init__(self, own: Place, environ: Mapping[str, str]) -> None:
         from tensorflow.python.eager import context  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-        environ = os.environ
-        self.rank, self.size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
-        self.local_rank = int(environ.get("LOCAL_RANK") or 0)
-        self.local_size = int(environ.get("LOCAL_WORLD_SIZE") or 1)
+        self.rank, self.size, self.local_rank, self.local_size = own
         address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
         if not address or not port:
             raise RuntimeError(
                 "smdistributed.dataparallel: MASTER_ADDR and MASTER_PORT don't say where rank 0 is: set both"
             )
         cluster = tf.train.ClusterSpec({"worker": meet(self.rank, self.size, address, int(port))})
-        own = f"/job:worker/task:{self.rank}"
-        config = tf.compat.v1.ConfigProto(device_filters=[own])
+        task = f"/job:worker/task:{self.rank}"
+        config = tf.compat.v1.ConfigProto(device_filters=[task])
         config.experimental.collective_group_leader = LEADER
         config.gpu_options.allow_growth = True
         if len(tf.config.list_physical_devices("GPU")) >= self.local_size > 1:
@@ -132,7 +128,7 @@ class Collectives:
             cluster=cluster.as_cluster_def(), default_session_config=config, job_name="worker", task_index=self.rank,
             protocol="grpc",
         )  # fmt: skip
-        context.context().configure_collective_ops(collective_leader=LEADER, device_filters=(own,))
+        context.context().configure_collective_ops(collective_leader=LEADER, device_filters=(task,))
         context.context().enable_collective_ops(server)
         self._labels: dict[int, str] = {}
         self._last: Any = None

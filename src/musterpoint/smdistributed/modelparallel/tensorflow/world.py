@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from typing import Any, Mapping, NamedTuple
 
-from ...shared.rank_environment import export
+from ...shared.rank_environment import Place, place
+from ...shared.sources import SourceError, sources
 from ..backend.exceptions import SMPConfigError, SMPNotInitializedError, SMPUnsupportedError
 
 DEGREES = ("pipeline_parallel_degree", "partitions", "tensor_parallel_degree")
@@ -21,10 +20,7 @@ _INSTEAD = (
 class World(NamedTuple):
     """This rank's place, and how many microbatches a batch is divided into."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    place: Place
     microbatches: int
 
 
@@ -41,7 +37,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     global _world
     if _world is not None:
         return
-    export(os.environ)
+    own = place(os.environ)
     values: dict[str, tuple[Any, str]] = {}
     for source in _sources(config):
         for name, value in source.values.items():
@@ -54,22 +50,14 @@ def init(config: Mapping[str, Any] | None = None) -> None:
                 f"{name}={value!r} ({where}): musterpoint's smdistributed.modelparallel.tensorflow doesn't divide a "
                 f"model; {_INSTEAD}"
             )
-    rank, size, local_rank, local_size = (int(os.environ.get(name) or default) for name, default in _PLACE)
-    _world = World(rank, size, local_rank, local_size, _count("microbatches", values))
-
-
-_PLACE = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    _world = World(own, _count("microbatches", values))
 
 
 def _sources(config: Mapping[str, Any] | None) -> Any:
-    """What the PyTorch half reads, whose module for that needs no torch, while its package does."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch")  # it may be in an archive
-    spec = PathFinder.find_spec(f"{__package__}.sources", [folder])
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module.sources(os.environ, sys.argv, config)
+    try:
+        return sources(os.environ, sys.argv, config)
+    except SourceError as error:
+        raise SMPConfigError(str(error)) from None
 
 
 def _count(name: str, values: Mapping[str, tuple[Any, str]]) -> int:
@@ -103,27 +91,27 @@ def num_microbatches() -> int:
 
 
 def rank() -> int:
-    return world().rank
+    return world().place.rank
 
 
 def size() -> int:
-    return world().size
+    return world().place.size
 
 
 def local_rank() -> int:
-    return world().local_rank
+    return world().place.local_rank
 
 
 def local_size() -> int:
-    return world().local_size
+    return world().place.local_size
 
 
 def dp_rank() -> int:
-    return world().rank
+    return world().place.rank
 
 
 def dp_size() -> int:
-    return world().size
+    return world().place.size
 
 
 rdp_rank, rdp_size = dp_rank, dp_size

@@ -4,6 +4,7 @@
 """
 
 from . import amp, exceptions, nn, optimizers, patches
+from .accelerate_world import init
 from .checkpoint import load, resume_from_checkpoint, save, save_checkpoint
 from .communication import (
     DP_GROUP,
@@ -65,7 +66,7 @@ from .ranks import (
     tp_rank,
     tp_size,
 )
-from .state import init, is_initialized, is_tracing, state
+from .state import is_initialized, is_tracing, state
 from .step import step
 from .step_output import StepOutput
 from .tensor_parallel import set_tensor_parallelism, tensor_parallelism, tp_register, tp_register_with_module

@@ -7,8 +7,8 @@ division.
 
 from __future__ import annotations
 
-import contextlib
 import glob
+import importlib
 import json
 import os
 import re
@@ -20,19 +20,19 @@ import torch.distributed as dist
 
 from ..backend.exceptions import SMPError
 from . import log
+from .checkpoint_folders import SUFFIX, SMPCheckpointError, name_newest, newest, remove_old
 from .communication import MP_GROUP, WORLD, barrier
-from .model_state import PARTIAL
+from .model_state import PARTIAL, with_tied
+from .nn.huggingface.models import to_ours, to_theirs
 from .shards import HALF, SHARDS
+from .staging import Staging
 from .state import state
-from .whole_file import whole, write_text
+from .whole_file import whole
 
-NEWEST = "newest"
 _LAYOUT = "smp_layout.json"
-_SUFFIX = "_partial"
 
-
-class SMPCheckpointError(SMPError, ValueError):
-    """A checkpoint is missing, incomplete, or of another division of the model."""
+Stage = Callable[[str], str]
+"""Says where to write the file of a path."""
 
 
 class _Files(NamedTuple):
@@ -42,6 +42,7 @@ class _Files(NamedTuple):
     optimizer: str
     half: str
     content: str
+    staging: Staging
 
 
 def save(
@@ -116,19 +117,17 @@ def save_checkpoint(
     folder = _path(path)
     first = state.group("rdp").rank == state.group("mp").rank == 0
     files = _files(folder, tag, partial, state.group("rdp").rank if shared else 0)
-    with contextlib.ExitStack() as stack:  # all files are there before the first one takes its place
+    with files.staging.writing(lambda: _meet(shared)) as stage:
         if partial:
-            _write_parts(stack, files, model if leads else None, optimizer)
+            _write_parts(stage, files, model if leads else None, optimizer)
         else:
-            _write_whole(stack, files, model if leads else None, optimizer, first, translate_if_full)
+            _write_whole(stage, files, model if leads else None, optimizer, first, translate_if_full)
         if first and user_content is not None:
-            _write(user_content, stack.enter_context(whole(files.content)), {})
-        _meet(shared)
-    _meet(shared)
+            _write(user_content, stage(files.content), {})
     if first:
-        write_text(os.path.join(folder, NEWEST), f"{tag}{_SUFFIX if partial else ''}\n")
+        name_newest(folder, tag, partial)
         if partial and num_kept_partial_checkpoints is not None:
-            _remove_old(folder, num_kept_partial_checkpoints)
+            remove_old(folder, tag, num_kept_partial_checkpoints)
 
 
 def _meet(everyone: bool) -> None:
@@ -138,34 +137,32 @@ def _meet(everyone: bool) -> None:
     barrier(WORLD if everyone else MP_GROUP)
 
 
-def _write_parts(stack: contextlib.ExitStack, files: _Files, model: Any, optimizer: Any) -> None:
+def _write_parts(stage: Stage, files: _Files, model: Any, optimizer: Any) -> None:
     """What this rank has; with sharded state each replica has its own file of the optimizer's."""
     if model is not None:
-        _write(model.local_state_dict(), stack.enter_context(whole(files.model)), {}, _layout())
+        _write(model.local_state_dict(), stage(files.model), {}, _layout())
     if optimizer is None:
         return
     values = optimizer.local_state_dict(gather_if_shard=False)
     half = values.pop(HALF, None)
     layout = {**_layout(), "replicas": state.group("rdp").size if optimizer.sharded else 1}
-    _write(values, stack.enter_context(whole(files.optimizer)), {}, layout)
+    _write(values, stage(files.optimizer), {}, layout)
     if half is not None:
-        _write(half, stack.enter_context(whole(files.half)), {}, layout)
+        _write(half, stage(files.half), {}, layout)
 
 
-def _write_whole(
-    stack: contextlib.ExitStack, files: _Files, model: Any, optimizer: Any, first: bool, translates: bool
-) -> None:
+def _write_whole(stage: Stage, files: _Files, model: Any, optimizer: Any, first: bool, translates: bool) -> None:
     """What all ranks have together, by the first of them."""
     if model is not None:
         values = model.state_dict()  # from all ranks
         if first:
             for to_others, _ in state.module_manager.translate_functions if translates else ():
                 values = to_others(values)
-            _write(_without_mark(values), stack.enter_context(whole(files.model)), {})
+            _write(_without_mark(values), stage(files.model), {})
     if optimizer is not None:
         values = optimizer.state_dict()
         if first:
-            _write(_without_mark(values), stack.enter_context(whole(files.optimizer)), {})
+            _write(_without_mark(values), stage(files.optimizer), {})
 
 
 def resume_from_checkpoint(
@@ -175,7 +172,8 @@ def resume_from_checkpoint(
 ) -> Any:  # fmt: skip
     """Loads what :func:`save_checkpoint` saved into the script's DistributedModel and DistributedOptimizer.
 
-    Works before the first step as well. Returns ``user_content``, None where there is none.
+    Works before the first step as well. Returns ``user_content``, None where there is none. For the tag
+    ``pytorch_model.bin``, which is transformers' Trainer's, ``model.safetensors`` will do.
 
     Raises:
         SMPCheckpointError: the checkpoint is missing, incomplete, or of another division of the model.
@@ -184,49 +182,69 @@ def resume_from_checkpoint(
     folder = _path(path)
     if state.model is None:
         raise SMPError("smp.resume_from_checkpoint: make the smp.DistributedModel first, and then call this")
-    tag = _newest(folder, partial) if tag is None else tag
+    tag = newest(folder, partial) if tag is None else tag
     files = _files(folder, tag, partial)
-    if not os.path.exists(files.model):
+    safe = None if partial else _safetensors(files.model)
+    place = files.staging.found(files.model)
+    if safe is None and not os.path.exists(place):
         raise SMPCheckpointError(_missing(os.path.join(folder, tag), files.model, partial))
     if partial:
-        _check_layout(os.path.dirname(files.model), files.model)
-    values = torch.load(files.model, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
+        _check_layout(os.path.dirname(files.model), place)
+    if safe is not None:
+        values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
+    else:
+        values = torch.load(place, map_location="cpu", weights_only=not partial)  # a whole one may be anybody's
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
     for translate in [translate_function] if translate_function else translators:
         values = translate(values)
     state.model.load_state_dict(values, strict=strict)
     if load_optimizer and state.optimizer is not None:
         _resume_optimizer(files, partial, load_sharded_optimizer_state)
-    if not os.path.exists(files.content) or not os.path.getsize(files.content):
+    content = files.staging.found(files.content)
+    if not os.path.exists(content) or not os.path.getsize(content):
         return None
-    return torch.load(files.content, map_location="cpu", weights_only=False)
+    return torch.load(content, map_location="cpu", weights_only=False)
+
+
+def _safetensors(place: str) -> str | None:
+    """The file that transformers' Trainer has written in place of ``pytorch_model.bin``."""
+    path = os.path.join(os.path.dirname(place), "model.safetensors")
+    wanted = os.path.basename(place) == "pytorch_model.bin" and not os.path.exists(place)
+    return path if wanted and os.path.exists(path) else None
+
+
+def _tied(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With all names of weights that are tied, as the wrapped model has them."""
+    model = state.model
+    return to_theirs(model.module, with_tied(model.module, to_ours(model.module, values)))
 
 
 def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:
     """Loads what there is of the optimizer's state, and of training in half precision."""
-    if load_state and os.path.exists(files.optimizer):
-        values = _read_shares(files.optimizer, partial)
-        if os.path.exists(files.half):
-            values[HALF] = _read_shares(files.half, partial)
+    found = files.staging.found
+    if load_state and os.path.exists(found(files.optimizer)):
+        values = _read_shares(files.optimizer, partial, found)
+        if os.path.exists(found(files.half)):
+            values[HALF] = _read_shares(files.half, partial, found)
         state.optimizer.load_state_dict(values)
-    elif os.path.exists(files.half):
-        state.optimizer.load_fp16_states(_read_shares(files.half, partial))
+    elif os.path.exists(found(files.half)):
+        state.optimizer.load_fp16_states(_read_shares(files.half, partial, found))
 
 
-def _read_shares(place: str, partial: bool) -> dict[str, Any]:
+def _read_shares(place: str, partial: bool, where: Callable[[str], str]) -> dict[str, Any]:
     """A file of the optimizer's: this replica's, or all of them together where there were as many others then.
 
     Raises:
         SMPCheckpointError: the file of a replica is missing.
     """
-    replicas = int((_record(place) or {}).get("replicas", 1)) if partial else 1
+    replicas = int((_record(where(place)) or {}).get("replicas", 1)) if partial else 1
     own = state.group("rdp")
     chosen = range(replicas)
     if replicas == own.size and getattr(state.optimizer, "sharded", False):
         chosen = range(own.rank, own.rank + 1)
     found: dict[str, Any] = {}
     for replica in chosen:
-        path = re.sub(r"_\d+\.pt$", f"_{replica}.pt", place) if partial and replicas > 1 else place
+        path = where(re.sub(r"_\d+\.pt$", f"_{replica}.pt", place) if partial and replicas > 1 else place)
         if not os.path.exists(path):
             raise SMPCheckpointError(
                 f"{path} doesn't exist: the state was saved by {replicas} replicas, a part by each"
@@ -253,12 +271,13 @@ def _shards() -> int:
 
 def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:
     if partial:
-        folder = os.path.join(folder, f"{tag}{_SUFFIX}")
+        folder = os.path.join(folder, f"{tag}{SUFFIX}")
         own = rank_info(replica)
         names = (f"model_{rank_info()}.pt", f"optimizer_{own}.pt", f"fp16_states_{own}.pt", "user_content.pt")
     else:
         names = (f"{tag}", f"optimizer_{tag}", f"fp16_states_{tag}", f"user_content_{tag}")
-    return _Files(*(os.path.join(folder, name) for name in names))
+    model, optimizer, half, content = (os.path.join(folder, name) for name in names)
+    return _Files(model, optimizer, half, content, Staging(folder, "" if partial else tag))
 
 
 def _path(f: str | os.PathLike[str]) -> str:
@@ -355,12 +374,12 @@ def _missing(path: str, place: str, partial: bool) -> str:
     numbered = re.compile(re.escape(path) + r"(_\d+){1,3}")
     parts = sorted(name for name in glob.glob(f"{glob.escape(path)}_*") if numbered.fullmatch(name))
     if not partial:
-        if parts or os.path.isdir(f"{path}{_SUFFIX}"):
+        if parts or os.path.isdir(f"{path}{SUFFIX}"):
             return f"{place} doesn't exist, but parts of it do: load it with partial=True"
         return f"{place} doesn't exist"
     if os.path.isfile(path):
         return f"{place} doesn't exist, but {path} does: load it with partial=False"
-    folder = f"{path}{_SUFFIX}"
+    folder = f"{path}{SUFFIX}"
     parts = parts or sorted(glob.glob(os.path.join(glob.escape(folder), "model_*.pt")))
     if not parts:
         return f"{place} doesn't exist"
@@ -369,46 +388,3 @@ def _missing(path: str, place: str, partial: bool) -> str:
         f"{_degrees()}; resume with the number that it was saved with, on a file system that all hosts share, or save "
         "the whole model (partial=False), which fits any number"
     )
-
-
-def _newest(folder: str, partial: bool) -> str:
-    try:
-        with open(os.path.join(folder, NEWEST), encoding="utf-8") as file:
-            name = file.read().strip()
-    except FileNotFoundError:
-        raise SMPCheckpointError(
-            f"{folder} has no file {NEWEST!r}, so no checkpoint, unless you pass its tag"
-        ) from None
-    if not partial and not name.endswith(_SUFFIX):
-        return name
-    if partial and not name.endswith(_SUFFIX):  # the last one was a whole model
-        others = _partial_folders(folder)
-        name = os.path.basename(others[-1]) if others else ""
-    if not partial or not name:
-        kind, other = ("partial", "False") if partial else ("full", "True")
-        raise SMPCheckpointError(f"{folder} names no {kind} checkpoint: pass its tag, or partial={other}")
-    return name[: -len(_SUFFIX)]
-
-
-def _partial_folders(folder: str) -> list[str]:
-    """Those that have files of ours, the newest last."""
-    ages = {}
-    for each in glob.glob(os.path.join(glob.escape(folder), f"*{_SUFFIX}")):
-        files = _own_files(each)
-        if files:
-            ages[each] = max(os.path.getmtime(name) for name in files)
-    return sorted(ages, key=lambda each: ages[each])
-
-
-def _own_files(folder: str) -> list[str]:
-    patterns = ("model_*.pt", "optimizer_*.pt", "fp16_states_*.pt", "user_content.pt")
-    return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(folder), pattern))]
-
-
-def _remove_old(folder: str, kept: int) -> None:
-    """Removes the files of older checkpoints; what somebody else put there stays."""
-    for old in _partial_folders(folder)[:-kept]:
-        for name in _own_files(old):
-            os.unlink(name)
-        with contextlib.suppress(OSError):
-            os.rmdir(old)

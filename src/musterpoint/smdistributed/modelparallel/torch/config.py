@@ -6,10 +6,10 @@ parameters") and the checks of the SageMaker Python SDK (``validate_mp_config`` 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence
 
+from ...shared.sources import Source, SourceError, sources
 from ..backend.exceptions import SMPConfigError, SMPUnsupportedError
-from .sources import Source, sources
 from .topology import permutation
 
 
@@ -77,6 +77,15 @@ UNSUPPORTED: tuple[tuple[str, str], ...] = (
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
 
+WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
+    ("contiguous", "it is for TensorFlow, and parts are runs of neighbouring modules always"),
+    ("deterministic_server", "ranks answer whatever can go on first"),
+    ("sdp_hierarchical_allgather", "NCCL finds the shortest way"),
+    ("static_mode", "AWS doesn't say what it does, and steps may differ from each other"),
+    ("fast_mode", "AWS doesn't say what it does, and a rank sends to the next one directly without it"),
+)
+"""Parameters that are taken, change nothing, and are named in a warning unless they have their default; and why."""
+
 
 class Config:
     """The parameters in effect, as attributes; keys that nobody knows are attributes as well.
@@ -133,6 +142,12 @@ class Config:
         """The source that gave this parameter; ``the default`` where none did."""
         return self._origins.get(name, "the default")
 
+    def without_effect(self) -> Iterator[str]:
+        """A line for each parameter that asks for something and changes nothing."""
+        for name, why in WITHOUT_EFFECT:
+            if getattr(self, name) != _BY_NAME[name].default:
+                yield f"{self.shown(name)}: without effect; {why}"
+
     def shown(self, name: str) -> str:
         """``microbatches=4 (SM_HP_MP_PARAMETERS)``."""
         return f"{name}={getattr(self, name)!r} ({self.where(name)})"
@@ -147,7 +162,7 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     """
     values: dict[str, Any] = {parameter.name: parameter.default for parameter in PARAMETERS}
     origins: dict[str, str] = {}
-    for source in sources(environ, argv, given):
+    for source in _sources(environ, argv, given):
         for name, value in _current_names(source).items():
             if name not in origins and (value is not None or name not in _BY_NAME):  # null: as if it weren't there
                 origins[name] = source.name
@@ -159,6 +174,15 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     config = Config(values, origins)
     _check(config)
     return config
+
+
+def _sources(
+    environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, Any] | None
+) -> Sequence[Source]:  # fmt: skip
+    try:
+        return sources(environ, argv, given)
+    except SourceError as error:
+        raise SMPConfigError(str(error)) from None
 
 
 def _current_names(source: Source) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from .state import state
 
 _DIVISION = "_smp_division"
 _INSIDE = "_smp_inside"
+_REPLACED = "_smp_replaced"
 
 
 class Division(NamedTuple):
@@ -74,6 +75,33 @@ def mark(parameter: nn.Parameter, division: Division) -> None:
 def mark_inside(parameter: nn.Parameter) -> None:
     """Says that a whole parameter is used with activations that the ranks share; see :mod:`.nn.layouts`."""
     setattr(parameter, _INSIDE, True)
+
+
+def replace(old: nn.Parameter, new: list[nn.Parameter]) -> None:
+    """Says that others have the values of a parameter now, for optimizers that have it; they train if it does."""
+    for each in new:
+        each.requires_grad_(old.requires_grad)
+    setattr(old, _REPLACED, new)
+
+
+def take_replaced(optimizer: torch.optim.Optimizer) -> bool:
+    """Puts those parameters in the place of replaced ones into an optimizer that was made before; whether any were.
+
+    Raises:
+        ValueError: it has stepped already.
+    """
+    found = False
+    for group in optimizer.param_groups:
+        if any(hasattr(each, _REPLACED) for each in group["params"]):
+            found = True
+            if any(each in optimizer.state for each in group["params"]):
+                raise ValueError(
+                    "the optimizer has stepped over parameters whose place others take under smp.tensor_parallelism: "
+                    "wrap the model in smp.DistributedModel before the first step"
+                )
+            several = [new for each in group["params"] for new in getattr(each, _REPLACED, [each])]
+            group["params"] = list({id(each): each for each in several}.values())
+    return found
 
 
 def division(parameter: torch.Tensor) -> Division | None:

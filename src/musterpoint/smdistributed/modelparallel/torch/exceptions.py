@@ -1,7 +1,7 @@
 """The errors of this library, as scripts and sagemaker-training import them."""
 
 from ..backend.exceptions import SMPConfigError, SMPError, SMPNotInitializedError, SMPUnsupportedError
-from .checkpoint import SMPCheckpointError
+from .checkpoint_folders import SMPCheckpointError
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError
 
 __all__ = [

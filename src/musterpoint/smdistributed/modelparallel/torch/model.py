@@ -15,13 +15,25 @@ from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import absent, agreement, clipping, communication, log, precision, reducer, sharding, tensor_parallel
+from . import (
+    absent,
+    agreement,
+    clipping,
+    communication,
+    left_tensors,
+    log,
+    precision,
+    reducer,
+    sharding,
+    tensor_parallel,
+)
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
 from .messages import Start
-from .model_state import PARTIAL, full_state, load_local, local_state, whole_values
+from .model_state import PARTIAL, full_state, load_local, local_state, whole_values, without_mark
 from .nn.attention import DistributedAttentionLayer
 from .nn.base import DistributedModule
+from .nn.huggingface import models as huggingface
 from .partition import agree
 from .patches.checkpoint import set_activation_checkpointing
 from .routing import ModuleRouting, Places
@@ -52,8 +64,15 @@ class DistributedModel(nn.Module):
             and without effect: nothing is traced on a device of its own, unused parameters are found always.
 
     Raises:
-        SMPStepError: there is one already.
+        SMPStepError: there is one already, around another model.
     """
+
+    def __new__(cls, module: nn.Module | None = None, *args: Any, **kwargs: Any) -> DistributedModel:
+        """Around the model that has been wrapped already: the same one, as transformers' Trainer needs that has only
+        evaluated so far."""
+        made: DistributedModel | None = state.model
+        again = module is not None and type(made) is cls and made._wrapped is module
+        return made if made is not None and again else super().__new__(cls)
 
     def __init__(
         self, module: nn.Module, trace_device: str = "gpu", trace_execution_times: bool = False,
@@ -62,6 +81,9 @@ class DistributedModel(nn.Module):
         broadcast_buffers: bool = True, find_unused_parameters: bool = False, gradient_as_bucket_view: bool = False,
         **unknown: Any,
     ) -> None:  # fmt: skip
+        if self is state.model:
+            self._passes = backward_passes_per_step
+            return
         super().__init__()
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
@@ -69,6 +91,7 @@ class DistributedModel(nn.Module):
             tensor_parallel.mark(module)
             with log.waiting("smp.DistributedModel"):
                 _share_values(module)  # as the parts of a parameter are to be those of one
+        self.__dict__["_wrapped"] = module  # which isn't ``module`` where another one takes its place
         self.module = tensor_parallel.distribute(module)
         if state.cfg.tensor_parallel_degree > 1:
             absent.give_back()  # of whole values
@@ -189,7 +212,9 @@ class DistributedModel(nn.Module):
         else:
             outcome = server.serve(step, self._serving)
         self._finish(outcome.backward)
-        for hook in list(self._step_hooks.values()):
+        hooks = list(self._step_hooks.values())
+        self._step_hooks.clear()
+        for hook in hooks:
             hook(self, state.optimizer)
         return outcome.outputs
 
@@ -212,6 +237,8 @@ class DistributedModel(nn.Module):
             self._reducer.cancel()
             return
         self._steps += 1
+        if self._server is not None and self._steps == 1:
+            left_tensors.warn(self.module)
         if state.optimizer is not None:
             state.optimizer.gradients_changed()
         try:
@@ -400,13 +427,14 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         if self.sharding is not None:
             with log.waiting("model.state_dict()"):
-                return sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
+                values = sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
+            return huggingface.to_theirs(self.module, values)
         with log.waiting("model.state_dict()"):
             if not self.partitioned or pipeline.size == 1:
                 values = self.module.state_dict(*args, **kwargs)
             else:
                 values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
-            return whole_values(self.module, values)
+            return huggingface.to_theirs(self.module, whole_values(self.module, values))
 
     def local_state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -423,6 +451,8 @@ class DistributedModel(nn.Module):
         Raises:
             RuntimeError: keys or shapes don't fit.
         """
+        if not state_dict.get(PARTIAL):
+            state_dict = huggingface.to_ours(self.module, without_mark(state_dict))
         if not self.partitioned:
             if PARTIAL in state_dict:
                 self._deferred = (dict(state_dict), strict)
@@ -447,7 +477,10 @@ class DistributedModel(nn.Module):
         return handle
 
     def register_post_step_hook(self, hook: Hook) -> RemovableHandle:
-        """``hook(model, optimizer)`` runs on every rank at the end of each step."""
+        """``hook(model, optimizer)`` runs on every rank at the end of the next step, once.
+
+        That is what transformers' Trainer has it for: what it saved of the optimizer is loaded behind the first step.
+        """
         handle = RemovableHandle(self._step_hooks)
         self._step_hooks[handle.id] = hook
         return handle

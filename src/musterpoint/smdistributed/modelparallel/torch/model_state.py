@@ -73,6 +73,25 @@ def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDic
     return values
 
 
+def without_mark(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state dict of the whole model that says so by the key."""
+    if PARTIAL not in values:
+        return values
+    whole = OrderedDict((key, value) for key, value in values.items() if key != PARTIAL)
+    vars(whole).update(getattr(values, "__dict__", {}))  # torch's record of versions
+    return whole
+
+
+def with_tied(module: nn.Module, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with every name of a parameter that has several, of which a file may have one (safetensors)."""
+    names: dict[int, list[str]] = {}
+    for name, each in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(each), []).append(name)
+    lacking = {name: own for own in names.values() for name in own if name not in values}
+    found = {name: next((other for other in own if other in values), None) for name, own in lacking.items()}
+    return {**values, **{name: values[other] for name, other in found.items() if other is not None}}
+
+
 def load_local(
     module: nn.Module, values: Mapping[str, Any], holder: Holder, rank: int, owner: Mapping[str, int], strict: bool
 ) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from . import clipping, log
-from .distributed_parameters import division
+from .distributed_parameters import division, take_replaced
 from .leaves import Leaves
 from .loss_scale import LossScale
 from .optimizer_state import OptimizerState, is_divided
@@ -41,6 +41,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if isinstance(optimizer, DistributedOptimizer):
             raise TypeError("the optimizer is a DistributedOptimizer already")
         self.optimizer = optimizer
+        take_replaced(optimizer)
         cfg = state.cfg
         self._half = cfg.fp16 or cfg.bf16
         scale = LossScale(static_loss_scale, dynamic_loss_scale, {**(dynamic_loss_args or {}), **more})
@@ -52,10 +53,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
+        self._global_grad_norm: float | None = None  # AWS's scripts for sharded data parallelism log it
         self._ready = False
         self._kept = OptimizerState(optimizer, self._leaves, self._scale)
         state.optimizer = self
         self.settle()
+
+    _is_accelerate_prepared = True
+    """accelerate's mark of optimizers that it leaves as they are: its wrapper hides what scripts call here."""
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """What accelerate calls ``overflow``."""
+        return self.overflow
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
@@ -114,7 +124,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if in_shards is not None:
             in_shards.reshard()
             if state.cfg.sdp_gradient_clipping:
-                torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
+                norm = torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
+                self._global_grad_norm = float(norm)
         if leaves is None or not is_divided():
             self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
@@ -240,6 +251,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def settle(self) -> None:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
+        if take_replaced(self.optimizer) and self._leaves is not None:
+            raise ValueError(
+                "smp.DistributedOptimizer: under smp.tensor_parallelism other parameters take the place of those that "
+                "it has: make it behind smp.DistributedModel"
+            )
         self._kept.settle()
 
     def register_step_pre_hook(self, hook: Any) -> Any:

@@ -116,16 +116,14 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if state.initialized:
         _again(config or {})
         return
-    rank_environment.export(os.environ)
+    port_given = bool(os.environ.get("MASTER_PORT"))
+    own = rank_environment.place(os.environ)
     cfg = read(os.environ, sys.argv[1:], config)
-    size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE") or 1)
+    size = dist.get_world_size() if dist.is_initialized() else own.size
     topology = _topology(cfg, size)
-    _join(cfg)
+    _join(cfg, port_given)
     rank = dist.get_rank()
-    state._world = World(
-        cfg, topology, rank, int(os.environ.get("LOCAL_RANK") or 0), int(os.environ.get("LOCAL_WORLD_SIZE") or 1),
-        _groups(topology, rank),
-    )  # fmt: skip
+    state._world = World(cfg, topology, rank, own.local_rank, own.local_size, _groups(topology, rank))
     _introduce(state.world)
 
 
@@ -158,8 +156,8 @@ def _topology(cfg: Config, size: int) -> Topology:
         raise SMPConfigError(f"{error} ({cfg.where('pipeline_parallel_degree')})") from None
 
 
-def _join(cfg: Config) -> None:
-    """Initializes torch.distributed where nobody has."""
+def _join(cfg: Config, port_given: bool) -> None:
+    """Initializes torch.distributed where nobody has; ``port_given``: whoever started the ranks has said a port."""
     if dist.is_initialized():
         return
     name = cfg.ddp_dist_backend
@@ -168,7 +166,7 @@ def _join(cfg: Config) -> None:
     if "RANK" not in os.environ:  # no launcher: one rank
         dist.init_process_group(_backend(name), store=HashStore(), rank=0, world_size=1)
         return
-    if cfg.ddp_port and "MASTER_PORT" not in os.environ:
+    if cfg.ddp_port and not port_given:
         os.environ["MASTER_PORT"] = str(cfg.ddp_port)
     dist.init_process_group(_backend(name))
 
@@ -228,7 +226,7 @@ def _introduce(world: World) -> None:
             f"{world.topology.rdp // cfg.sharded_data_parallel_degree}; gradients are "
             + (clipped if cfg.sdp_gradient_clipping else "not clipped")
         )
-    if cfg.deterministic_server:
-        log.warn(f"{cfg.shown('deterministic_server')}: without effect; ranks answer whatever can go on first")
+    for line in cfg.without_effect():
+        log.warn(line)
     if world.topology.rdp > 1 and not cfg.ddp:
         log.warn(f"{world.topology.rdp} replicas, but {cfg.shown('ddp')}: gradients aren't averaged over them")

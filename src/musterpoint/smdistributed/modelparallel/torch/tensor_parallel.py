@@ -16,10 +16,11 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import log
+from . import absent, log
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
+from .nn.huggingface import families
 from .nn.linear import DistributedLinear
 from .state import state
 
@@ -119,9 +120,11 @@ def distribute(root: nn.Module) -> nn.Module:
     """Puts distributed modules in the place of the outermost marked ones that are supported; says what it did, once.
 
     Returns the root, which may be another one now. Distributed modules have the values of those whose place they take.
+    With a degree of 1 only transformers' models change, so that what a job saves fits one of any degree.
     """
     mark(root)
-    if state.cfg.tensor_parallel_degree == 1:
+    alone = state.cfg.tensor_parallel_degree == 1
+    if alone and not any(_is_wanted(each) and families.family_of(each) for each in root.modules()):
         return root
     holders = _holders(root)
     made: dict[int, nn.Module] = {}
@@ -133,9 +136,8 @@ def distribute(root: nn.Module) -> nn.Module:
         made[id(module)] = module
         if isinstance(module, DistributedModule):
             return module
-        marked = _marks.of(module, None)
-        if marked is not None and marked.enabled and _is_supported(module):
-            why, replacement = _replaced(module, marked, holders)
+        if _is_wanted(module) and _is_supported(module, alone):
+            why, replacement = _replaced(module, _marks.of(module, None), holders)
             if replacement is not None:
                 made[id(module)] = made[id(replacement)] = replacement
                 return replacement
@@ -185,8 +187,15 @@ def _outermost(module: nn.Module) -> Iterator[DistributedModule]:
         yield from _outermost(child)
 
 
-def _is_supported(module: nn.Module) -> bool:
-    return type(module) in _registered or type(module) in (nn.Linear, nn.Embedding)
+def _is_wanted(module: nn.Module) -> bool:
+    marked = _marks.of(module, None)
+    return marked is not None and marked.enabled
+
+
+def _is_supported(module: nn.Module, alone: bool = False) -> bool:
+    if type(module) in _registered or type(module) in (nn.Linear, nn.Embedding):
+        return not alone
+    return families.family_of(module) is not None
 
 
 def _holders(root: nn.Module) -> Counter[int]:
@@ -194,7 +203,7 @@ def _holders(root: nn.Module) -> Counter[int]:
     return Counter(id(each) for module in root.modules() for each in module.parameters(recurse=False))
 
 
-def _replaced(module: nn.Module, mark: Mark, holders: Counter[int]) -> tuple[str, nn.Module | None]:
+def _replaced(module: nn.Module, mark: Mark | None, holders: Counter[int]) -> tuple[str, nn.Module | None]:
     """The distributed module in a module's place; or why there is none."""
     if any(count < holders[each] for each, count in _holders(module).items()):
         return "its weights are another module's as well", None
@@ -207,7 +216,10 @@ def _replaced(module: nn.Module, mark: Mark, holders: Counter[int]) -> tuple[str
         if "weight" not in module._parameters:  # weight_norm, pruning
             return "its weight is made of other parameters", None
         return _of_torch(module)
-    return _of_registered(module, mark)
+    assert mark is not None
+    if type(module) in _registered:
+        return _of_registered(module, mark)
+    return _of_transformers(module, mark)
 
 
 def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
@@ -230,6 +242,18 @@ def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
     return "", new
 
 
+def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
+    family = families.family_of(module)
+    assert family is not None
+    why = families.why_not(module, family, mark.arguments)
+    if why is not None:
+        return why, None
+    new = _alike(module, lambda: families.replacement(module, family, mark.arguments))
+    for each in module.parameters():
+        absent.release(each)  # the script may keep the module
+    return "", new
+
+
 def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
     found = _registered[type(module)]
     args, kwargs = module.__dict__.get(_MADE, ((), {}))
@@ -240,20 +264,27 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
     why = found.module.why_not(*args, **kwargs)
     if why is not None:
         return why, None
-    noise = torch.get_rng_state()
     try:
-        new: Any = found.module(*args, **kwargs)
+        new = _alike(module, lambda: found.module(*args, **kwargs))
     except IndivisibleError as error:  # of a module in a module of the script's own
         return str(error), None
+    _take_values(new, module)
+    _adapt(new, found)
+    return "", new
+
+
+def _alike(module: nn.Module, make: Callable[[], Any]) -> Any:
+    """A new module in the same mode, on the same device and of the same type, that costs no random numbers."""
+    noise = torch.get_rng_state()
+    try:
+        new = make()
     finally:
         torch.set_rng_state(noise)
-    _take_values(new, module)
     new.train(module.training)
     first = next(module.parameters(), None)
     if first is not None:
         new.to(device=first.device, dtype=first.dtype)
-    _adapt(new, found)
-    return "", new
+    return new
 
 
 def _arguments_of(kind: type) -> set[str] | None:

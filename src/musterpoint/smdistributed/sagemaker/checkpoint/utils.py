@@ -7,6 +7,7 @@ import re
 import shutil
 from typing import Any, Callable
 
+from ..distributed.checkpoint.places import STAGED, unfinished
 from ..logger import get_logger
 
 
@@ -24,6 +25,8 @@ def limit_num_subdirs(
 ) -> list[str]:
     """Removes all but the last ``num_kept`` folders in ``root`` whose names ``regex`` matches; returns those.
 
+    Checkpoints that a job didn't write to the end don't count, and go with those that are older than what stays.
+
     Args:
         num_kept: with less than 1 all stay.
         sort_fn: the key by which they are sorted; by their names where it is None.
@@ -31,8 +34,13 @@ def limit_num_subdirs(
     """
     if num_kept < 1 or not log or not os.path.isdir(root):
         return []
-    names = [each.name for each in os.scandir(root) if each.is_dir() and (regex is None or re.match(regex, each.name))]
-    old = sorted(names, key=sort_fn)[:-num_kept]
+    names = sorted(
+        (each.name for each in os.scandir(root)
+         if each.is_dir() and not each.name.endswith(STAGED) and (regex is None or re.match(regex, each.name))),
+        key=sort_fn,
+    )  # fmt: skip
+    whole = [name for name in names if not unfinished(os.path.join(root, name))]
+    old = names[: names.index(whole[-num_kept])] if len(whole) > num_kept else []
     for name in old:
         get_logger().info("removing the checkpoint %s: the newest %s stay", os.path.join(root, name), num_kept)
         shutil.rmtree(os.path.join(root, name), ignore_errors=True)

@@ -1,5 +1,5 @@
 """Distributed checkpoints."""
 
-from . import checkpoint
+from . import checkpoint, fsdp
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "fsdp"]

@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass
 class MoEConfig:
-    """For ``tsm.transform``, which refuses ``smp_moe=True``: the model's own experts are trained."""
+    """For ``tsm.transform``, which keeps the model's own routing: ``moe_load_balancing`` is ``none`` or refused."""
 
     smp_moe: bool = True
     random_seed: int = 12345

@@ -69,6 +69,7 @@ class DistributedAttentionLayer(DistributedModule):
         num_attention_heads, hidden_size: of all ranks together.
         attention_head_size: where it isn't given, ``hidden_size`` divided by the heads.
         causal_mask_size: not None: positions see only those before them.
+        window_size: and of those only so many, itself among them (the local attention of GPT-Neo).
         pre_layernorm, post_layernorm: normalize the input; normalize the sum of input and output.
         residual: whether the input is added to the output; where it isn't given it is with ``post_layernorm`` alone, as
             in the documented reference.
@@ -89,7 +90,8 @@ class DistributedAttentionLayer(DistributedModule):
         residual: bool | None = None, use_qkv_bias: bool = True, use_attn_dense_bias: bool = True,
         rotary_dim: int | None = None, gpt_neox_type_rotary: bool = False, rotary_emb_base: float = 10000.0,
         scale_attention_scores: bool = True, scale_attn_by_layer_idx: bool = False, layer_idx: int | None = None,
-        use_alibi: bool = False, alibi_bias_max: float = 8, attention_in_fp32: bool = False, **hints: Any,
+        use_alibi: bool = False, alibi_bias_max: float = 8, attention_in_fp32: bool = False,
+        window_size: int | None = None, **hints: Any,
     ) -> None:  # fmt: skip
         must_divide("DistributedAttentionLayer", num_attention_heads=num_attention_heads)
         super().__init__()
@@ -104,7 +106,7 @@ class DistributedAttentionLayer(DistributedModule):
             size if scale_attention_scores else 1, layer_idx if scale_attn_by_layer_idx else None
         )  # fmt: skip
         self.alibi = alibi_bias_max if use_alibi else None
-        self.attention_in_fp32 = attention_in_fp32
+        self.attention_in_fp32, self.window_size = attention_in_fp32, window_size
         self.query = ColumnLinear(hidden_size, total, use_qkv_bias, std)
         self.key = ColumnLinear(hidden_size, total, use_qkv_bias, std)
         self.value = ColumnLinear(hidden_size, total, use_qkv_bias, std)
@@ -165,7 +167,9 @@ class DistributedAttentionLayer(DistributedModule):
         causal = self.causal and not self.cross_attention
         dropped = self.dropout1.p if self.training else 0.0
         with apart() if dropped else contextlib.nullcontext():
-            context = attend(query, key, value, bias, causal, self.scale, dropped, self.attention_in_fp32)
+            context = attend(
+                query, key, value, bias, causal, self.scale, dropped, self.attention_in_fp32, self.window_size
+            )
         return self._behind(context.transpose(1, 2).flatten(2), layout)
 
     def _behind(self, context: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -195,9 +199,14 @@ def score_scale(head_size: int, layer_idx: int | None) -> float:
 
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, causal: bool, scale: float, dropped: float,
-    in_fp32: bool = False,
+    in_fp32: bool = False, window: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Torch's attention, of (batch, heads, sequence, head size); ``bias`` is added to the scores."""
+    """Torch's attention, of (batch, heads, sequence, head size); ``bias`` is added to the scores.
+
+    Args:
+        in_fp32: in single precision, where the tensors have less.
+        window: with ``causal``, how many positions each one sees.
+    """
     kind = query.dtype
     if in_fp32 and kind in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
@@ -207,7 +216,9 @@ def attend(
         bias = bias.to(query.dtype)
         if bias.dim() < 2:
             bias = bias.expand(1, key.shape[2])
-    if causal and bias is not None:
+    if causal and window is not None and window < key.shape[2]:
+        bias = _causal(query, key, window) + (0 if bias is None else bias)
+    elif causal and bias is not None:
         bias = _causal(query, key) + bias
     context = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=bias, dropout_p=dropped, is_causal=causal and bias is None, scale=scale
@@ -215,8 +226,8 @@ def attend(
     return context.to(kind)
 
 
-def _causal(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def _causal(query: torch.Tensor, key: torch.Tensor, window: int | None = None) -> torch.Tensor:
     """Finite, so that a row whose other positions are masked as well has probabilities."""
     lowest = torch.finfo(query.dtype).min / 2
     full = torch.full((query.shape[2], key.shape[2]), lowest, dtype=query.dtype, device=query.device)
-    return full.triu(1)
+    return full.triu(1) if window is None else full.triu(1) + full.tril(-window)

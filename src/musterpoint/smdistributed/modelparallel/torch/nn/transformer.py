@@ -22,7 +22,7 @@ from .layouts import Enter, Entered, Layout, Leave
 from .linear import ColumnLinear, RowLinear
 from .normalization import InnerLayerNorm
 
-_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
     "relu": functional.relu,
     "silu": functional.silu,
@@ -52,8 +52,8 @@ class DistributedTransformerOutputLayer(DistributedModule):
         fp32_residual_addition: bool = False, residual: bool | None = None, **hints: Any,
     ) -> None:  # fmt: skip
         must_divide("DistributedTransformerOutputLayer", intermediate_size=intermediate_size)
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation={activation!r}: expected {' or '.join(_ACTIVATIONS)}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation={activation!r}: expected {' or '.join(ACTIVATIONS)}")
         super().__init__()
         std = initializer_range if use_normal_initialization else None
         self.activation = activation
@@ -86,7 +86,7 @@ class DistributedTransformerOutputLayer(DistributedModule):
 
     def computed(self, states: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Without residual and normalization."""
-        between = _ACTIVATIONS[self.activation](self.dense1(layouts.gathered(states, layout)))
+        between = ACTIVATIONS[self.activation](self.dense1(layouts.gathered(states, layout)))
         output: torch.Tensor = self.dropout(self.dense2(between, layout), layout)
         return output
 
@@ -170,17 +170,26 @@ class DistributedTransformerLayer(DistributedModule):
 class DistributedTransformer(DistributedModule):
     """``num_layers`` of :class:`DistributedTransformerLayer`, as ``seq_layers``; takes and gives what they do.
 
-    With both ``pre_layernorm`` and ``post_layernorm`` each layer normalizes its inputs and its outputs.
+    With both ``pre_layernorm`` and ``post_layernorm`` each layer normalizes its inputs and its outputs. ``window_size``
+    may be a list, with a number or None for each layer.
+
+    Raises:
+        ValueError: that list has another length than ``num_layers``.
     """
 
     def __init__(self, num_layers: int = 12, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         named = _named(DistributedTransformerLayer, args, kwargs)
         by_layer = named.pop("scale_attn_by_layer_idx", False)
+        windows = named.pop("window_size", None)
+        if not isinstance(windows, (list, tuple)):
+            windows = [windows] * num_layers
+        if len(windows) != num_layers:
+            raise ValueError(f"window_size={windows!r:.80}: expected one for each of num_layers={num_layers}")
         self.add_cross_attention = bool(named.get("add_cross_attention"))
         self.seq_layers = nn.Sequential(*(
-            DistributedTransformerLayer(**named, scale_attn_by_layer_idx=by_layer, layer_idx=index)
-            for index in range(num_layers)
+            DistributedTransformerLayer(**named, scale_attn_by_layer_idx=by_layer, layer_idx=index, window_size=window)
+            for index, window in enumerate(windows)
         ))  # fmt: skip
         self.enter, self.leave = Enter(), Leave()
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader as dcp
 
-from .places import checked
+from . import state_dict_saver
+from .places import Place, checked, unfinished
 
 
 def load(
@@ -19,8 +20,10 @@ def load(
 
     Raises:
         ValueError: with ``check_keys_matched`` ranks have different keys.
+        ValueError: a job died before the checkpoint was whole.
         SMPUnsupportedError: ``checkpoint_id`` is on S3, without a reader for it.
     """
+    state_dict_saver.maybe_finalize_async_calls()
     if check_keys_matched and dist.is_initialized():
         own = sorted(state_dict)
         everyones: list[Any] = [None] * dist.get_world_size(process_group)
@@ -29,7 +32,11 @@ def load(
         if other is not None:
             different = sorted(set(own) ^ set(everyones[other]))
             raise ValueError(f"state_dict has other keys on rank {other} of the group than here: {different[:3]}")
-    place = checkpoint_id if storage_reader is not None else checked(checkpoint_id)
+    place = checkpoint_id
+    if storage_reader is None and checkpoint_id is not None:
+        place = Place(checked(checkpoint_id) or "").to_read()
+        if unfinished(place):
+            raise ValueError(f"{place} has parts of a checkpoint that wasn't written to its end: load an older one")
     dcp.load(
         state_dict, checkpoint_id=place, storage_reader=storage_reader, planner=planner, process_group=process_group
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.distributed.checkpoint import state_dict_saver as dcp
 
-from .places import checked
+from .places import Place, checked, finish, rank_in
 
-_saving: list[Any] = []
-"""Futures of those that were begun, in order."""
+
+class _Saving(NamedTuple):
+    """One that was begun; ``place``: where it goes in the end, on the rank that puts it there."""
+
+    future: Any
+    place: Place | None
+
+
+_saving: list[_Saving] = []
 
 
 def save(
@@ -19,14 +27,18 @@ def save(
 ) -> None:  # fmt: skip
     """``torch.distributed.checkpoint.save``. What AWS's library adds about its own writers is taken without effect.
 
+    A job that dies meanwhile leaves the checkpoint that was there before, whole.
+
     Raises:
         SMPUnsupportedError: ``checkpoint_id`` is on S3, without a writer for it.
     """
     maybe_finalize_async_calls()
-    place = checkpoint_id if storage_writer is not None else checked(checkpoint_id)
+    place, where = _place(checkpoint_id, storage_writer, process_group)
     dcp.save(
-        state_dict, checkpoint_id=place, storage_writer=storage_writer, planner=planner, process_group=process_group
+        state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
     )
+    if place is not None:
+        finish(place, process_group)
 
 
 def async_save(
@@ -38,13 +50,13 @@ def async_save(
     One after the other: a second call waits for the first.
     """
     maybe_finalize_async_calls()
-    place = checkpoint_id if storage_writer is not None else checked(checkpoint_id)
-    _saving.append(
-        dcp.async_save(
-            state_dict, checkpoint_id=place, storage_writer=storage_writer, planner=planner,
-            process_group=process_group,
-        )
-    )  # fmt: skip
+    place, where = _place(checkpoint_id, storage_writer, process_group)
+    future = dcp.async_save(
+        state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
+    )
+    _saving.append(_Saving(future, place if rank_in(process_group) == 0 else None))
+    atexit.unregister(maybe_finalize_async_calls)
+    atexit.register(maybe_finalize_async_calls)
 
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group: Any = None) -> list[int]:
@@ -54,9 +66,19 @@ def maybe_finalize_async_calls(blocking: bool = True, process_group: Any = None)
         Exception: what the writing of one ended with.
     """
     done = []
-    for index, future in enumerate(list(_saving)):
-        if blocking or future.done():
-            _saving.remove(future)
-            future.result()
+    for index, each in enumerate(list(_saving)):
+        if blocking or each.future.done():
+            _saving.remove(each)
+            each.future.result()
+            if each.place is not None:
+                each.place.replace()
             done.append(index)
     return done
+
+
+def _place(checkpoint_id: Any, storage_writer: Any, group: Any) -> tuple[Place | None, Any]:
+    """What has to be put in its place in the end, and where to write."""
+    if storage_writer is not None or checkpoint_id is None:
+        return None, checkpoint_id
+    place = Place(checked(checkpoint_id) or "")
+    return place, place.to_write(group)

@@ -2,7 +2,8 @@
 
 ``translate_hf_state_dict_to_smdistributed_gpt2(state_dict)`` and
 ``translate_state_dict_to_hf_gpt2(state_dict, max_seq_len=None)``; the same for the other families that
-:mod:`.translation` has tables for. A model without tensor parallelism keeps transformers' own keys.
+:mod:`.translation` has tables for. The state dict of a wrapped model has transformers' own keys already, and leaves
+these functions as it came; so it does where no module of smp.nn takes the place of transformers' own.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class _Family(ModuleType):
         if not name.startswith("translate_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         instead = (
-            f"there are translations for {', '.join(translation.TABLES)}; a model whose layers aren't smp.nn's has the "
-            "keys of transformers already"
+            f"smp.nn has transformers for {', '.join(translation.TABLES)}. Under smp.tensor_parallelism the linear "
+            "layers of other models are distributed one by one, and their state dicts have transformers' keys already"
         )
         return unsupported.function(f"smp.nn.huggingface.{family}.{name}", instead)
 

@@ -1,4 +1,6 @@
-"""Where the library's parameters come from: what the platform says about the job, its command line, the script itself.
+"""Where parameters of model parallelism come from: what the platform says about the job, its command line, the script.
+
+Both versions read them so, with PyTorch and with TensorFlow. Without either.
 
 Facts: sagemaker-training's ``environment.py`` and ``mapping.py``, which write the variables and the command line.
 """
@@ -11,11 +13,13 @@ import os
 import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from ..backend.exceptions import SMPConfigError
-
 KEY = "mp_parameters"
 """The hyperparameter in which the SDK sends them."""
 DEFAULT_BASE = "/opt/ml"
+
+
+class SourceError(ValueError):
+    """A source can't be read; the message is for the script's author."""
 
 
 class Source(NamedTuple):
@@ -31,7 +35,7 @@ def sources(
     """Every source that has parameters; where two have the same one, the first counts.
 
     Raises:
-        SMPConfigError: a source can't be read.
+        SourceError: a source can't be read.
     """
     found = [Source("SM_HP_MP_PARAMETERS", _parameters(environ.get("SM_HP_MP_PARAMETERS"), "SM_HP_MP_PARAMETERS"))]
     job = _object(environ.get("SM_HPS"), "SM_HPS")
@@ -56,7 +60,7 @@ def _text_of(path: str) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise SMPConfigError(f"{path} can't be read: {error}") from None
+        raise SourceError(f"{path} can't be read: {error}") from None
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -67,9 +71,9 @@ def _object(value: Any, where: str) -> dict[str, Any]:
         try:
             value = json.loads(value)
         except ValueError:
-            raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object") from None
+            raise SourceError(f"{where}={value!r:.200}: expected a JSON object") from None
     if not isinstance(value, dict):
-        raise SMPConfigError(f"{where}={value!r:.200}: expected a JSON object")
+        raise SourceError(f"{where}={value!r:.200}: expected a JSON object")
     return value
 
 
@@ -86,8 +90,8 @@ def _parameters(value: Any, where: str) -> dict[str, Any]:
         return _pairs(value, where, lenient=False)
     try:
         return _object(value, where)
-    except SMPConfigError:
-        raise SMPConfigError(
+    except SourceError:
+        raise SourceError(
             f'{where}={value!r:.200}: expected a JSON object such as {{"partitions": 2, "microbatches": 4}}'
         ) from None
 
@@ -103,7 +107,7 @@ def _pairs(text: str, where: str, lenient: bool) -> dict[str, Any]:
             except (ValueError, SyntaxError):
                 found[name] = value
         elif not lenient:
-            raise SMPConfigError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
+            raise SourceError(f"{where} {text!r:.200}: {piece!r:.80} isn't name=value, such as microbatches=4")
     return found
 
 

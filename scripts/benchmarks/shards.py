@@ -1,5 +1,5 @@
 """What a rank keeps in memory where replicas share out the optimizer's state, beside torch's ZeroRedundancyOptimizer;
-in half precision; and where activations are computed again."""
+in half precision; where the model is in shards; where activations are computed again; and while a model is made."""
 
 from __future__ import annotations
 
@@ -49,6 +49,30 @@ for index in range(4):
 )
 
 
+MADE = (
+    BEFORE
+    + """
+delays, = json.loads(sys.argv[1])
+with smp.delay_param_initialization():
+    nn.Linear(512, 512)
+count_from_here()
+before = kept("VmRSS")
+with smp.delay_param_initialization(delays):
+    net = nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(24)))
+model = smp.DistributedModel(net)
+
+@smp.step
+def look(model, data):
+    return model(data)
+
+with torch.no_grad():
+    look(model, torch.randn(8, 1536))
+"""
+    + AFTER
+)
+"""A model of 24 large layers is made, and divided by its first step; the peak of all that."""
+
+
 class Net(NamedTuple):
     """The model and its batch; a few large parameters, or many activations."""
 
@@ -74,6 +98,15 @@ def measure(bench: trial.Bench) -> list[Figure]:
         ]
     half = memory(bench, LARGE, 2, shard_optimizer_state=True, bf16=True)
     figures.append(figure("the same in bf16, 2 replicas, of float32 without sharing", half, whole, 0.85))
+    for degree, share in ((2, 0.75), (4, 0.55)):
+        parts = memory(bench, LARGE, degree, sharded_data_parallel_degree=degree)
+        figures.append(figure(f"a rank's memory, model in {degree} shards, of that without", parts, whole, share))
+    pipeline = {"partitions": 4, "skip_tracing": True}
+    at_once, delayed = (
+        peak(bench, MADE, 4, pipeline, json.dumps([each]), MALLOC_MMAP_THRESHOLD_=THRESHOLD) for each in (False, True)
+    )
+    name = "memory while a model for 4 partitions is made, delayed, of that at once"
+    figures.append(figure(name, delayed, at_once, 0.5))
     kept = memory(bench, DEEP, 1)
     for strategy, share in (("each", 0.65), ("group_2", 0.5), ("group_6", 0.45)):
         again = memory(bench, DEEP, 1, strategy)

@@ -70,17 +70,12 @@ def test_what_is_not_there_yet_says_so_when_it_is_used(modelparallel: Modules) -
     smp = modelparallel("torch")
     gpt2 = modelparallel("torch.nn.huggingface.gpt2")
 
-    def delayed() -> None:
-        with smp.delay_param_initialization():
-            pass
-
     uses: dict[str, Callable[[], Any]] = {
         "smp.optimizers.FusedNovoGrad": lambda: smp.optimizers.FusedNovoGrad([]),
         "smp.optimizers.FusedLAMB": lambda: smp.optimizers.FusedLamb([]),
         "smp.nn.huggingface.t5.translate_state_dict_to_hf_t5": lambda: (
             smp.nn.huggingface.t5.translate_state_dict_to_hf_t5({})
         ),
-        "smp.delay_param_initialization": delayed,
     }
     for name, use in uses.items():
         with pytest.raises(NotImplementedError) as caught:

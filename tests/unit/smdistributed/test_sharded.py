@@ -26,6 +26,7 @@ def test_exact_smaller_by_degree_and_resumed_at_another(run_ranks: RunRanks, tmp
             *(f"parts_partial/{kind}_0_0_{shard}.pt" for kind in ("model", "optimizer") for shard in (0, 1)),
             "parts_partial/user_content.pt", "whole",
         ]  # fmt: skip
+        assert len(each["half"]) == 16 and max(each["half"].values()) <= 1e-12, each["half"]
         second = each["second"]
         assert max(*second["errors"].values(), second["resumed"]) <= 1e-12, second
         assert second["kept"]["1 full"] == 2 * second["kept"]["2 zero2"] == 4 * second["kept"]["4 full"]

@@ -1,5 +1,6 @@
 """Trains models in shards and compares everything with one process that has the whole of them; then version 2."""
 
+import copy
 import gc
 import itertools
 import os
@@ -12,6 +13,8 @@ import tsm_sharded
 from ending import leave
 from smdistributed.modelparallel.torch import absent
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 torch.set_default_dtype(torch.float64)
@@ -259,6 +262,136 @@ def saved_and_resumed(folder):
     return max(errors), refused, names
 
 
+class Half(nn.Module):
+    """Layers that are gathered one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 16)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(3))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        h = self.words((x.flatten(1)[:, :4].abs() * 5).long() % 11).mean(1)
+        for layer in self.layers:
+            h = h + layer(h)
+        return self.head(h)
+
+
+class HalfOdd(Half):
+    """A scalar, which is in no shard, statistics of batches, and borrowed weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.7))
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        h = self.words((x.flatten(1)[:, :4].abs() * 5).long() % 11).mean(1)
+        for layer in self.layers:
+            h = self.norm(h + self.scale * layer(h)) @ self.layers[0][2].weight @ self.layers[0][0].weight
+        return self.head(h)
+
+
+def by_hand(half, scale, limit, steps):
+    """FSDP2 with a policy of mixed precision, and the loss scale in the loop."""
+    torch.manual_seed(0)
+    net = Half()
+    policy = MixedPrecisionPolicy(half, torch.float32)
+    mesh = init_device_mesh("cpu", (smp.size(),))
+    for layer in (*net.layers, net):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    for step in range(steps):
+        optimizer.zero_grad()
+        x, y = batch(step, smp.rank())
+        for xs, ys in zip(x.chunk(2), y.chunk(2)):
+            (nn.functional.cross_entropy(net(xs.to(half)).float(), ys) * scale).backward()
+        for each in net.parameters():
+            each.grad.mul_(0.5 / scale)
+        nn.utils.clip_grad_norm_(net.parameters(), limit)
+        optimizer.step()
+    return {name: value.full_tensor() for name, value in net.state_dict().items()}
+
+
+def halved(kind, degree, parameters, **scaling):
+    world(degree, **parameters)
+    torch.manual_seed(smp.rank())
+    model = smp.DistributedModel(kind())
+    return model, smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), 0.01), **scaling)
+
+
+def steps_in_half(model, optimizer, steps):
+    for step in steps:
+        optimizer.zero_grad()
+        assert train(model, *batch(step, smp.rank()), 0)["loss"].reduce_mean().dtype == torch.float32
+        optimizer.step()
+
+
+def furthest(one, two):
+    return max(distance(value, two[name]) for name, value in one.items())
+
+
+def in_half(folder):
+    """Errors beside torch's own mixed precision, and of what goes on after it was saved; at other degrees as well."""
+    torch.set_default_dtype(torch.float32)
+    world(4)
+    found = {}
+    for name, half, scaling in (
+        ("bf16", torch.bfloat16, {}),
+        ("fp16", torch.float16, {"dynamic_loss_scale": True, "dynamic_loss_args": {"init_scale": 2.0**10}}),
+    ):
+        scale, given = 2.0**10 if scaling else 1.0, {name: True, "sdp_gradient_clipping": 0.05}
+        expected = by_hand(half, scale, 0.05, 2)
+        for degree in (4, 2):
+            model, optimizer = halved(Half, degree, given, **scaling)
+            steps_in_half(model, optimizer, range(2))
+            found[f"{name}, {degree}"] = furthest(model.state_dict(), expected)
+        model, optimizer = halved(HalfOdd, 2, given, **scaling)
+        steps_in_half(model, optimizer, range(2))
+        assert all(each.dtype == torch.float32 for each in model.sharding.parts.values())
+        assert [*model.sharding.whole] == ["scale"] and model.sharding.whole["scale"].dtype == half
+        if scaling:
+            before = {key: value for key, value in model.state_dict().items() if "norm.running" not in key}
+            before.pop("norm.num_batches_tracked")
+            hook = None
+            if smp.rank() == 1:  # alone: nobody steps
+                hook = model.head.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 1e30,))
+            steps_in_half(model, optimizer, range(1))
+            assert optimizer.overflow and optimizer.loss_scale == 2.0**9
+            assert all(
+                torch.equal(value, before[key]) for key, value in model.state_dict().items() if "norm" not in key
+            )
+            hook and hook.remove()
+        for tag, partial in (("parts", True), ("whole", False)):
+            smp.save_checkpoint(os.path.join(folder, name), tag, partial, model, optimizer)
+        smp.barrier()
+        saved, state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        steps_in_half(model, optimizer, range(2, 4))
+        expected = model.state_dict()
+        for degree, tag in ((2, "parts"), (2, "whole"), (4, "whole"), (1, "whole")):
+            model, optimizer = halved(HalfOdd, degree, given, **scaling)
+            smp.resume_from_checkpoint(os.path.join(folder, name), tag, partial=tag == "parts")
+            assert optimizer.loss_scale == (2.0**9 if scaling else 1)
+            again = optimizer.state_dict()
+            copies = {
+                key: value.to(half) if degree == 1 else value for key, value in saved.items()
+                if "running" not in key or smp.rank() == 0  # whose statistics were saved
+            }  # fmt: skip
+            errors = [furthest(copies, model.state_dict())]
+            for index, values in state["state"].items():
+                errors += [distance(again["state"][index][key], value) for key, value in values.items()]
+            errors += [
+                distance(again["_smp_fp16_states"]["copies"][index], value)
+                for index, value in state["_smp_fp16_states"]["copies"].items()
+            ]
+            found[f"{name}, {tag} at {degree}"] = max(errors)
+            if degree == 2:
+                steps_in_half(model, optimizer, range(2, 4))
+                found[f"{name}, {tag} at {degree} goes on"] = furthest(model.state_dict(), expected)
+    return found
+
+
 result = {}
 combinations = itertools.cycle((
     (2, {"microbatches": 1}, 0, True, 2, 0),
@@ -274,5 +407,7 @@ for name, kind in MODELS.items():
     gc.collect()
 kept = {degree: memory(degree) for degree in (1, 2, 4)}
 error, refused, files = saved_and_resumed(os.path.join(sys.argv[1], "smp"))
+in_half_precision = in_half(os.path.join(sys.argv[1], "half"))
+torch.set_default_dtype(torch.float64)
 second = tsm_sharded.table(os.path.join(sys.argv[1], "tsm"))
-leave(worst=result, kept=kept, resumed=error, refused=refused, files=files, second=second)
+leave(worst=result, kept=kept, resumed=error, refused=refused, files=files, second=second, half=in_half_precision)

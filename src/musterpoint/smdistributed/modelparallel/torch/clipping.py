@@ -56,6 +56,13 @@ def install() -> None:
     setattr(clip_grad, _SCALE, functools.partial(_scaled, getattr(clip_grad, _SCALE)))
 
 
+def total_norm(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
+    """The norm of gradients on this rank, and of the other ranks' parts where it has shards of them."""
+    if float(order) > 0 and _in_shards(gradients):
+        return _of_shards(gradients, float(order))
+    return _tensor(torch.nn.utils.get_total_norm(gradients, order))
+
+
 def _scaled(
     original: Any, parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: bool | None = None
 ) -> None:

@@ -72,7 +72,6 @@ _OLDER = {"partitions": "pipeline_parallel_degree"}
 """Older names. Where one source has both, the newer counts, as in AWS's library."""
 
 UNSUPPORTED: tuple[tuple[str, str], ...] = (
-    ("delayed_parameter_initialization", "leave it out: the model is built on each rank, and parted at the first step"),
     ("horovod", "leave it out: it is for TensorFlow, and ddp averages the gradients with PyTorch"),
 )
 """Parameters of AWS's that do nothing here yet unless they have their default, and what to do instead."""
@@ -286,8 +285,6 @@ _NOT_SHARDED: tuple[tuple[str, str], ...] = (
     ("pipeline_parallel_degree", "set it to 1: shards need no pipeline"),
     ("tensor_parallel_degree", "set it to 1"),
     ("shard_optimizer_state", "leave it out: the optimizer's state is in shards already"),
-    ("fp16", "leave it out, and use torch.autocast in the step function"),
-    ("bf16", "leave it out, and use torch.autocast in the step function or a model in bfloat16"),
 )
 """What sharded data parallelism doesn't go with: the first and the third in AWS's library neither."""
 

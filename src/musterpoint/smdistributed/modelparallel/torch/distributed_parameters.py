@@ -6,12 +6,14 @@ is, for whatever saves, loads or adds up: checkpoints, optimizer states, norms.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from . import delayed
 from .state import state
 
 _DIVISION = "_smp_division"
@@ -61,7 +63,10 @@ def divide(parameter: nn.Parameter, dim: int) -> Division:
         )
     found = Division(dim, group.size, group.rank, shape)
     if group.size > 1:
-        parameter.data = part_of(parameter.data, found)
+        if delayed.is_delayed(parameter):
+            delayed.divide(parameter, functools.partial(part_of, division=found))
+        else:
+            parameter.data = part_of(parameter.data, found)
         parameter.grad = None
     mark(parameter, found)
     return found

@@ -20,12 +20,14 @@ from . import (
     agreement,
     clipping,
     communication,
+    delayed,
     left_tensors,
     log,
     precision,
     reducer,
     sharding,
     tensor_parallel,
+    values,
 )
 from .distributed_parameters import division, reduction
 from .errors import SMPStepError
@@ -87,10 +89,18 @@ class DistributedModel(nn.Module):
         super().__init__()
         if state.model is not None or isinstance(module, DistributedModel):
             raise SMPStepError("smp.DistributedModel wraps one model per script, and there is one already")
+        with log.waiting("smp.DistributedModel"):
+            values.agree(module)
+        self._waits = bool(delayed.named(module))
+        if state.cfg.delayed_parameter_initialization and not delayed.used:
+            log.warn(
+                f"{state.cfg.shown('delayed_parameter_initialization')}: without effect, since the model was made "
+                "outside of smp.model_creation() and smp.delay_param_initialization()"
+            )
         if state.cfg.tensor_parallel_degree > 1:
             tensor_parallel.mark(module)
             with log.waiting("smp.DistributedModel"):
-                _share_values(module)  # as the parts of a parameter are to be those of one
+                values.share(_without_delayed(module), values.everything)  # parts are to be those of one parameter
         self.__dict__["_wrapped"] = module  # which isn't ``module`` where another one takes its place
         self.module = tensor_parallel.distribute(module)
         if state.cfg.tensor_parallel_degree > 1:
@@ -262,14 +272,24 @@ class DistributedModel(nn.Module):
         pipeline = state.group("pp")
         device = _device()
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
-            _share_values(self.module)
+            values.agree(self.module)
             self._owner = agree(self.module).owner
+            delays = bool(delayed.named(self.module))
+            if state.cfg.sharded_data_parallel_degree == 1:
+                values.share(_tensors(self.module), lambda name: self._holder(name) == pipeline.rank, device)
+            else:
+                values.share(_without_delayed(self.module), values.everything)
         if pipeline.size > 1:
             self._routing = ModuleRouting(self.module, Places(self.module, self._owner), pipeline.rank)
             self._server = _server(self._routing, device)
             self._routing.install(self._server)
             state.wait = self._server.wait
-            self._is_whole = self._server.is_leader and not state.cfg.skip_tracing
+            self._is_whole = self._server.is_leader and not state.cfg.skip_tracing and not delays
+            if delays:
+                log.say(
+                    "the model runs module by module over the ranks: its initialization was delayed, so that no rank "
+                    "has all of it to compare stages with"
+                )
             if not self._is_whole:
                 self._release()
         if state.group("mp").size > 1:
@@ -301,7 +321,7 @@ class DistributedModel(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        delayed.apply(self.module, lambda: nn.Module._apply(self, fn, recurse), fn)  # type: ignore[no-untyped-call]
         for parameter in self.module.parameters():
             if isinstance(parameter, absent.AbsentParameter):
                 absent.release(parameter)
@@ -446,7 +466,9 @@ class DistributedModel(nn.Module):
         return local_state(self.module, self._holder, state.group("pp").rank)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Loads the state of the whole model, or of this rank's part; the latter waits for the model to be divided.
+        """Loads the state of the whole model, or of this rank's part.
+
+        A part waits for the model to be divided, as anything does where its initialization was delayed.
 
         Raises:
             RuntimeError: keys or shapes don't fit.
@@ -454,12 +476,15 @@ class DistributedModel(nn.Module):
         if not state_dict.get(PARTIAL):
             state_dict = huggingface.to_ours(self.module, without_mark(state_dict))
         if not self.partitioned:
-            if PARTIAL in state_dict:
+            if PARTIAL in state_dict or self._waits:
                 self._deferred = (dict(state_dict), strict)
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
         if self.sharding is not None:
-            return self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+            loaded = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+            if state.optimizer is not None:
+                state.optimizer.values_changed()
+            return loaded
         rank = state.group("pp").rank
         missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
         if state.optimizer is not None:
@@ -518,17 +543,13 @@ def _checkpoint_attentions(module: nn.Module) -> None:
         )
 
 
-def _share_values(module: nn.Module) -> None:
-    """Every rank begins with the values of rank 0; with the parts of its replica that belong to this rank."""
-    world = state.group("world")
-    if world.size == 1:
-        return
-    with torch.no_grad():
-        for tensor in (*module.parameters(), *module.buffers()):
-            groups = [world] if division(tensor) is None else [state.group("rdp"), state.group("pp")]
-            for group in groups:
-                if group.size > 1:
-                    dist.broadcast(tensor.detach(), group.ranks[0], group=group.process_group)
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _without_delayed(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [(name, each) for name, each in _tensors(module) if not delayed.is_delayed(each)]
 
 
 def _device() -> torch.device | None:
@@ -542,7 +563,11 @@ def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Shardi
     cfg, replicas = state.cfg, state.group("dp")
     mesh = sharding.mesh_of(device, replicas.size, cfg.sharded_data_parallel_degree)
     limits = sharding.Limits(cfg.sdp_param_persistence_threshold, cfg.sdp_max_live_parameters)
-    return sharding.Sharding(module, mesh, limits)
+
+    def settle(given: Sequence[tuple[str, nn.Parameter]]) -> None:
+        values.share(given, values.everything, device)
+
+    return sharding.Sharding(module, mesh, limits, precision.half(), settle)
 
 
 def _server(routing: ModuleRouting, device: torch.device | None) -> Server:

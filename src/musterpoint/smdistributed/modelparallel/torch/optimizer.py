@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 import torch.distributed as dist
 
-from . import clipping, log
+from . import clipping, log, sharding
 from .distributed_parameters import division, take_replaced
 from .leaves import Leaves
 from .loss_scale import LossScale
@@ -123,10 +123,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         in_shards = state.model.sharding if state.model is not None else None
         if in_shards is not None:
             in_shards.reshard()
-            if state.cfg.sdp_gradient_clipping:
-                norm = torch.nn.utils.clip_grad_norm_(list(self._parameters()), state.cfg.sdp_gradient_clipping)
-                self._global_grad_norm = float(norm)
+        limit = state.cfg.sdp_gradient_clipping if in_shards is not None else 0
         if leaves is None or not is_divided():
+            if limit:
+                self._global_grad_norm = float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), limit))
             self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         loss = None
@@ -135,6 +135,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._prepare(leaves)
         if not self.overflow:
+            if limit:
+                self._global_grad_norm = self.clip_master_grads(limit)
             with leaves.in_place_of_parameters():
                 self.optimizer.step()
             leaves.give_values()
@@ -162,13 +164,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         trained = [leaf for leaf in leaves if leaf.tensor.grad is not None]
         counted = [leaf for leaf in trained if first or division(leaf.parameter) is not None]
         gradients = [leaf.tensor.grad for leaf in counted if leaf.tensor.grad is not None]
-        parts = torch.nn.utils.get_total_norm(gradients, norm_type) if gradients else torch.zeros(())
+        parts = clipping.total_norm(gradients, norm_type) if gradients else torch.zeros(())
         total = clipping.of_all_parts(parts, float(norm_type), "rdp") if leaves.sharded else parts
         total = clipping.of_all_parts(total, float(norm_type), "mp")
         factor = torch.clamp(max_norm / (total.double() + 1e-6), max=1.0)
         for each in (*(leaf.tensor for leaf in trained), *self._loose()):
             if each.grad is not None:
-                each.grad.mul_(factor.to(each.grad))
+                gradient = sharding.here(each.grad)
+                gradient.mul_(factor.to(gradient))
         return float(total)
 
     def _prepare(self, leaves: Leaves) -> None:
@@ -184,7 +187,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for gradient in loose:
             gradient.mul_(1 / self.loss_scale)
         gradients = [*loose, *(leaf.tensor.grad for leaf in leaves if leaf.tensor.grad is not None)]
-        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        finite = all(bool(torch.isfinite(sharding.here(gradient)).all()) for gradient in gradients)
         found = torch.tensor(float(not finite))
         for kind in ("mp", "rdp") if state.cfg.ddp else ("mp",):
             group = state.group(kind)

@@ -50,7 +50,7 @@ class OptimizerState:
             known = {key: value for key, value in self._deferred.items() if key in ("state", HALF)}
             return {**self._optimizer.state_dict(), **known}
         if _sharding() is not None:
-            return _with_each(self._optimizer.state_dict(), sharding.full)
+            return self._whole_of_shards()
         found = self.own(gather=True)
         del found[PARTIAL]
         if is_divided():
@@ -60,6 +60,14 @@ class OptimizerState:
                 copies = {number: each[COPY] for number, each in self._together(copies).items()}
                 found[HALF] = {**found[HALF], "copies": copies}
         return found
+
+    def _whole_of_shards(self) -> dict[str, Any]:
+        leaves = self._leaves
+        if leaves is None:
+            return _with_each(self._optimizer.state_dict(), sharding.full)
+        found = _with_each(self._of(leaves, gather=True), sharding.full)
+        copies = {leaf.piece.number: sharding.full(leaf.tensor.detach()) for leaf in leaves}  # the shards are float32
+        return {**found, HALF: {**(self.half(gather=True) or {}), "copies": copies}}
 
     def half(self, gather: bool) -> dict[str, Any] | None:
         """The copies in float32 and the loss scale; None where there are none."""
@@ -126,8 +134,9 @@ class OptimizerState:
         shards = self._as_shards(leaves, copies, given)
         for leaf in leaves:
             values = of_piece(shards, leaf.piece, leaf.parameter.shape)
-            if leaf.is_copy and values:
-                leaf.tensor.data.copy_(values[COPY])
+            if values and (leaf.is_copy or _sharding() is not None):
+                own = sharding.part_of(values[COPY], leaf.tensor)
+                sharding.here(leaf.tensor.data).copy_(sharding.here(own))
         leaves.give_values()
 
     def take_deferred(self) -> None:
@@ -165,6 +174,7 @@ class OptimizerState:
                     found: Any = known["state"].get(stood, {})
                 else:
                     found = of_piece(shards, stood.piece, stood.parameter.shape)
+                    found = {name: sharding.part_of(value, stood.parameter) for name, value in found.items()}
                 if found:
                     values[place] = found
             groups = _numbered(known["param_groups"], self._sizes())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 
+from . import delayed, sharding
 from .nn.base import DistributedModule
 from .state import state
 
@@ -18,14 +19,33 @@ def half() -> torch.dtype | None:
 
 
 def convert(module: nn.Module) -> None:
-    """Parameters and buffers of floating point become what the configuration says; they stay the same objects."""
+    """Parameters and buffers of floating point become what the configuration says; parameters stay the same objects."""
     kind = half()
-    if kind is not None:
-        module.to(kind)
+    if kind is not None and state.cfg.sharded_data_parallel_degree > 1:
+        _convert_for_shards(module, kind)
+    elif kind is not None:
+        delayed.apply(module, lambda: module.to(kind), _to(kind))
     elif state.cfg.fp16_params:
         for each in module.modules():
             if isinstance(each, DistributedModule):
-                each.half()
+                delayed.apply(each, each.half, _to(torch.float16))
+
+
+def _convert_for_shards(module: nn.Module, kind: torch.dtype) -> None:
+    """Shards stay in float32, and are converted when they are gathered; buffers and what is in no shard aren't."""
+    delayed.apply(module, module.float, _to(torch.float32))
+    convert = _to(kind)
+    for parameter in sharding.unfit(module):
+        if not delayed.is_delayed(parameter):
+            parameter.data = convert(parameter.data)
+        elif parameter.is_floating_point():
+            delayed.convert(parameter, kind)
+    for each in module.modules():
+        each._buffers.update((name, convert(buffer)) for name, buffer in each._buffers.items() if buffer is not None)
+
+
+def _to(kind: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
 
 
 def enter(values: Any) -> Any:

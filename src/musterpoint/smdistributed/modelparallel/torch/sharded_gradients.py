@@ -11,11 +11,11 @@ from typing import Any, Mapping, Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from ..backend.exceptions import SMPUnsupportedError
 from .reducer import Group, Reducer
-from .sharding import Sharding
+from .sharding import Sharding, here
+from .state import state
 
 Gradients = dict[str, torch.Tensor]
 
@@ -38,7 +38,7 @@ class ShardedGradients:
         self._keeps = False
         self._scale, self._sending = 1.0, True
 
-    def register_comm_hook(self, state: Any, hook: Any) -> None:
+    def register_comm_hook(self, hook_state: Any, hook: Any) -> None:
         raise SMPUnsupportedError(
             "model.register_comm_hook: with sharded_data_parallel_degree over 1 gradients are reduced by torch's "
             "fully_shard, which has no such hooks; leave it out"
@@ -64,30 +64,31 @@ class ShardedGradients:
             self._parts[name].grad = gradient
 
     def finish(self) -> None:
-        """As :meth:`.Reducer.finish`."""
+        """As :meth:`.Reducer.finish`; gradients of shards are without the loss scale then."""
         self._whole.finish()
         used = self._used()
+        loss_scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
         for name, part in self._parts.items():
             if name not in used:
                 part.grad = None
                 continue
             if part.grad is None:  # on this rank
                 part.grad = torch.zeros_like(part)
-            _local(part.grad).mul_(self._scale)
+            here(part.grad).mul_(self._scale / loss_scale)
         _add(self._parts, self._kept)
         self._keeps = not self._sending
         if self._sending:
-            self._average([_local(part.grad) for part in self._parts.values() if part.grad is not None])
+            self._average([here(part.grad) for part in self._parts.values() if part.grad is not None])
             _add(self._parts, self._before)
 
     def _used(self) -> set[str]:
         """The parameters that any rank has a gradient for; the same on all."""
         names = list(self._parts)
-        here = [
+        flagged = [
             float(name in self._sharding.used or name in self._kept or _nonzero(self._parts[name])) for name in names
         ]
-        device = next((_local(part).device for part in self._parts.values()), torch.device("cpu"))
-        flags = torch.tensor(here, device=device)
+        device = next((here(part).device for part in self._parts.values()), torch.device("cpu"))
+        flags = torch.tensor(flagged, device=device)
         if names:
             dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._world.process_group)
         return {name for name, flag in zip(names, flags.tolist()) if flag > 0}
@@ -120,11 +121,7 @@ def _buckets(tensors: Sequence[torch.Tensor], elements: int) -> list[list[torch.
 
 def _nonzero(part: nn.Parameter) -> bool:
     """Whether a gradient came past autograd's notes: of a parameter that was used outside of its module."""
-    return part.grad is not None and bool(_local(part.grad).any())
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    return part.grad is not None and bool(here(part.grad).any())
 
 
 def _add(parts: Mapping[str, nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
@@ -134,4 +131,4 @@ def _add(parts: Mapping[str, nn.Parameter], gradients: Mapping[str, torch.Tensor
         if part.grad is None:
             part.grad = gradient
         else:
-            _local(part.grad).add_(_local(gradient))
+            here(part.grad).add_(here(gradient))

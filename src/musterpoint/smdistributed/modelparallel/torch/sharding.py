@@ -10,21 +10,24 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter, OrderedDict
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from . import absent
+from . import absent, delayed
 from .model_state import PARTIAL
 
 LARGEST = 0.3
 """A module with more of the parameters than this is opened, where what is in it can be gathered by itself."""
+
+
+Settle = Callable[[Sequence[tuple[str, nn.Parameter]]], None]
 
 
 class Limits(NamedTuple):
@@ -51,18 +54,28 @@ class Sharding:
     Args:
         module: the script's model, with the same values on every rank.
         mesh: as above.
+        half: the type that shards are gathered in; None: their own. Gradients are reduced in float32 then.
+        settle: gives delayed parameters, by their names, their memory and values, on all ranks alike.
     """
 
-    def __init__(self, module: nn.Module, mesh: DeviceMesh, limits: Limits) -> None:
-        self.mesh, self._module = mesh, module
+    def __init__(
+        self, module: nn.Module, mesh: DeviceMesh, limits: Limits, half: torch.dtype | None, settle: Settle
+    ) -> None:  # fmt: skip
+        self.mesh, self.half, self._module = mesh, half, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())
-        ignored = _unfit(module)
+        ignored = unfit(module)
+        policy = MixedPrecisionPolicy() if half is None else MixedPrecisionPolicy(half, torch.float32)
         groups = _groups(module, ignored)
         stays = _staying(groups, ignored, limits)
-        for group in groups:
-            _fully_shard(group, mesh["shard"], reshard=group not in stays, ignored=ignored)
-        _fully_shard(module, mesh["shard"], reshard=False, ignored=ignored)
+        for group in (*groups, module):
+            settle(delayed.named(group))
+            whole = list(group.parameters())
+            reshard = group is not module and group not in stays
+            fully_shard(
+                group, mesh=mesh["shard"], reshard_after_forward=reshard, mp_policy=policy, ignored_params=ignored
+            )
+            _release(whole, set(group.parameters()))
         every_rank_the_same = getattr(module, "set_reduce_scatter_unused_params", None)  # in torch 2.13 and newer
         if every_rank_the_same is not None:
             every_rank_the_same(True)
@@ -146,7 +159,7 @@ class Reaching(TorchFunctionMode):
         super().__init__()
         self.found = False
         self._parts = {id(part) for part in sharding.parts.values()}
-        self._ranks = sharding.shards
+        self._half = sharding.half
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -160,7 +173,8 @@ class Reaching(TorchFunctionMode):
         if id(tensor) not in self._parts:
             return tensor
         self.found = True
-        return gathered(tensor)
+        value = gathered(tensor)
+        return value if self._half is None else value.to(self._half)
 
 
 def _has_part(values: tuple[Any, ...]) -> bool:
@@ -204,6 +218,11 @@ def local(value: Any) -> Any:
     return value._local_tensor.detach().clone() if isinstance(value, DTensor) else value
 
 
+def here(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor, in its own memory."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
 def full(value: Any) -> Any:
     """The whole as a plain tensor; every rank that has a part must ask."""
     with torch.no_grad():
@@ -223,11 +242,14 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
 # ---- which modules make a group
 
 
-def _fully_shard(module: nn.Module, mesh: DeviceMesh, reshard: bool, ignored: set[nn.Parameter]) -> None:
-    fully_shard(module, mesh=mesh, reshard_after_forward=reshard, ignored_params=ignored)
+def _release(before: list[nn.Parameter], after: set[nn.Parameter]) -> None:
+    """Gives up the memory of what is in parts now: optimizers hold the whole parameters still."""
+    for each in before:
+        if each not in after:
+            absent.release(each)
 
 
-def _unfit(module: nn.Module) -> set[nn.Parameter]:
+def unfit(module: nn.Module) -> set[nn.Parameter]:
     """What ``fully_shard`` can't cut: scalars, those with sparse gradients, those of another type than most."""
     parameters = list(module.parameters())
     sizes: Counter[torch.dtype] = Counter()

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from . import absent, log
+from . import absent, delayed, log, values
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError
 from .nn.embedding import DistributedEmbedding
@@ -248,6 +248,7 @@ def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | No
     why = families.why_not(module, family, mark.arguments)
     if why is not None:
         return why, None
+    values.share(delayed.named(module), values.everything)
     new = _alike(module, lambda: families.replacement(module, family, mark.arguments))
     for each in module.parameters():
         absent.release(each)  # the script may keep the module
@@ -264,6 +265,7 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
     why = found.module.why_not(*args, **kwargs)
     if why is not None:
         return why, None
+    values.share(delayed.named(module), values.everything)
     try:
         new = _alike(module, lambda: found.module(*args, **kwargs))
     except IndivisibleError as error:  # of a module in a module of the script's own

@@ -39,6 +39,10 @@ class Truth(NamedTuple):
     status: str = ""
 
 
+BEARS = Truth(0, kind="done", cause="")
+"""The job ends as if nothing had happened."""
+
+
 class Hosts(NamedTuple):
     """What is wrong with the second host, or with what others know of it, before anything starts.
 

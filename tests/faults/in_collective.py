@@ -6,8 +6,8 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from .fault import ANY, Fault, Truth
-from .in_rank import BEARS, OWN, SAVE_IN_FAILURE, SAVES, SLOW_SAVE
+from .fault import ANY, BEARS, Fault, Truth
+from .in_rank import OWN, SAVE_IN_FAILURE, SAVES, SLOW_SAVE
 
 if TYPE_CHECKING:
     from .job import Seen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .fault import ANY, Fault, Truth
 
 if TYPE_CHECKING:
-    from .job import Job, Seen
+    from .job import Seen
 
 RANK = "{rank}"
 """In an expected text: the victim's rank."""
@@ -48,16 +48,6 @@ def neighbours_saved(seen: Seen) -> None:
     all_saved(seen, seen.rank)
 
 
-def stop(job: Job) -> None:
-    job.until_all_work()
-    job.strike(job.told("victim") if job.marked("victim") else "")
-    job.stop()
-
-
-def was_killed(seen: Seen) -> None:
-    assert "had not ended by the end of their grace" in seen.logs
-
-
 ALIKE = """
 import argparse
 
@@ -68,16 +58,6 @@ ECHO = """
     raise RuntimeError("the feature store's TCPStore said: connection reset by peer")
 time.sleep(1)
 raise ValueError("batch 7 is empty")
-"""
-SPOILT = """
-import signal
-
-def save(*_):
-    if VICTIM:
-        raise OSError("no space left for the checkpoint of rank " + RANK)
-    os._exit(0)
-
-signal.signal(signal.SIGTERM, save)
 """
 
 
@@ -92,18 +72,11 @@ def another_error(seen: Seen) -> None:
     assert failed, seen.reason("algo-1")
 
 
-def spoilt(seen: Seen) -> None:
-    """The rank that couldn't save is named on its host, and in the log."""
-    said = f"OSError: no space left for the checkpoint of rank {seen.rank}"
-    assert f"; while it was stopping:\n{said}\nrank " in seen.reason("algo-2"), seen.reason("algo-2")
-    assert f"failed while it was stopping: {said}" in seen.logs
-
-
-BEARS = Truth(0, kind="done", cause="")
+RAISED = Truth(1, "LookupError: no such shard: 17\n", "exit code 1")
 SLOW_SAVE = 60.0
 """Seconds: the longest checkpoint of any run of the matrix, and a moment."""
 SAVE_IN_FAILURE = 12.0
-"""Seconds: longer than launchers wait by themselves, and short enough for a slow machine in the 30 s that ranks get."""
+"""Seconds: longer than launchers wait by themselves, and on a slow machine still within the 30 s that ranks get."""
 GROUP = """
 class Loader:
     def read(self):
@@ -157,38 +130,54 @@ if VICTIM:
     atexit.register(os._exit, 3)
 mark("done-" + RANK)
 """
-THREAD = """
-import threading
-
-def load():
-    raise LookupError("no such shard: 17")
-
-meet()
-if VICTIM:
-    strike()
-    threading.Thread(target=load).start()
+TIMEOUT = """
+import faulthandler
+faulthandler.dump_traceback_later(0.5, exit=True)
+time.sleep(60)
 """
-DAEMONS = """
-meet()
-if VICTIM:
-    strike()
+CPP = r"""
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+os.write(2, b"terminate called after throwing an instance of 'std::runtime_error'\n  what():  no such shard: 17\n")
+os.abort()
+"""
+CHILD = """
+import subprocess
+subprocess.run([sys.executable, "-c", "raise LookupError('no such shard: 17')"], check=True)
+"""
+OWN_GROUP = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+os.killpg(0, signal.SIGTERM)
+time.sleep(9)
+"""
+SCRATCH = """
+import shutil, tempfile
+for name in os.listdir(tempfile.gettempdir()):
+    path = os.path.join(tempfile.gettempdir(), name)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        os.unlink(path)
+raise LookupError("no such shard: 17")
+"""
+DAEMON = """
 if os.fork() == 0:
     os.setsid()
-    mark("child-" + RANK)
-    rest()
-until("child-" + RANK)
+    if os.fork():
+        os._exit(0)
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    mark("child")
+    os.closerange(0, 256)
+    os.execve("/bin/sleep", ["sleep", "600"], {})
+os.wait()
+until("child")
+raise LookupError("no such shard: 17")
 """
-
-
-def thread_is_in_the_log(seen: Seen) -> None:
-    assert "LookupError: no such shard: 17" in seen.logs
 
 
 IN_RANK = (
-    Fault(
-        "nothing", "nothing goes wrong", BEARS,
-        body="meet()\nif VICTIM:\n    strike()\n",
-    ),
     Fault(
         "raises", "a rank raises an exception",
         Truth(1, "LookupError: no such shard: 17\n", "exit code 1", ("in load",)),
@@ -260,7 +249,7 @@ IN_RANK = (
     ),
     Fault(
         "noise", "a rank raises an exception, and prints 200 warnings when it exits",
-        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"), body=fails(NOISE),
+        RAISED, body=fails(NOISE),
     ),
     Fault(
         "chained", "a rank raises an exception of two lines that has a cause",
@@ -271,18 +260,6 @@ IN_RANK = (
         "last-moment", "a rank fails in the last moment of its exit, when all others are done",
         Truth(3, "", "exit code 3"), body=LAST_MOMENT, in_cut=False,
         wait=30,  # a torchrun of the program's own on the other host is in its exit barrier, and deaf to SIGTERM
-    ),
-    Fault(
-        "thread", "an exception ends a thread of a rank, and only that", BEARS, body=THREAD, also=thread_is_in_the_log,
-        in_cut=False,
-    ),
-    Fault(
-        "silenced", "a rank closes its output and goes on", BEARS, in_cut=False,
-        body="meet()\nif VICTIM:\n    strike()\n    os.close(1)\n    os.close(2)\n    time.sleep(1)\n",
-    ),
-    Fault(
-        "daemons", "every rank ends and leaves a child in a session of its own", BEARS, body=DAEMONS, in_cut=False,
-        without={"mpich": "its ranks may wait in MPI_Finalize for connections that another rank's child keeps open"},
     ),
     Fault(
         "import", "a rank's import fails, while others still start",
@@ -297,6 +274,30 @@ IN_RANK = (
         ),
     ),
     Fault(
+        "timeout", "a rank's `faulthandler.dump_traceback_later` ends it",
+        Truth(1, r"Timeout \(0:00:00\.500000\)!\n", "exit code 1", ("in <module>",)), body=fails(TIMEOUT), in_cut=False,
+    ),
+    Fault(
+        "cpp", "a C++ exception that nobody catches ends a rank",
+        Truth(134, "std::runtime_error: no such shard: 17\n", "killed by SIGABRT"), body=fails(CPP), in_cut=False,
+    ),
+    Fault(
+        "child", "a program that a rank runs raises, and the rank over that", RAISED, body=fails(CHILD), in_cut=False,
+    ),
+    Fault(
+        "own-group", "a rank sends SIGTERM to its own process group",
+        Truth(143, "rank {rank} ", "killed by SIGTERM"), body=fails(OWN_GROUP), in_cut=False,
+        own=Truth(143, OWN + "was killed by signal 15\n", "killed by SIGTERM"),
+    ),
+    Fault(
+        "scratch", "a rank removes everything in its host's directory of temporary files, then raises", RAISED,
+        body=fails(SCRATCH), in_cut=False,
+    ),
+    Fault(
+        "daemon", "a rank leaves a daemon without its variables and files that ignores SIGTERM, then raises", RAISED,
+        body=fails(DAEMON), in_cut=False,
+    ),
+    Fault(
         "closed", "a rank closes its output, then raises",
         Truth(1, "(the last line of )?rank {rank}", "exit code 1"),
         own=Truth(1, rf"(rank \d works\n|the last line of rank {RANK}\n)*{OWN}ended with exit code 1\n", "exit code 1"),
@@ -304,7 +305,7 @@ IN_RANK = (
     ),
     Fault(
         "flood", "a rank writes 20 MB without a newline, then raises",
-        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        RAISED,
         body=fails("os.write(1, b'x' * 20_000_000)\nraise LookupError('no such shard: 17')"),
     ),
     Fault(
@@ -318,7 +319,7 @@ IN_RANK = (
     ),
     Fault(
         "ignores", "a rank raises, and the others ignore SIGTERM",
-        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        RAISED,
         body=IGNORES + fails("raise LookupError('no such shard: 17')"), options=("--stop-grace", "2"), wait=2,
     ),
     Fault(
@@ -328,7 +329,7 @@ IN_RANK = (
     ),
     Fault(
         "neighbour", "a rank raises, and the others take their time to save",
-        Truth(1, "LookupError: no such shard: 17\n", "exit code 1"),
+        RAISED,
         body=SAVES + fails("raise LookupError('no such shard: 17')"), also=neighbours_saved, wait=SLOW_SAVE,
         longest_save=SAVE_IN_FAILURE,
     ),
@@ -342,29 +343,5 @@ IN_RANK = (
         Truth(1, "RuntimeError: the feature store's TCPStore said: connection reset by peer\n", "exit code 1"),
         body=IGNORES + "meet()\nif VICTIM:\n    strike()\n" + ECHO, also=another_error,
         without=dict.fromkeys(("own", "shell"), "its torchrun waits for the rank beside it: all fail at once"),
-    ),
-    Fault(
-        "early-leader", "the leader's ranks end long before the others", BEARS,
-        body="meet()\nif HOST == 'algo-1':\n    sys.exit()\ntime.sleep(2)\nif VICTIM:\n    strike()\n",
-    ),
-    Fault(
-        "early-worker", "a worker's ranks end long before the others", BEARS,
-        body="meet()\nif VICTIM:\n    strike()\nif HOST != 'algo-2':\n    time.sleep(2)\n", wait=2,
-    ),
-    Fault(
-        "spoilt", "the platform stops the job, and a rank can't save",
-        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY), last_line=False,
-        body=SPOILT + "works()\nif VICTIM:\n    mark('victim', RANK)\n\nrest()\n", act=stop, apart=True, also=spoilt,
-    ),
-    Fault(
-        "stop", "the platform stops the job, and every rank takes its time to save",
-        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY),
-        body=SAVES + "works()\nrest()\n", act=stop, apart=True, also=all_saved, wait=SLOW_SAVE,
-    ),
-    Fault(
-        "stop-ignored", "the platform stops the job, and its ranks ignore that",
-        Truth(143, "stopped by the platform on ", kind="stopped", cause="platform", host=ANY),
-        body=IGNORES + "works()\nrest()\n", act=stop, apart=True, options=("--stop-grace", "2"),
-        also=was_killed, wait=2,
     ),
 )  # fmt: skip

@@ -68,7 +68,7 @@ class Job:
             **self.fault.environ, "FAULT_VICTIM": victim, "FAULT_RANKS": str(self.ranks),
             "FAULT_SAVE": str(min(times.save, self.fault.longest_save)), "OMP_NUM_THREADS": "1",
             # four ranks and two daemons share two processors with other tests: who waits should sleep
-            "OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "20", "MUSTER_TEST_TOKEN": self.local.token,
+            "OMPI_MCA_mpi_yield_when_idle": "1", "MUSTER_TEST_TOKEN": self.local.token,
         }  # fmt: skip
         self.local.environ.update(
             self.variables, FAULT_FOLDER=str(self.events), FAULT_HOSTS=hosts, TMPDIR=str(folder / "scratch")

@@ -47,6 +47,7 @@ TORCH = """
 def join():
     from datetime import timedelta
     import torch.distributed as dist
+    loaded()
     dist.init_process_group("gloo", timeout=timedelta(seconds=int(os.environ.get("FAULT_TIMEOUT", "1800"))))
     collective()
 
@@ -87,8 +88,8 @@ echo "from a shell"
 """
 
 DEEPSPEED = TORCH.replace(
-    "import torch.distributed as dist\n    dist.init_process_group(",
-    "import deepspeed\n    deepspeed.init_distributed(",
+    "import torch.distributed as dist\n    loaded()\n    dist.init_process_group(",
+    "import deepspeed\n    loaded()\n    deepspeed.init_distributed(",
     1,
 )
 HOROVOD = """

@@ -26,12 +26,22 @@ def until(*names):
 
 def works():
     print(f"rank {RANK} works\n", end="", flush=True)
-    mark("here-" + RANK, os.getpid())
+    mark("here-" + RANK)
+
+
+def all_have(name):
+    mark(f"{name}-{RANK}")
+    until(*(f"{name}-{rank}" for rank in range(int(os.environ["FAULT_RANKS"]))))
+
+
+def loaded():
+    """Timeouts of the ranks' collectives begin when the last of them has imported its framework, however slowly."""
+    all_have("loaded")
 
 
 def meet():
     works()
-    until(*(f"here-{rank}" for rank in range(int(os.environ["FAULT_RANKS"]))))
+    all_have("here")
 
 
 def strike():

@@ -101,8 +101,8 @@ def test_an_index_that_recovers(index: MakeIndex, installing: Train) -> None:
     packages = index(wheel("mp-late"), failing=1)
     installing.program("import mp_late")
     code(installing, requirements__txt="mp-late\n")
-    done = installing.run(PIP_INDEX_URL=packages.url, PIP_RETRIES="0")
-    assert done.returncode == 0, done.stderr
+    done = installing.run(PIP_INDEX_URL=packages.url, PIP_RETRIES="0", PIP_DEFAULT_TIMEOUT="300")
+    assert done.returncode == 0, done.stderr.decode()
     assert b"pip couldn't reach what it needs; trying again in 5 s" in done.stderr
 
 

@@ -80,20 +80,23 @@ def test_the_guides_launcher_per_node(local: Local) -> None:
 
 
 TASK = """
-import json, os, time
+import json, os, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 print(config["task"], sorted(config["cluster"]), flush=True)
 if config["task"]["type"] == "ps":
+    open(os.path.join(sys.argv[1], "served"), "w").close()
     time.sleep(600)
+while "ps" in config["cluster"] and not os.path.exists(os.path.join(sys.argv[1], "served")):
+    time.sleep(0.01)  # a server that hasn't begun is stopped without a word
 """
 
 
 @pytest.mark.parametrize(("servers", "roles"), [(0, "['worker']"), (1, "['ps', 'worker']")])
-def test_tensorflows_tasks(local: Local, servers: int, roles: str) -> None:
+def test_tensorflows_tasks(local: Local, servers: int, roles: str, tmp_path: Path) -> None:
     """AzureML's TF_CONFIG is kept, without the empty list of parameter servers; a server ends with the workers."""
     form = json.dumps({"type": "TensorFlow", "worker_count": 2, "parameter_server_count": servers})
     words = ("--platform", "azureml", "--backend", "process", "--hosts", str(2 + servers))
-    ran = local.run(*words, "--distribution", form, local.program(TASK))
+    ran = local.run(*words, "--distribution", form, local.program(TASK), str(tmp_path))
     assert ran.code == 0, ran.stdout + ran.stderr
     assert ran.stdout.count(f"'index': 1}} {roles}") == 1
     assert len(re.findall(r"'type': '(?:worker|ps)'", ran.stdout)) == 2 + servers

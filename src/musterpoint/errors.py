@@ -6,6 +6,8 @@ to do about it.
 
 from __future__ import annotations
 
+from typing import Iterable
+
 from musterpoint import exit_codes
 
 
@@ -63,3 +65,13 @@ class StoppedEarly(MusterError):
         super().__init__(f"{host} was told to stop (signal {signal}) {when}")
         self.host = host
         self.signal = signal
+
+
+def similar(word: str, known: Iterable[str], cutoff: float = 0.75) -> str:
+    """The name that somebody meant who gave ``word``: the most similar of ``known``; empty: none is.
+
+    ``cutoff``: from 0, what is like nothing of it, to 1, the same word.
+    """
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff)), "")

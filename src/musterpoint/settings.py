@@ -6,7 +6,7 @@ documentation's table and ``muster env`` are made from both.
 
 from typing import Any, Callable, Literal, Mapping, NamedTuple, Sequence, get_args, get_origin
 
-from musterpoint.errors import UsageError
+from musterpoint.errors import UsageError, similar
 from musterpoint.exit_codes import STOPPED
 
 Launcher = Literal[
@@ -151,10 +151,8 @@ class Option(NamedTuple):
 def chosen(choices: Sequence[str], text: str, where: str) -> str:
     """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
     if text not in choices:
-        import difflib
-
-        near = difflib.get_close_matches(text, choices, 1)
-        meant = f" (did you mean {near[0]}?)" if near and len(choices) > 4 else ""
+        near = similar(text, choices, 0.6) if len(choices) > 4 else ""
+        meant = f" (did you mean {near}?)" if near else ""
         raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}{meant}")
     return text
 

@@ -9,6 +9,7 @@ import re
 from typing import Any, Iterator, Mapping
 
 from musterpoint.code.project import requirements_beside
+from musterpoint.errors import similar
 from musterpoint.job.model import Job
 from musterpoint.launch.choose import Choice
 from musterpoint.settings import (
@@ -84,13 +85,11 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     ]  # fmt: skip
     if not strange:
         return []
-    import difflib
-
     options = [option.variable for option in OPTIONS]
     texts = []
     for name in strange:
-        near = difflib.get_close_matches(name, options, 1, 0.75)
-        hint = f"did you mean {near[0]}?" if near else "`muster env --help` and docs/options.md list those that are"
+        near = similar(name, options)
+        hint = f"did you mean {near}?" if near else "`muster env --help` and docs/options.md list those that are"
         texts.append(f"warning: {name} is no variable of musterpoint and has no effect here: {hint}")
     return texts
 

@@ -11,7 +11,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 import musterpoint
 from musterpoint.cli.errors import guarded
-from musterpoint.errors import UsageError
+from musterpoint.errors import UsageError, similar
 
 
 class Entry(NamedTuple):
@@ -92,10 +92,8 @@ def _meant(word: str) -> str:
     """What somebody meant who typed ``word`` in place of a command."""
     if os.path.isfile(word):
         return f", and {word} is a file: muster local {word} runs it here, muster launch {word} on hosts of a cluster"
-    import difflib
-
-    near = difflib.get_close_matches(word, COMMANDS, 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = similar(word, COMMANDS, 0.6)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def run_file(path: str) -> int:

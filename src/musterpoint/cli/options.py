@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
-from musterpoint.errors import UsageError
+from musterpoint.errors import UsageError, similar
 from musterpoint.settings import OPTIONS, Option, chosen
 
 if TYPE_CHECKING:
@@ -138,11 +138,9 @@ class Parser(argparse.ArgumentParser):
 
     def unknown(self, word: str, hint: str = "") -> NoReturn:
         """Raises the error for an unknown flag; it names the most similar flag, else ``hint``."""
-        import difflib
-
         flag = word.partition("=")[0]
-        near = difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75)
-        hint = f"did you mean {near[0]}?" if near else hint
+        near = similar(flag, self._option_string_actions)
+        hint = f"did you mean {near}?" if near else hint
         self.error(f"unknown option {flag}" + (f" ({hint})" if hint else ""))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, Mapping, NamedTuple, NoReturn, Sequence
 
-from musterpoint.errors import UsageError
+from musterpoint.errors import UsageError, similar
 
 Fate = Literal["honoured", "compared", "ignored", "refused"]
 """Honoured; or compared with the hosts that the platform names, and used where it names none; or ignored with a note,
@@ -183,10 +183,8 @@ def _resolved(word: str, name: str, equals: str, value: str, own: Mapping[str, b
 
 
 def _unknown(name: str, own: Mapping[str, bool]) -> NoReturn:
-    import difflib
-
-    near = difflib.get_close_matches(name, BY_SPELLING, 1, 0.75)
-    hint = f"did you mean {near[0]}?" if near else "musterpoint's own options are --muster-NAME here, before PROGRAM"
+    near = similar(name, BY_SPELLING)
+    hint = f"did you mean {near}?" if near else "musterpoint's own options are --muster-NAME here, before PROGRAM"
     if f"--muster-{name[2:]}" in own:
         hint = f"it is --muster-{name[2:]} here, before PROGRAM"
     raise UsageError(f"muster torchrun: unknown option {name} ({hint}); see `muster torchrun --help`")

@@ -9,6 +9,7 @@ import re
 from typing import Callable, NamedTuple
 
 from musterpoint.diagnosis.facts import UNKNOWN, JobFacts
+from musterpoint.launch.plan import ONE_PER_HOST
 
 
 class Case(NamedTuple):
@@ -44,16 +45,12 @@ def _channel(case: Case) -> str:
 
 
 def _no_ranks(case: Case) -> str:
-    if case.job.launcher not in _WITHOUT_RANKS:
+    if case.job.launcher not in ONE_PER_HOST:
         return ""
     return (
         f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "
         "--launcher torchrun or --launcher ranks (MUSTER_LAUNCHER) starts it as ranks that have it"
     )
-
-
-_WITHOUT_RANKS = ("script", "tensorflow", "parameter-server", "ray", "ssh")
-"""Launchers under which torch.distributed's variables aren't set."""
 
 
 def _no_gpu(case: Case) -> str:

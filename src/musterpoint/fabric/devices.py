@@ -136,16 +136,7 @@ def _gpus(visible: str | None, root: str) -> int:
     if not present and os.path.exists(os.path.join(dev, "nvidiactl")):
         # the driver makes the nodes on first use
         present = len(entries(os.path.join(root, "proc/driver/nvidia/gpus")))
-    if visible is None or not present:
-        return present
-    count = 0
-    for entry in visible.split(","):
-        word = entry.strip()
-        if (word.isdecimal() and int(word) < present) or word.startswith(("GPU-", "MIG-")):
-            count += 1
-        else:
-            break
-    return count
+    return present if visible is None or not present else _visible(visible, present, ("GPU-", "MIG-"))
 
 
 def _neuron_cores(device: str, environ: Mapping[str, str], root: str) -> int:
@@ -182,11 +173,13 @@ def _amd_gpus(environ: Mapping[str, str], root: str) -> int:
     return count
 
 
-def _visible(named: str, present: int) -> int:
-    """How many of ``present`` GPUs a list names: it ends at the first entry that names none."""
+def _visible(named: str, present: int, uuids: tuple[str, ...] = ("GPU-",)) -> int:
+    """How many of ``present`` GPUs a list names, by numbers or by what ``uuids`` begin with: it ends at the first entry
+    that names none.
+    """
     for at, word in enumerate(named.split(",")):
         text = word.strip()
-        if not (text.startswith("GPU-") or (text.isdecimal() and int(text) < present)):
+        if not (text.startswith(uuids) or (text.isdecimal() and int(text) < present)):
             return at
     return named.count(",") + 1
 

@@ -12,7 +12,7 @@ import json
 import os
 from typing import Any, Mapping
 
-from musterpoint.errors import UsageError
+from musterpoint.errors import UsageError, similar
 
 PAIRS = ("--channel", "--env")
 OBJECTS = ("--hyperparameters", "--distribution", "--log-rules")
@@ -89,7 +89,5 @@ def _text(value: Any, where: str) -> str:
 
 
 def _near(flag: str, known: Mapping[str, bool]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(flag, known, 1, 0.75)
-    return f": did you mean {near[0].removeprefix('--')}?" if near else ""
+    near = similar(flag, known)
+    return f": did you mean {near.removeprefix('--')}?" if near else ""

@@ -10,7 +10,6 @@ import os
 from typing import Any, Mapping
 
 import torch
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -22,7 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from ...errors import SMPUnsupportedError
 from ...logger import get_logger
 from ...state import state
-from ..checkpoint.places import checked
+from ..checkpoint import state_dict_loader, state_dict_saver
 
 Group = tuple[Any, int, bool]
 """The process group that has one copy of the model, its first rank, and whether this rank is of the first copy."""
@@ -33,12 +32,13 @@ def save_model_checkpoint(
     sharding_strategy: Any, checkpointing_pg_metadata: Group, log: bool = True, optimizer: Any = None,
     scheduler: Any = None, extra_exports: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Writes one copy of the model into ``save_dir``; every rank calls it.
+    """Writes one copy of the model into ``save_dir``, where an older one stays until it is whole; every rank calls it.
 
     Raises:
         SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3.
     """
-    group, writes, place = _writers(checkpointing_pg_metadata, _place(state_dict_type, save_dir))
+    _check(state_dict_type)
+    group, writes, place = _writers(checkpointing_pg_metadata, save_dir)
     values = {**_values(model, optimizer, scheduler), **(extra_exports or {})}
     if writes:
         state_dict_saver.save(values, checkpoint_id=place, process_group=group)
@@ -58,7 +58,8 @@ def load_model_checkpoint(
     Raises:
         SMPUnsupportedError: another type of state dict than the sharded one, or a place on S3.
     """
-    group, _, place = _writers(checkpointing_pg_metadata, _place(state_dict_type, checkpoint_dir))
+    _check(state_dict_type)
+    group, _, place = _writers(checkpointing_pg_metadata, checkpoint_dir)
     values = {**_values(model, optimizer, scheduler), **(extra_imports or {})}
     state_dict_loader.load(values, checkpoint_id=place, process_group=group)
     set_model_state_dict(model, values["model"])
@@ -93,10 +94,9 @@ def _writers(metadata: Group, place: str | os.PathLike[str]) -> tuple[Any, bool,
     return None, True, places[0]
 
 
-def _place(kind: StateDictType, folder: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def _check(kind: StateDictType) -> None:
     if kind != StateDictType.SHARDED_STATE_DICT:
         raise SMPUnsupportedError(
             f"state_dict_type={kind}: expected StateDictType.SHARDED_STATE_DICT; save a whole model with torch.save "
             "under FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT)"
         )
-    return checked(folder) or folder

@@ -34,15 +34,22 @@ class Family(NamedTuple):
     more: Mapping[str, Any] = {}
 
 
+def _of_n_embd(config: Any) -> dict[str, Any]:
+    """What GPT-2 and GPT-J have, by the names that only they use."""
+    return {
+        "num_layers": config.n_layer, "num_attention_heads": config.n_head, "hidden_size": config.n_embd,
+        "intermediate_size": config.n_inner or 4 * config.n_embd, "vocab_size": config.vocab_size,
+        "attention_dropout_prob": config.attn_pdrop, "hidden_dropout_prob": config.resid_pdrop,
+        "embedding_dropout_prob": config.embd_pdrop, "activation": config.activation_function,
+        "layernorm_epsilon": config.layer_norm_epsilon,
+    }  # fmt: skip
+
+
 def _gpt2(config: Any) -> dict[str, Any] | str:
     if config.add_cross_attention:
         return "smp.nn has no cross-attention of GPT-2"
     return {
-        "num_layers": config.n_layer, "num_attention_heads": config.n_head, "hidden_size": config.n_embd,
-        "intermediate_size": config.n_inner or 4 * config.n_embd, "vocab_size": config.vocab_size,
-        "num_positions": config.n_positions, "attention_dropout_prob": config.attn_pdrop,
-        "hidden_dropout_prob": config.resid_pdrop, "embedding_dropout_prob": config.embd_pdrop,
-        "activation": config.activation_function, "layernorm_epsilon": config.layer_norm_epsilon,
+        **_of_n_embd(config), "num_positions": config.n_positions,
         "scale_attention_scores": config.scale_attn_weights,
         "scale_attn_by_layer_idx": config.scale_attn_by_inverse_layer_idx,
         "attention_in_fp32": config.reorder_and_upcast_attn,
@@ -52,11 +59,7 @@ def _gpt2(config: Any) -> dict[str, Any] | str:
 def _gptj(config: Any) -> dict[str, Any]:
     size = config.n_embd // config.n_head
     return {
-        "num_layers": config.n_layer, "num_attention_heads": config.n_head, "hidden_size": config.n_embd,
-        "intermediate_size": config.n_inner or 4 * config.n_embd, "vocab_size": config.vocab_size,
-        "num_positions": 0, "attention_dropout_prob": config.attn_pdrop, "hidden_dropout_prob": config.resid_pdrop,
-        "embedding_dropout_prob": config.embd_pdrop, "activation": config.activation_function,
-        "layernorm_epsilon": config.layer_norm_epsilon, "rotary_dim": config.rotary_dim or size,
+        **_of_n_embd(config), "num_positions": 0, "rotary_dim": config.rotary_dim or size,
         "parallel_attn_output": True, "single_pre_layernorm": True, "use_qkv_bias": False,
         "use_attn_dense_bias": False, "use_lm_head_bias": True, "attention_in_fp32": True,
     }  # fmt: skip
